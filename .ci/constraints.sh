@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# Writes constraints.txt and .ci/uv.txt anew: every package that make installs, by version and hash, for every platform.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+uv=.venv/bin/uv
+export UV_CUSTOM_COMPILE_COMMAND="make constraints"
+# The group names this project itself with its extras, which no index has: --all-extras stands for that line.
+group=$(.venv/bin/python - <<'PYTHON'
+import pathlib, tomllib
+
+dev = tomllib.loads(pathlib.Path("pyproject.toml").read_text())["dependency-groups"]["dev"]
+print(*(line for line in dev if not line.startswith("redrive[")), sep="\n")
+PYTHON
+)
+compile() {
+    # What is pinned stays pinned unless a new requirement or UPGRADE=1 moves it.
+    "$uv" pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-emit-index-url \
+        ${UPGRADE:+--upgrade} "$@"
+}
+printf '%s\n' "$group" | compile pyproject.toml - --all-extras --no-emit-package redrive --output-file constraints.txt
+echo uv | compile - --output-file .ci/uv.txt
+if grep -nE '://|--(extra-)?index-url|--find-links' constraints.txt .ci/uv.txt; then
+    echo "constraints: a file names a host; which index to use is each machine's own matter." >&2
+    exit 1
+fi

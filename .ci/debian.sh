@@ -1,0 +1,45 @@
+# Debian and Ubuntu packages without side effects: sourced by the scripts that may have to install some.
+# shellcheck shell=bash
+
+can_install_packages() {
+    [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null
+}
+
+# install_packages NAME...: installs what is missing and starts no service, now or at the next boot.
+install_packages() {
+    local wanted=() name
+    for name in "$@"; do
+        dpkg-query --show --showformat='${db:Status-Status}\n' "$name" 2>/dev/null | grep -qx installed || wanted+=("$name")
+    done
+    [ "${#wanted[@]}" -gt 0 ] || return 0
+    echo "setup: installing ${wanted[*]} (no service is started)"
+    (
+        # A subshell, so that its trap puts the policy back whatever happens in between.
+        policy=/usr/sbin/policy-rc.d
+        saved=
+        if [ -e "$policy" ]; then
+            saved=$(mktemp "$policy.saved.XXXXXX")
+            mv "$policy" "$saved"
+        fi
+        trap 'rm -f "$policy"; [ -z "$saved" ] || mv "$saved" "$policy"' EXIT
+        trap 'exit 130' INT
+        trap 'exit 143' TERM
+        printf '#!/bin/sh\nexit 101\n' >"$policy"
+        chmod 755 "$policy"
+        export DEBIAN_FRONTEND=noninteractive
+        log=$(mktemp)
+        install() { apt-get install -y --no-install-recommends -o Dpkg::Lock::Timeout=120 "${wanted[@]}" </dev/null >"$log" 2>&1; }
+        # A fresh machine has no package lists, an old one has stale lists: both are mended by an update.
+        install || { apt-get update </dev/null >>"$log" 2>&1 && install; } || { tail -n 20 "$log" >&2; rm -f "$log"; exit 1; }
+        rm -f "$log"
+    ) || return 1
+    # The packages enable their services; nobody asked for a RabbitMQ or a Docker of the machine's own.
+    if command -v systemctl >/dev/null; then
+        for name in "${wanted[@]}"; do
+            case $name in
+                rabbitmq-server) systemctl disable rabbitmq-server.service epmd.service epmd.socket >/dev/null 2>&1 || true ;;
+                docker.io) systemctl disable docker.service docker.socket containerd.service >/dev/null 2>&1 || true ;;
+            esac
+        done
+    fi
+}

@@ -1,0 +1,75 @@
+# Each target does all of its own set-up: a .venv with pinned dependencies, and a RabbitMQ where it needs one.
+.DEFAULT_GOAL := help
+.PHONY: help setup test test-spark demo demo-spark matrix check coverage pictures bench bench-spark constraints lowest clean
+
+PYTHON := .venv/bin/python
+ARGS :=
+# Most of a test's time is waiting: several run at a time, each process with a broker of its own.
+PROCESSES := 3
+UPGRADE :=
+BROKERS := 3.10 4.0 4.3
+
+help: ## print this
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: ## make .venv with the pinned dependencies and this package
+	@.ci/setup.sh
+
+test: ## run all tests but those of the Spark job on one private RabbitMQ (ARGS="-k name" for some)
+	@.ci/setup.sh --broker --peers
+	@$(PYTHON) -m pytest -n $(PROCESSES) --dist worksteal --ignore=tests/spark $(ARGS)
+
+test-spark: ## run the tests of the Spark job on one private RabbitMQ
+	@.ci/setup.sh --broker --java
+	@$(PYTHON) -m pytest tests/spark $(ARGS)
+
+demo: ## see a message fail, come back, be set aside and be sent back, on a private RabbitMQ
+	@.ci/setup.sh --broker
+	@$(PYTHON) -m redrive.cli demo $(ARGS)
+
+demo-spark: ## see failed messages by the thousand drained, planned, sent back and counted, on Spark and a private RabbitMQ
+	@.ci/setup.sh --broker --java
+	@$(PYTHON) -m redrive.cli spark demo $(ARGS)
+
+matrix: ## run the contract, integration and interop tests on each RabbitMQ in containers (BROKERS="4.3" for one)
+	@.ci/setup.sh --peers
+	@REDRIVE_TEST_PROCESSES=$(PROCESSES) tests/brokers/matrix.sh $(BROKERS) -- $(ARGS)
+
+check: ## check style and types
+	@.ci/setup.sh
+	@.venv/bin/ruff check --no-cache src tests
+	@.venv/bin/ruff format --check src tests
+	@.venv/bin/mypy
+
+coverage: ## run the unit tests, and see that no branch of the topology is left out
+	@.ci/setup.sh
+	@.venv/bin/coverage run -m pytest -q tests/unit tests/typing
+	@.venv/bin/coverage report --include='src/redrive/topology/*' --fail-under=100
+
+pictures: ## take the README's pictures anew, of real commands on a private RabbitMQ
+	@.ci/setup.sh --broker
+	@$(PYTHON) tests/pictures.py docs/pictures
+
+bench: ## measure redrive beside its peers on a private RabbitMQ
+	@.ci/setup.sh --broker
+	@test -x .cache/bench/bin/python || .venv/bin/uv venv --quiet .cache/bench
+	@VIRTUAL_ENV=$(CURDIR)/.cache/bench .venv/bin/uv pip install --quiet -c constraints.txt --override benchmarks/overrides.txt \
+		-r benchmarks/requirements.txt -e ".[async,cli,metrics,testing]"
+	@.cache/bench/bin/python -m benchmarks $(ARGS)
+
+bench-spark: ## measure the Spark job beside the broker's shovel on a private RabbitMQ (ARGS="--count 500000")
+	@.ci/setup.sh --broker --java
+	@$(PYTHON) -m benchmarks.spark_job $(ARGS)
+
+constraints: ## write the pinned dependencies anew (UPGRADE=1 for newer ones)
+	@.ci/setup.sh
+	@UPGRADE=$(UPGRADE) .ci/constraints.sh
+
+lowest: ## run the unit and contract tests with the oldest dependencies that pyproject.toml allows
+	@.ci/setup.sh --broker
+	@.venv/bin/uv venv --quiet --clear .cache/lowest
+	@VIRTUAL_ENV=$(CURDIR)/.cache/lowest .venv/bin/uv pip install --quiet --resolution lowest-direct -e ".[cli,metrics,testing]" --group dev
+	@.cache/lowest/bin/python -m pytest tests/unit tests/contract $(ARGS)
+
+clean: ## delete .venv and what the tools leave behind
+	@rm -rf .venv .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage dist build

@@ -1,0 +1,230 @@
+"""Every exception of redrive.
+
+    RedriveError
+    ├── ConfigurationError      what was asked for can't be: mend the code or the command
+    ├── TopologyMismatch        an object on the broker has other arguments than the ones asked for
+    ├── BrokerUnavailable       no broker answered, or the connection was lost and did not come back in time
+    ├── PermissionDenied        the broker refused the user, the password or the right
+    ├── PublishError            a message was not confirmed
+    │   ├── PublishNacked       the broker did not take it now
+    │   ├── PublishRefused      the broker will never take it: too large, or a property that it does not allow
+    │   ├── Unroutable          no queue is bound for it, and it was published as mandatory
+    │   └── PublishTimeout      no confirm came in time; whether the broker has the message is not known
+    ├── InvalidMessage          a body can't be read as what the handler wants
+    ├── HandlerTimeout          a handler ran longer than it may
+    ├── Retry                   raised by a handler: try this message again
+    └── GiveUp                  raised by a handler: set this message aside now
+
+All of them pickle, and none of them ever holds a password.
+"""
+
+from datetime import datetime, timedelta
+
+from redrive.redaction import redact
+
+
+class RedriveError(Exception):
+    """The root of everything that redrive raises."""
+
+
+class ConfigurationError(RedriveError):
+    """What was asked for can't be done as asked.
+
+    Args:
+        problem: what was found, and where.
+        remedy: what to do about it.
+    """
+
+    def __init__(self, problem: str, remedy: str = "") -> None:
+        problem, remedy = redact(problem), redact(remedy)
+        super().__init__(problem, remedy)
+        self.problem = problem
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        return f"{self.problem}\n{self.remedy}" if self.remedy else self.problem
+
+
+class TopologyMismatch(RedriveError):
+    """An exchange or a queue is on the broker with other arguments than the ones asked for.
+
+    Args:
+        kind: `queue` or `exchange`.
+        name: the object's name.
+        argument: the argument that differs, as the broker names it (`x-message-ttl`, `type`, …).
+        wanted: the value asked for, as the broker prints it.
+        found: the value on the broker, as it prints it.
+    """
+
+    def __init__(self, kind: str, name: str, argument: str, wanted: str, found: str) -> None:
+        super().__init__(kind, name, argument, wanted, found)
+        self.kind = kind
+        self.name = name
+        self.argument = argument
+        self.wanted = wanted
+        self.found = found
+
+    def __str__(self) -> str:
+        return (
+            f"{self.kind} {self.name!r} is on the broker with {self.argument}={self.found}; "
+            f"{self.argument}={self.wanted} is asked for.\n"
+            f"RabbitMQ can't change this on a live {self.kind}: ask for {self.found}, use another name, "
+            f"or {'migrate it (redrive topology migrate)' if self.kind == 'queue' else 'delete it once nothing uses it'}."
+        )
+
+
+class BrokerUnavailable(RedriveError):
+    """No broker answered at the address, or the connection was lost and did not come back in time.
+
+    Args:
+        address: where it was looked for, without credentials.
+        reason: what happened.
+        remedy: what to do about it.
+    """
+
+    def __init__(self, address: str, reason: str, remedy: str = "Check that RabbitMQ runs there, and the host and port.") -> None:
+        address, reason, remedy = redact(address), redact(reason), redact(remedy)
+        super().__init__(address, reason, remedy)
+        self.address = address
+        self.reason = reason
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        return f"RabbitMQ at {self.address} can't be used: {self.reason}.\n{self.remedy}"
+
+
+class PermissionDenied(RedriveError):
+    """The broker refused the user, the password, the virtual host or a right.
+
+    Args:
+        problem: what was refused, in the broker's words where it gave any.
+        remedy: what to do about it.
+    """
+
+    def __init__(self, problem: str, remedy: str) -> None:
+        problem, remedy = redact(problem), redact(remedy)
+        super().__init__(problem, remedy)
+        self.problem = problem
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        return f"{self.problem}.\n{self.remedy}"
+
+
+class PublishError(RedriveError):
+    """A message was not confirmed by the broker.
+
+    Args:
+        message_id: the id of the message.
+        routing_key: the key that it was published with.
+        reason: why, in a few words.
+    """
+
+    def __init__(self, message_id: str, routing_key: str, reason: str) -> None:
+        reason = redact(reason)
+        super().__init__(message_id, routing_key, reason)
+        self.message_id = message_id
+        self.routing_key = routing_key
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"message {self.message_id} with routing key {self.routing_key!r} was not confirmed: {self.reason}"
+
+
+class PublishNacked(PublishError):
+    """The broker did not take the message: a full queue that rejects publishes, or a queue that fails. It may later."""
+
+
+class PublishRefused(PublishError):
+    """The broker will not take this message however often it is sent: it is too large, or has a property that is not allowed."""
+
+
+class Unroutable(PublishError):
+    """No queue is bound for the message's routing key, and it was published as mandatory."""
+
+
+class PublishTimeout(PublishError):
+    """No confirm came in time. Whether the broker has the message is not known: publishing it again may duplicate it."""
+
+
+class InvalidMessage(RedriveError):
+    """A body that can't be read as what the handler wants. The message is set aside at once, without retries.
+
+    Args:
+        problem: what is wrong with the body.
+    """
+
+    def __init__(self, problem: str) -> None:
+        problem = redact(problem)
+        super().__init__(problem)
+        self.problem = problem
+
+    def __str__(self) -> str:
+        return self.problem
+
+
+class HandlerTimeout(RedriveError):
+    """A handler ran longer than `handler_timeout`; its attempt counts as failed.
+
+    Args:
+        seconds: how long it may run.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(seconds)
+        self.seconds = seconds
+
+    def __str__(self) -> str:
+        return f"the handler ran for more than {self.seconds:g} s"
+
+
+class Retry(RedriveError):
+    """Raised by a handler: this attempt failed, try the message again.
+
+    The retry counts against `max_retries`, as any other failure does.
+
+    Args:
+        reason: why, for the log and for the failed queue should it be the last one.
+        after: how long the message waits, or until when (an HTTP Retry-After, say); None leaves it to the policy. A time that is
+            past means at once.
+
+    Raises:
+        ConfigurationError: `after` is negative, or a time without a time zone. Raised inside the handler, it is a failed attempt that
+            says so.
+    """
+
+    def __init__(self, reason: str = "", after: timedelta | datetime | None = None) -> None:
+        match after:
+            case None | timedelta() if after is None or after >= timedelta(0):
+                pass
+            case datetime() if after.tzinfo is not None:
+                pass
+            case _:
+                raise ConfigurationError(f"Retry(after={after!r}) was asked for", "Give a timedelta from zero, or an aware datetime.")
+        reason = redact(reason)
+        super().__init__(reason, after)
+        self.reason = reason
+        self.after = after
+
+    def wait(self, now: datetime) -> timedelta | None:
+        """How long the message waits; None leaves it to the policy."""
+        return max(timedelta(0), self.after - now) if isinstance(self.after, datetime) else self.after
+
+    def __str__(self) -> str:
+        return self.reason or "the handler asked for a retry"
+
+
+class GiveUp(RedriveError):
+    """Raised by a handler: set this message aside now, without further retries.
+
+    Args:
+        reason: why, for the people who will look at the failed queue.
+    """
+
+    def __init__(self, reason: str = "") -> None:
+        reason = redact(reason)
+        super().__init__(reason)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return self.reason or "the handler gave up"

@@ -1,0 +1,364 @@
+"""What happens to a message: `decide` says it, `route` says what to publish where.
+
+Both are pure. A shell runs the handler, publishes with confirm, acks or rejects; it has no policy, header name or delay in it.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Literal, assert_never
+
+from redrive.topology import headers, moves
+from redrive.topology.broker import BrokerVersion
+from redrive.topology.headers import Delivery
+from redrive.topology.ladder import Ladder
+from redrive.topology.model import Subscription
+from redrive.topology.moves import Circumstances, ErrorReport, Publish
+from redrive.topology.policy import RetryPolicy
+
+Reason = Literal["retries-exhausted", "not-retryable", "gave-up", "invalid-message", "crashed", "too-old"]
+
+
+# --- what a shell reports -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """The message is here; its handler has not run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Handled:
+    """The handler returned."""
+
+
+@dataclass(frozen=True, slots=True)
+class Raised:
+    """The handler failed.
+
+    Args:
+        error: what it raised.
+        give_up: None where the retry budget decides; else why no retry can help.
+        kind: the exception's class, for the policy's rules.
+        after: how long the handler wants the message to wait; None leaves it to the policy.
+    """
+
+    error: ErrorReport
+    give_up: Literal["gave-up", "invalid-message"] | None = None
+    kind: type[BaseException] | None = None
+    after: timedelta | None = None
+
+
+Outcome = Arrived | Handled | Raised
+
+
+# --- what is decided ------------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Handle:
+    """Run the handler.
+
+    Args:
+        retries: the retries made before this attempt.
+    """
+
+    retries: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ack:
+    """The message is done."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """Reject it: the broker itself moves it to the retry queue and counts.
+
+    Args:
+        retry: which retry this is, from 1.
+        delay: how long it waits.
+    """
+
+    retry: int
+    delay: timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class Republish:
+    """Publish it to the retry queue: peers do so too, or its `x-death` is one that the broker must not go on counting in.
+
+    Args:
+        retry: which retry this is, from 1.
+        delay: how long it waits.
+        counts_on: whether the broker goes on counting in the message's `x-death`.
+    """
+
+    retry: int
+    delay: timedelta
+    counts_on: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Postpone:
+    """Publish it to the delay ladder: it waits for another time than the retry queue's.
+
+    Args:
+        retry: which retry this is, from 1.
+        delay: how long it waits.
+    """
+
+    retry: int
+    delay: timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class RetryInPlace:
+    """Hold it for a while and give it back: it comes again at once, before all others, and the broker has counted it.
+
+    Args:
+        retry: which retry this is, from 1.
+        delay: how long it is held.
+    """
+
+    retry: int
+    delay: timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class Fail:
+    """Set it aside in the failed queue.
+
+    Args:
+        reason: why there is no further retry.
+        error: what the last attempt failed with.
+        retries: the retries that were made.
+    """
+
+    reason: Reason
+    error: ErrorReport
+    retries: int
+
+
+@dataclass(frozen=True, slots=True)
+class LetGo:
+    """It failed and is done all the same: nobody retries a broadcast message."""
+
+
+Settlement = Ack | DeadLetter | Republish | Postpone | RetryInPlace | Fail | LetGo
+Decision = Handle | Settlement
+
+
+def retries_made(delivery: Delivery) -> int:
+    """How many retries of this message were made before this delivery.
+
+    What came by another way than that of a retry can't have been retried here: headers that say so are copied or forged. In an
+    ordered queue each return counts, whoever made it: a worker that dies has tried, or would have given it back.
+    """
+    if delivery.in_place:
+        return _returns_of(delivery) + (headers.counted(delivery.properties.headers.get(headers.RETRIES)) if delivery.came_back else 0)
+    return headers.counted(delivery.properties.headers.get(headers.RETRIES)) + deaths_of(delivery) if delivery.came_back else 0
+
+
+def deaths_of(delivery: Delivery) -> int:
+    """How many failed attempts the broker itself has counted."""
+    return headers.death_count(delivery.properties.headers, delivery.queue) if delivery.came_back else 0
+
+
+def crashes_seen(delivery: Delivery) -> int:
+    """How many times the message went back to the queue without a verdict: its worker died, or gave it back. Quorum queues only.
+
+    A message that was never delivered before can only have a count that its publisher made up.
+    """
+    return max(0, _returns_of(delivery) - (0 if delivery.in_place else deaths_of(delivery)))
+
+
+def _returns_of(delivery: Delivery) -> int:
+    """How many times the broker has taken the message back into its queue."""
+    return headers.counted(delivery.properties.headers.get(headers.DELIVERY_COUNT)) if delivery.redelivered else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """Time and chance, at the instant of a decision.
+
+    Args:
+        now: the time, aware.
+        chance: a random number from 0 to 1.
+    """
+
+    now: datetime
+    chance: float
+
+
+def decide(delivery: Delivery, subscription: Subscription, outcome: Outcome, broker: BrokerVersion, moment: Moment) -> Decision:
+    """What happens to a message now: before its handler runs (`Arrived`) and after it (`Handled`, `Raised`)."""
+    retries = retries_made(delivery)
+    policy = subscription.retry
+    match outcome:
+        case Arrived():
+            if subscription.broadcast:
+                return Handle(0)
+            crashes = crashes_seen(delivery) if subscription.queue_type == "quorum" else 0
+            # In an ordered queue retries are among them.
+            if crashes >= policy.max_crashes + (policy.most_retries if subscription.ordered else 0):
+                return Fail("crashed", _crash_report(crashes), retries)
+            if retries > policy.most_retries and not subscription.ordered:
+                return Fail("retries-exhausted", _overdue_report(retries, policy.most_retries), retries)
+            return Handle(retries)
+        case Handled():
+            return Ack()
+        case Raised() if subscription.broadcast:
+            return LetGo()
+        case Raised(error, give_up, kind, after):
+            reason = give_up or _no_retry(delivery, policy, kind, retries, moment)
+            if reason is not None:
+                return Fail(reason, error, retries)
+            delay = policy.delay_of(kind, retries + 1, moment.chance) if after is None else after
+            return _retry(delivery, subscription, retries + 1, delay, broker)
+        case _:
+            assert_never(outcome)
+
+
+def _no_retry(
+    delivery: Delivery, policy: RetryPolicy, kind: type[BaseException] | None, retries: int, moment: Moment
+) -> Literal["retries-exhausted", "not-retryable", "too-old"] | None:
+    """Why a failed message is not tried again; None where it is."""
+    allowed = policy.max_retries_of(kind)
+    if retries >= allowed:
+        return "retries-exhausted" if allowed or not policy.max_retries else "not-retryable"
+    if policy.max_age is not None and _age(delivery, moment.now) > policy.max_age:
+        return "too-old"
+    return None
+
+
+def _age(delivery: Delivery, now: datetime) -> timedelta:
+    """How long ago a message was published, or, where it does not say, failed first; none for one that was sent back by a person."""
+    table = delivery.properties.headers
+    if headers.counted(table.get(headers.COUNT)):
+        return timedelta(0)
+    published = headers.moment(delivery.properties.timestamp)
+    begun = published or headers.first_failure_time(table, delivery.queue) or now
+    return now - begun
+
+
+def _retry(delivery: Delivery, subscription: Subscription, retry: int, delay: timedelta, broker: BrokerVersion) -> Settlement:
+    """How a message gets to its next attempt: by its retry queue where that can do the delay, else by the ladder."""
+    if subscription.ordered:
+        return RetryInPlace(retry, delay)
+    usual = subscription.retry.delay
+    if delay != usual and subscription.can_be_delayed:
+        return Postpone(retry, delay)
+    anew = must_start_x_death_anew(delivery, broker)
+    if anew or subscription.retry_via == "republish":
+        return Republish(retry, usual, counts_on=broker.continues_client_x_death and not anew)
+    return DeadLetter(retry, usual)
+
+
+def must_start_x_death_anew(delivery: Delivery, broker: BrokerVersion) -> bool:
+    """Whether rejecting the message would go wrong, because of an `x-death` that no broker of ours has written.
+
+    Only where the broker continues what a client published. Source: measured on 3.10.8, which loses a message that is rejected
+    with an `x-death` that it can't read.
+    """
+    table = delivery.properties.headers
+    if not broker.continues_client_x_death or headers.X_DEATH not in table:
+        return False
+    if not headers.is_well_formed_x_death(table[headers.X_DEATH]):
+        return True
+    return not delivery.came_back and headers.names_queue(table, delivery.queue)
+
+
+def _crash_report(crashes: int) -> ErrorReport:
+    return ErrorReport("redrive.Crashed", f"delivered {crashes} times without a verdict: its worker died, or ran into a limit, each time")
+
+
+def _overdue_report(retries: int, max_retries: int) -> ErrorReport:
+    return ErrorReport("redrive.RetriesExhausted", f"arrived after {retries} retries; {max_retries} are allowed")
+
+
+# --- what a shell does about it -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class AckIt:
+    """Ack the delivery."""
+
+
+@dataclass(frozen=True, slots=True)
+class RejectIt:
+    """Reject the delivery without requeueing; one at a time, since RabbitMQ 4.3 does not count a nack."""
+
+
+@dataclass(frozen=True, slots=True)
+class PublishThenAck:
+    """Publish, mandatory; ack the delivery once that is confirmed, and not before.
+
+    Args:
+        publish: what, and where to.
+        levels: the levels of the delay ladder that must be there for it.
+    """
+
+    publish: Publish
+    levels: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class HoldThenReturn:
+    """Keep the delivery unsettled for a while, then reject it with requeueing, which an ordered queue counts.
+
+    Args:
+        delay: how long.
+    """
+
+    delay: timedelta
+
+
+Step = AckIt | RejectIt | PublishThenAck | HoldThenReturn
+
+
+def route(settlement: Settlement, delivery: Delivery, subscription: Subscription, circumstances: Circumstances) -> Step:
+    """What a shell does to carry a settlement out."""
+    match settlement:
+        case Ack() | LetGo():
+            return AckIt()
+        case DeadLetter():
+            return RejectIt()
+        case RetryInPlace(_, delay):
+            return HoldThenReturn(delay)
+        case Republish(retry, _, counts_on):
+            return PublishThenAck(
+                moves.republish(delivery, subscription.exchanges, retries=retry - 1, counts_on=counts_on, frame_max=circumstances.frame_max)
+            )
+        case Postpone(retry, delay):
+            return PublishThenAck(
+                moves.postpone(delivery, subscription.exchanges, retry=retry, delay=delay, circumstances=circumstances),
+                Ladder(subscription.exchanges).levels_for(delay),
+            )
+        case Fail(reason, error, retries):
+            return PublishThenAck(
+                moves.give_up(delivery, subscription.exchanges, reason=reason, error=error, retries=retries, circumstances=circumstances)
+            )
+        case _:
+            assert_never(settlement)
+
+
+def whereabouts(settlement: Settlement, subscription: Subscription) -> str:
+    """Where a message is once a settlement was carried out, for a log line."""
+    match settlement:
+        case Ack():
+            return "handled"
+        case LetGo():
+            return f"gone: {subscription.queue} is for broadcast, where nothing is retried"
+        case DeadLetter(retry, delay) | Republish(retry, delay):
+            return f"in {subscription.retry_queue} for {delay.total_seconds():g} s (retry {retry} of {subscription.retry.max_retries})"
+        case Postpone(retry, delay):
+            return f"on the delay ladder for {delay.total_seconds():g} s (retry {retry} of {subscription.retry.max_retries})"
+        case RetryInPlace(retry, delay):
+            return (
+                f"at the head of {subscription.queue}, held for {delay.total_seconds():g} s "
+                f"(retry {retry} of {subscription.retry.max_retries})"
+            )
+        case Fail(reason, _, retries):
+            return f"in {subscription.failed_queue} ({reason} after {retries} {'retry' if retries == 1 else 'retries'})"
+        case _:
+            assert_never(settlement)

@@ -1,0 +1,234 @@
+"""Our headers and the broker's: their names, and how they are read.
+
+Reading tolerates anything a peer can send: what is damaged counts as not there.
+"""
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import lru_cache
+
+from redrive.topology import names, waits
+from redrive.topology.properties import Properties
+from redrive.topology.table import FieldValue, Table
+
+X_DEATH = "x-death"
+DELIVERY_COUNT = "x-delivery-count"
+ORIG_ROUTING_KEY = "x-orig-routing-key"
+
+RETRIES = "redrive-retries"
+FAILURE_ID = "redrive-failure-id"
+ERROR_TYPE = "redrive-error-type"
+ERROR_MESSAGE = "redrive-error-message"
+ERROR_TRACEBACK = "redrive-error-traceback"
+REASON = "redrive-reason"
+FAILED_AT = "redrive-failed-at"
+FIRST_FAILED_AT = "redrive-first-failed-at"
+HOST = "redrive-host"
+ORIG_EXCHANGE = "redrive-orig-exchange"
+ORIG_EXPIRATION = "redrive-orig-expiration"
+ORIG_USER_ID = "redrive-orig-user-id"
+COUNT = "redrive-count"
+JOB = "redrive-job"
+
+ABOUT_THE_FAILURE = frozenset({RETRIES, FAILURE_ID, ERROR_TYPE, ERROR_MESSAGE, ERROR_TRACEBACK, REASON, FAILED_AT, HOST})
+"""What giving up writes and a requeue takes off."""
+
+OURS = ABOUT_THE_FAILURE | {ORIG_EXCHANGE, ORIG_ROUTING_KEY, FIRST_FAILED_AT, ORIG_EXPIRATION, ORIG_USER_ID, COUNT, JOB}
+"""What only redrive writes."""
+
+MAX_COUNT = 1_000_000_000
+"""A count beyond this is no count: no message is retried as often, and sums of it must stay small."""
+
+
+@lru_cache(maxsize=4096)
+def stays_behind(name: str) -> bool:
+    """Whether a header must not travel with any publish of ours.
+
+    `CC` and `BCC` would send copies elsewhere; the rest are the broker's notes on one stay in one queue, stale or forged elsewhere.
+    """
+    return name in {DELIVERY_COUNT, "x-acquired-count", "CC", "BCC"} or name.startswith(("x-first-death-", "x-last-death-", "x-opt-"))
+
+
+def counted(value: FieldValue) -> int:
+    """`value` where it is a count, else 0."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_COUNT else 0
+
+
+def moment(timestamp: int | None) -> datetime | None:
+    """The time of an AMQP timestamp, in seconds since 1970; None where it is none."""
+    try:
+        return None if timestamp is None else datetime.fromtimestamp(timestamp, UTC)
+    except (OverflowError, OSError, ValueError):
+        return None
+
+
+def text(value: FieldValue) -> str | None:
+    """`value` where it is a text, else None."""
+    return value if isinstance(value, str) else None
+
+
+def death_entries(headers: Mapping[str, FieldValue]) -> Iterator[Mapping[str, FieldValue]]:
+    """The readable entries of `x-death`, the latest first."""
+    entries = headers.get(X_DEATH)
+    if isinstance(entries, list):
+        for entry in entries:
+            if isinstance(entry, Mapping):
+                yield entry
+
+
+def death_count(headers: Mapping[str, FieldValue], queue: str) -> int:
+    """How many attempts on `queue` the broker has counted as failed.
+
+    Either side of the trip may have been lost from the header (a republish starts it anew), so the larger counts.
+    """
+    return min(max(_rejected_and_expired(headers, queue)), MAX_COUNT)
+
+
+def trips_before(headers: Mapping[str, FieldValue], queue: str) -> int:
+    """How many trips through the retry queue a message that waits in it has made before this one, by the broker's count."""
+    rejected, expired = _rejected_and_expired(headers, queue)
+    return min(max(rejected - 1, expired), MAX_COUNT)
+
+
+def _rejected_and_expired(headers: Mapping[str, FieldValue], queue: str) -> tuple[int, int]:
+    retry_queue = names.retry_queue(queue)
+    rejected = expired = 0
+    for entry in death_entries(headers):
+        match entry.get("queue"), entry.get("reason"):
+            case name, "rejected" | "delivery_limit" if name == queue:
+                rejected += counted(entry.get("count"))
+            case name, "expired" if name == retry_queue:
+                expired += counted(entry.get("count"))
+    return rejected, expired
+
+
+def names_queue(headers: Mapping[str, FieldValue], queue: str) -> bool:
+    """Whether `x-death` has an entry of `queue` or of its retry queue."""
+    ours = {queue, names.retry_queue(queue)}
+    return any(entry.get("queue") in ours for entry in death_entries(headers) if isinstance(entry.get("queue"), str))
+
+
+def is_well_formed_x_death(value: FieldValue) -> bool:
+    """Whether a broker that continues this `x-death` can read it: a list of entries as it writes them itself."""
+    return isinstance(value, list) and all(map(_is_death_entry, value))
+
+
+def _is_death_entry(entry: FieldValue) -> bool:
+    if not isinstance(entry, Mapping):
+        return False
+    keys = entry.get("routing-keys")
+    count = entry.get("count")
+    return (
+        all(isinstance(entry.get(name), str) for name in ("queue", "reason", "exchange"))
+        and isinstance(count, int)
+        and not isinstance(count, bool)
+        and 0 <= count <= MAX_COUNT
+        and isinstance(keys, list)
+        and all(isinstance(key, str) for key in keys)
+        and isinstance(entry.get("time"), datetime)
+    )
+
+
+def first_failure_time(headers: Mapping[str, FieldValue], queue: str) -> datetime | None:
+    """When the first attempt on `queue` failed, as far as the broker has noted it: its rejection, or its first way back."""
+    # Compared and not looked up: what a peer has sent may have no hash.
+    places = ((queue, "rejected"), (names.retry_queue(queue), "expired"))
+    times = [entry.get("time") for entry in death_entries(headers) if (entry.get("queue"), entry.get("reason")) in places]
+    return min((time for time in times if isinstance(time, datetime)), default=None)
+
+
+def first_rejection(headers: Mapping[str, FieldValue], queue: str) -> Mapping[str, FieldValue]:
+    """The entry of the first failed attempt on `queue`, or an empty one."""
+    return next(
+        (entry for entry in death_entries(headers) if entry.get("queue") == queue and entry.get("reason") == "rejected"),
+        {},
+    )
+
+
+def original_routing_key(headers: Mapping[str, FieldValue], queue: str, delivered: str) -> str:
+    """The key that the message was first published with.
+
+    Ours says so itself; for a foreign publisher's it is what the broker noted at the first rejection, else the delivery's own.
+    """
+    own = text(headers.get(ORIG_ROUTING_KEY))
+    if own is not None:
+        return own
+    if delivered != queue:
+        # It came by no way of ours, so it was not rejected here; or down the ladder, whose keys say where to.
+        return waits.destination_of(delivered, "p") or delivered
+    keys = first_rejection(headers, queue).get("routing-keys")
+    noted = text(keys[0]) if isinstance(keys, list) and keys else None
+    return delivered if noted is None else noted
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """A message as a queue delivered it.
+
+    Args:
+        queue: the subscription's main queue, also where the delivery is from its failed queue.
+        exchange: the exchange that it came through last; empty for the default exchange.
+        routing_key: the key that it came with.
+        properties: its properties, as received.
+        body: its body, as received.
+        redelivered: the broker's flag; no more than a hint.
+        way_back: the exchange through which messages come back from the retry queue.
+        in_place: whether a failed message is tried again where it is, at the head of its queue.
+    """
+
+    queue: str
+    exchange: str
+    routing_key: str
+    properties: Properties
+    body: bytes
+    redelivered: bool = False
+    way_back: str = ""
+    in_place: bool = False
+
+    @property
+    def was_moved(self) -> bool:
+        """Whether it came to where it is by a move of this pattern, all of which end with the queue's name as the key."""
+        return self.routing_key == self.queue or self._came_down_the_ladder
+
+    @property
+    def came_back(self) -> bool:
+        """Whether it came by a way that a retry takes. Whatever else claims earlier attempts has made them up."""
+        return (self.exchange == self.way_back and self.routing_key == self.queue) or self._came_down_the_ladder
+
+    @property
+    def _came_down_the_ladder(self) -> bool:
+        return waits.destination_of(self.routing_key, "r") == self.queue and names.is_of_a_ladder(self.exchange)
+
+    @property
+    def original_routing_key(self) -> str:
+        """The key that the message was first published with."""
+        return original_routing_key(self.properties.headers, self.queue, self.routing_key)
+
+
+def failure_id(delivery: Delivery) -> str:
+    """The identity of a failure: our header, or for a peer's message a SHA-256 over body, routing keys, headers and message id."""
+    own = text(delivery.properties.headers.get(FAILURE_ID))
+    return own if own else fingerprint(delivery)
+
+
+def fingerprint(delivery: Delivery) -> str:
+    """A SHA-256, in hex, that is the same for each delivery of the same message and survives an archive."""
+    digest = hashlib.sha256()
+    for part in _identity(delivery):
+        digest.update(len(part).to_bytes(8, "big"))
+        digest.update(part)
+    return digest.hexdigest()
+
+
+def _identity(delivery: Delivery) -> Iterator[bytes]:
+    headers: Table = delivery.properties.headers
+    yield delivery.body
+    yield delivery.routing_key.encode("utf-8", "surrogateescape")
+    yield delivery.original_routing_key.encode("utf-8", "surrogateescape")
+    # Sorted: a broker may put a message's headers in another order when it delivers it again.
+    for name, raw in sorted(field for field in headers.raw_fields() if not stays_behind(field[0])):
+        yield name.encode("utf-8", "surrogateescape")
+        yield raw
+    yield (delivery.properties.message_id or "").encode("utf-8", "surrogateescape")

@@ -1,0 +1,124 @@
+"""The delay ladder: any delay, without a plugin and without one message waiting behind another.
+
+A delay is a whole number of ticks. Level k is an exchange and a queue whose TTL is 2^k ticks; a message passes through the queues of
+the bits that are 1 in its number of ticks, from the highest to the lowest, and skips the others by a binding between exchanges.
+Every queue has one TTL, so what enters it first leaves it first.
+"""
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+from types import MappingProxyType
+from typing import Literal
+
+from redrive.topology import names
+from redrive.topology.model import (
+    AT_LEAST_ONCE,
+    DELIVERY_LIMIT,
+    Binding,
+    Exchange,
+    Queue,
+    Subscription,
+    Topology,
+    deliver_exchange,
+    unrouted_goes_to,
+)
+from redrive.topology.names import ExchangeFamily, check_name
+from redrive.topology.table import MAX_SHORT_STRING
+from redrive.topology.waits import LEVELS, delivery_key, ticks_in
+
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Ladder:
+    """The ladder of an exchange family. One with another tick has levels of its own.
+
+    Raises:
+        ConfigurationError: the family's name is too long for the levels' names.
+    """
+
+    exchanges: ExchangeFamily = field(default_factory=ExchangeFamily)
+
+    def __post_init__(self) -> None:
+        check_name("exchange", self.level(LEVELS - 1), MAX_SHORT_STRING)
+
+    def level(self, number: int) -> str:
+        """What the exchange and the queue of a level are called."""
+        return names.level(self.exchanges.main, number, self.exchanges.tick)
+
+    def levels_for(self, delay: timedelta) -> int:
+        """How many levels, from the lowest on, a delay needs.
+
+        Raises:
+            ConfigurationError: it is longer than the ladder.
+        """
+        return ticks_in(delay, self.exchanges.tick).bit_length()
+
+    def way(self, delay: timedelta, kind: Literal["r", "p"], destination: str) -> tuple[str, str]:
+        """The exchange and the routing key that delay a message: in at the highest level that it needs.
+
+        Args:
+            delay: for how long.
+            kind: `r` for the retry of one queue, `p` for a publish to whoever subscribes.
+            destination: the queue's name, or the routing key.
+
+        Raises:
+            ConfigurationError: the delay is longer than the ladder, or the destination over 197 bytes.
+        """
+        ticks = ticks_in(delay, self.exchanges.tick)
+        entry = self.level(ticks.bit_length() - 1) if ticks else self.exchanges.deliver
+        return entry, delivery_key(ticks, kind, destination)
+
+    def due_within(self, number: int) -> timedelta:
+        """How long what is in a level's queue waits at most: the rest of this level, and all lower ones."""
+        return self.exchanges.tick * ((1 << (number + 1)) - 1)
+
+    def topology(self, count: int) -> Topology:
+        """The lowest `count` levels, and a place for what nobody wants any more."""
+        levels = range(count)
+        family = self.exchanges
+        return Topology(
+            exchanges=(Exchange(family.unrouted, "fanout"), deliver_exchange(family), *(self._exchange(number) for number in levels)),
+            queues=(
+                Queue(family.unrouted, MappingProxyType({"x-queue-type": "quorum", "x-delivery-limit": DELIVERY_LIMIT})),
+                *(self._queue(number) for number in levels),
+            ),
+            bindings=(
+                Binding(family.unrouted, family.unrouted, ""),
+                *(binding for number in levels for binding in self._bindings(number)),
+            ),
+        )
+
+    def _exchange(self, number: int) -> Exchange:
+        return Exchange(self.level(number), arguments=unrouted_goes_to(self.exchanges))
+
+    def _queue(self, number: int) -> Queue:
+        ttl_ms = self.exchanges.tick // _MILLISECOND * 2**number
+        below = self._below(number)
+        return Queue(
+            self.level(number),
+            MappingProxyType({"x-queue-type": "quorum", "x-message-ttl": ttl_ms, "x-dead-letter-exchange": below, **AT_LEAST_ONCE}),
+        )
+
+    def _bindings(self, number: int) -> tuple[Binding, Binding]:
+        before = "*." * (LEVELS - 1 - number)
+        return (
+            Binding(self.level(number), self.level(number), f"{before}1.#"),
+            Binding(self.level(number), self._below(number), f"{before}0.#", to="exchange"),
+        )
+
+    def _below(self, number: int) -> str:
+        return self.level(number - 1) if number else self.exchanges.deliver
+
+
+def levels_of(subscription: Subscription) -> int:
+    """How many levels a subscription's policy uses; a handler's own `Retry(after=…)` may need more."""
+    longest = subscription.retry.longest_on_the_ladder
+    return Ladder(subscription.exchanges).levels_for(longest) if longest else 0
+
+
+def with_ladder(subscription: Subscription) -> Topology:
+    """Everything that a subscription needs on the broker, the levels that its policy uses included."""
+    levels = levels_of(subscription)
+    own = subscription.topology()
+    return Ladder(subscription.exchanges).topology(levels) + own if levels else own

@@ -1,0 +1,226 @@
+"""Changing what RabbitMQ says can't be changed: the steps that give a live subscription's queues new arguments.
+
+A queue's arguments change by another queue of the same name. Meanwhile a *transit* queue, `name@…@migrating`, stands in for it:
+
+    divert   the transit queue gets every binding of the queue, then the queue loses them
+    drain    what is in the queue moves to the transit queue; what consumers hold is waited for
+    replace  the empty queue is deleted, and made anew with the new arguments
+    restore  the new queue gets the bindings, then the transit queue loses them
+    return   what is in the transit queue moves to the new queue, and the transit queue is deleted
+
+`next_step` says which comes next from what is on the broker alone: nothing else is remembered, so a migration that died at any
+moment goes on where it was, and one that is done finds nothing to do. Between two steps every message is in one of the two queues.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Literal, assert_never
+
+from redrive.topology import headers, moves
+from redrive.topology.compare import Observed
+from redrive.topology.decision import retries_made
+from redrive.topology.headers import Delivery
+from redrive.topology.model import DELIVERY_LIMIT, Binding, Queue, Subscription, Topology
+from redrive.topology.moves import Publish
+from redrive.topology.names import check_name
+from redrive.topology.table import MAX_SHORT_STRING
+
+TRANSIT_SUFFIX = "@migrating"
+Kind = Literal["divert", "drain", "replace", "restore", "return"]
+Place = Literal["main", "retry", "failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of a migration.
+
+    Args:
+        kind: what is done.
+        place: which of the subscription's queues it is about.
+        queue: that queue, as it is to be.
+        transit: the queue that stands in for it.
+        bindings: those that are moved: to the transit queue (divert), or to the queue (restore).
+    """
+
+    kind: Kind
+    place: Place
+    queue: Queue
+    transit: Queue
+    bindings: tuple[Binding, ...] = ()
+
+    def __str__(self) -> str:
+        return _SENTENCES[self.kind].format(queue=self.queue.name, transit=self.transit.name)
+
+
+_SENTENCES: Mapping[Kind, str] = {
+    "divert": "what comes for {queue} goes to {transit}",
+    "drain": "what is in {queue} moves to {transit}",
+    "replace": "{queue} is deleted, empty as it is, and made anew",
+    "restore": "what comes for {queue} goes to it again",
+    "return": "what is in {transit} moves to {queue}, and {transit} is deleted",
+}
+
+
+def transit_queue(queue: str) -> str:
+    """The name of the queue that stands in for `queue`.
+
+    Raises:
+        ConfigurationError: it would be longer than AMQP allows.
+    """
+    name = queue + TRANSIT_SUFFIX
+    check_name("transit queue", name, MAX_SHORT_STRING)
+    return name
+
+
+def next_step(subscription: Subscription, observed: Observed, quiet: frozenset[str]) -> Step | None:
+    """What to do next for a subscription; None where its queues are as they are to be.
+
+    Args:
+        subscription: as it is to be.
+        observed: what is on the broker now.
+        quiet: the queues in which, since they were diverted, nothing is left and of which no consumer holds anything.
+    """
+    return _Migration(subscription, observed, quiet).next_step()
+
+
+def is_needed(subscription: Subscription, observed: Observed) -> bool:
+    """Whether a queue of the subscription is there with other arguments, or a migration of it has not ended."""
+    return next_step(subscription, observed, frozenset()) is not None
+
+
+class _Migration:
+    def __init__(self, subscription: Subscription, observed: Observed, quiet: frozenset[str]) -> None:
+        topology = subscription.topology()
+        self.main = _Swap("main", _queue(topology, subscription.queue), topology, observed, quiet)
+        self.retry = _Swap("retry", _queue(topology, subscription.retry_queue), topology, observed, quiet)
+        self.failed = _Swap("failed", _queue(topology, subscription.failed_queue), topology, observed, quiet)
+
+    def next_step(self) -> Step | None:
+        """The failed queue by itself; then the main queue, for which the retry queue must give way first, or the retry queue alone."""
+        step = self.failed.next_step()
+        if step is not None:
+            return step
+        step = self._making_way() if self.main.is_old else None
+        if step is not None:
+            return step
+        return self.main.until_restored() or self.retry.next_step() or self.main.next_step()
+
+    def _making_way(self) -> Step | None:
+        """What comes before the main queue is replaced: nothing may come from the retry queue while it is not there.
+
+        Once the main queue is quiet nothing is rejected, and the retry queue can be replaced without a message on its way to it.
+        """
+        main, retry = self.main, self.retry
+        if not main.is_diverted:
+            if not retry.is_diverted:
+                return retry.step("divert", retry.ways_in)
+            return retry.step("drain") if not retry.is_quiet else main.step("divert", main.ways_in)
+        if not main.is_quiet:
+            return main.step("drain")
+        if retry.is_diverted and not retry.is_quiet:
+            return retry.step("drain")
+        return retry.until_restored() if retry.transit_is_there else None
+
+
+class _Swap:
+    """One queue that is replaced, as it is on the broker."""
+
+    def __init__(self, place: Place, queue: Queue, topology: Topology, observed: Observed, quiet: frozenset[str]) -> None:
+        self.place = place
+        self.queue = queue
+        self.transit = Queue(transit_queue(queue.name), {"x-queue-type": queue.type, **_kept_for_ever(queue)})
+        self.is_there = queue.name in observed.queues
+        self.is_old = self.is_there and dict(observed.queues[queue.name]) != dict(queue.arguments)
+        self.transit_is_there = self.transit.name in observed.queues
+        self.ways_in = _bindings_to(queue.name, observed)
+        self.ways_to_transit = _bindings_to(self.transit.name, observed)
+        self.is_quiet = queue.name in quiet
+        self._wanted = tuple(binding for binding in topology.bindings if binding.destination == queue.name)
+
+    @property
+    def is_diverted(self) -> bool:
+        """Whether all that comes goes to the transit queue."""
+        return self.transit_is_there and not self.ways_in
+
+    def next_step(self) -> Step | None:
+        """The next step where the queue is replaced by itself."""
+        if self.is_old:
+            if not self.is_diverted:
+                return self.step("divert", self.ways_in)
+            return self.step("drain") if not self.is_quiet else self.step("replace")
+        step = self.until_restored()
+        if step is not None:
+            return step
+        return self.step("return") if self.transit_is_there else None
+
+    def until_restored(self) -> Step | None:
+        """The next step until what comes goes to the new queue."""
+        if self.is_old or (self.transit_is_there and not self.is_there):
+            return self.step("replace")
+        if self.ways_to_transit:
+            moved = tuple(replace(binding, destination=self.queue.name) for binding in self.ways_to_transit)
+            return self.step("restore", tuple(dict.fromkeys((*self._wanted, *moved))))
+        return None
+
+    def step(self, kind: Kind, bindings: tuple[Binding, ...] = ()) -> Step:
+        """A step of this queue."""
+        return Step(kind, self.place, self.queue, self.transit, bindings)
+
+
+def _bindings_to(queue: str, observed: Observed) -> tuple[Binding, ...]:
+    return tuple(sorted(binding for binding in observed.bindings if binding.to == "queue" and binding.destination == queue))
+
+
+def _kept_for_ever(queue: Queue) -> dict[str, int]:
+    # What is looked at, or held by a migration that dies, is put back again and again.
+    return {"x-delivery-limit": DELIVERY_LIMIT} if queue.type == "quorum" else {}
+
+
+def _queue(topology: Topology, name: str) -> Queue:
+    return next(queue for queue in topology.queues if queue.name == name)
+
+
+def moved(step: Step, delivery: Delivery, source: str, *, frame_max: int) -> Publish:
+    """The publish that takes a message from `source`, the queue or its transit queue, to the other one.
+
+    What was moved before says all that is needed in its headers: it is only passed on.
+    """
+    destination = step.queue.name if source == step.transit.name else step.transit.name
+    if delivery.exchange == "" and delivery.routing_key == step.transit.name:
+        return Publish("", destination, delivery.properties, delivery.body)
+    match step.place:
+        case "failed":
+            return moves.relocate_failed(delivery, destination, frame_max=frame_max)
+        case "main":
+            return moves.relocate(delivery, destination, retries=retries_made(delivery), frame_max=frame_max)
+        case "retry":
+            counted = headers.counted(delivery.properties.headers.get(headers.RETRIES))
+            retries = counted + headers.trips_before(delivery.properties.headers, delivery.queue)
+            return moves.relocate(delivery, destination, retries=retries, frame_max=frame_max)
+        case _:
+            assert_never(step.place)
+
+
+def identity_of(delivery: Delivery) -> str | None:
+    """What two copies of one published message have in common, and no other message has; None for a message without an id.
+
+    While bindings change, one publish may reach both queues. Copies are told by their bytes and their message id; a message without
+    an id may be one of several that are the same, of which none must go.
+    """
+    return headers.fingerprint(delivery) if delivery.properties.message_id and delivery.exchange else None
+
+
+def pauses(subscription: Subscription, observed: Observed) -> tuple[str, ...]:
+    """What stands still while the migration runs, in sentences."""
+    migration = _Migration(subscription, observed, frozenset())
+    sentences: list[str] = []
+    if migration.main.is_old or migration.main.transit_is_there:
+        sentences.append(
+            f"consumers of {subscription.queue} finish what they hold and get nothing further until the new queue is there; their "
+            "consumer is cancelled then, and they come back by themselves (a subscriber that still asks for the old arguments does not)"
+        )
+    if migration.retry.is_old or migration.retry.transit_is_there or migration.main.is_old:
+        sentences.append(f"messages in {subscription.retry_queue} wait longer: their delay begins anew afterwards")
+    if migration.failed.is_old or migration.failed.transit_is_there:
+        sentences.append(f"{subscription.failed_queue} looks emptier than it is")
+    return tuple(sentences)

@@ -1,0 +1,151 @@
+"""What exchanges and queues are called, and what a name may be."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import timedelta
+
+from redrive.errors import ConfigurationError
+from redrive.topology.table import MAX_SHORT_STRING
+
+RETRY_SUFFIX = "@retry"
+FAILED_SUFFIX = "@failed"
+DELIVER_SUFFIX = ".deliver"
+UNROUTED_SUFFIX = ".unrouted"
+TICK = timedelta(seconds=1)
+_MILLISECOND = timedelta(milliseconds=1)
+_LONGEST_TICK = timedelta(days=1)
+_LADDER = re.compile(rf"(?:{re.escape(DELIVER_SUFFIX)}|\.delay(?:-\d+ms)?\.\d+)$")
+MAX_QUEUE_NAME = MAX_SHORT_STRING - len(FAILED_SUFFIX)
+"""248 bytes: `@failed` must fit behind it."""
+
+
+def retry_queue(queue: str) -> str:
+    """The name of the queue in which messages of `queue` wait for their next attempt."""
+    return queue + RETRY_SUFFIX
+
+
+def failed_queue(queue: str) -> str:
+    """The name of the queue in which messages of `queue` that were given up are kept."""
+    return queue + FAILED_SUFFIX
+
+
+def main_queues(queues: Iterable[str]) -> list[str]:
+    """The main queues that have a retry or a failed queue, or had: one that lost its main queue is worth seeing."""
+    mains = {name.removesuffix(suffix) for name in queues for suffix in (RETRY_SUFFIX, FAILED_SUFFIX) if name.endswith(suffix)}
+    return sorted(mains - {""})
+
+
+@dataclass(frozen=True, slots=True)
+class ExchangeFamily:
+    """The three topic exchanges that belong together.
+
+    Args:
+        main: the exchange that services publish to.
+        retry_suffix: what makes the retry exchange's name of it.
+        failed_suffix: what makes the failed exchange's name of it.
+        tick: the unit of its delayed messages; whole milliseconds, at most a day.
+
+    Raises:
+        ConfigurationError: a name is empty, reserved or too long, or the tick is not whole.
+    """
+
+    main: str = "master"
+    retry_suffix: str = ".retry"
+    failed_suffix: str = ".failed"
+    tick: timedelta = TICK
+
+    def __post_init__(self) -> None:
+        for part in (self.main, self.retry_suffix, self.failed_suffix):
+            if not isinstance(part, str):
+                raise ConfigurationError(f"the exchange name or suffix is {part!r}", "Give a string such as 'master'.")
+        for name in (self.main, self.retry, self.failed, self.deliver, self.unrouted):
+            check_name("exchange", name, MAX_SHORT_STRING)
+        if len({self.main, self.retry, self.failed, self.deliver, self.unrouted}) < 5:
+            raise ConfigurationError(
+                f"the exchanges of {self.main!r} have the same name twice", "Give the retry and the failed exchange suffixes that differ."
+            )
+        if not isinstance(self.tick, timedelta) or self.tick % _MILLISECOND or not _MILLISECOND <= self.tick <= _LONGEST_TICK:
+            raise ConfigurationError(f"the tick is {self.tick!r}", "Give a timedelta of whole milliseconds, at most a day.")
+
+    @property
+    def retry(self) -> str:
+        """The exchange through which failed attempts go to their retry queue."""
+        return self.main + self.retry_suffix
+
+    @property
+    def failed(self) -> str:
+        """The exchange through which given-up messages go to their failed queue."""
+        return self.main + self.failed_suffix
+
+    @property
+    def deliver(self) -> str:
+        """The exchange through which delayed messages reach their queues."""
+        return self.main + DELIVER_SUFFIX
+
+    @property
+    def unrouted(self) -> str:
+        """The exchange, and its queue, that delayed messages end in where nobody wants them any more."""
+        return self.main + UNROUTED_SUFFIX
+
+
+def level(main: str, number: int, tick: timedelta) -> str:
+    """What the exchange and the queue of a delay ladder's level are called."""
+    own = "" if tick == TICK else f"-{tick // _MILLISECOND}ms"
+    return f"{main}.delay{own}.{number}"
+
+
+def is_of_a_ladder(exchange: str) -> bool:
+    """Whether a message that came through this exchange came down a delay ladder: by a level, or by what all levels end in.
+
+    A binding between exchanges does not change what a delivery names: it is where the last queue on its way dead-lettered to.
+    """
+    return _LADDER.search(exchange) is not None
+
+
+def family_of(exchange: str | ExchangeFamily) -> ExchangeFamily:
+    """The family of a main exchange's name, with the usual suffixes; a family is given back."""
+    return exchange if isinstance(exchange, ExchangeFamily) else ExchangeFamily(exchange)
+
+
+def check_name(kind: str, name: str, limit: int) -> None:
+    """Raises ConfigurationError unless `name` may name an exchange or a queue of ours of at most `limit` bytes."""
+    if not isinstance(name, str) or not name:
+        raise ConfigurationError(f"the {kind} name is {name!r}", f"Give the {kind} a name.")
+    if name.startswith("amq."):
+        raise ConfigurationError(f"the {kind} name {name!r} begins with 'amq.', which RabbitMQ keeps for itself", "Use another name.")
+    if any(ord(character) < 32 for character in name):
+        raise ConfigurationError(f"the {kind} name {name!r} has a control character in it", "Use printable characters.")
+    _check_length(f"the {kind} name", name, limit)
+
+
+def check_queue_name(name: str) -> None:
+    """Raises ConfigurationError unless `name` may be a subscription's queue."""
+    check_name("queue", name, MAX_QUEUE_NAME)
+    if not {"*", "#"}.isdisjoint(name.split(".")):
+        raise ConfigurationError(
+            f"the queue name {name!r} has a word * or #, which would match the messages of others where the queue is bound by its name",
+            "Use a name without wildcards.",
+        )
+    for suffix in (RETRY_SUFFIX, FAILED_SUFFIX):
+        if name.endswith(suffix):
+            raise ConfigurationError(
+                f"the queue name {name!r} ends in {suffix!r}, which redrive adds itself",
+                f"Name the main queue: {name.removesuffix(suffix)!r}.",
+            )
+
+
+def check_routing_key(key: str) -> None:
+    """Raises ConfigurationError unless `key` may be a routing key or a binding pattern."""
+    if not isinstance(key, str):
+        raise ConfigurationError(f"the routing key is a {type(key).__name__}", "Give a string such as 'user.create'.")
+    _check_length("the routing key", key, MAX_SHORT_STRING)
+
+
+def _check_length(what: str, value: str, limit: int) -> None:
+    try:
+        size = len(value.encode())
+    except UnicodeEncodeError as error:
+        raise ConfigurationError(f"{what} {value!r} is not valid Unicode", "Use characters that UTF-8 can encode.") from error
+    if size > limit:
+        raise ConfigurationError(f"{what} {value[:40]!r}… is {size} bytes; at most {limit} fit", "Use a shorter one.")

@@ -1,0 +1,128 @@
+"""What each role may do at the least, and how it is granted."""
+
+import re
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, assert_never
+
+from redrive.topology.finding import Finding
+from redrive.topology.model import Subscription, Topology
+
+Verb = Literal["configure", "write", "read"]
+Role = Literal["publisher", "subscriber", "declarer", "operator"]
+
+DEFAULT_EXCHANGE = "amq.default"
+"""What permissions call the exchange whose name is empty. Source: https://www.rabbitmq.com/docs/access-control#authorisation"""
+
+_WITHOUT: Mapping[Role, str] = {
+    "publisher": "Publishing closes the channel with a 403.",
+    "subscriber": "Consuming, or setting a failed message aside, closes the channel with a 403.",
+    "declarer": "Declaring fails with a 403: use declare=False, and have another user declare.",
+    "operator": "Failed messages can't be looked at, or not be sent back.",
+}
+_VERBS: tuple[Verb, ...] = ("configure", "write", "read")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Right:
+    """One of the broker's rights on one object.
+
+    Args:
+        verb: `configure`, `write` or `read`.
+        kind: `exchange` or `queue`.
+        name: the object's name; `amq.default` for the default exchange.
+    """
+
+    verb: Verb
+    kind: Literal["exchange", "queue"]
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.verb} {self.kind} {self.name}"
+
+
+def least_rights(role: Role, subscription: Subscription) -> tuple[Right, ...]:
+    """The rights that a role needs on a subscription, and no others.
+
+    `publisher` publishes to exchanges that are there; `subscriber` handles messages with `declare=False` and one delay;
+    `declarer` makes the exchanges, queues and bindings; `operator` looks at failed messages and sends them back.
+
+    Source: tried on RabbitMQ 3.10.8, 4.0.5 and 4.3.6, tests/integration/test_least_rights.py.
+    """
+    family = subscription.exchanges
+    match role:
+        case "publisher":
+            return (Right("write", "exchange", family.main),)
+        case "subscriber":
+            return (
+                Right("read", "queue", subscription.queue),
+                # A reject needs no right; what can't be rejected is republished.
+                Right("write", "exchange", family.retry),
+                Right("write", "exchange", family.failed),
+            )
+        case "declarer":
+            return tuple(dict.fromkeys(_rights_to_declare(subscription.topology())))
+        case "operator":
+            return (
+                Right("read", "queue", subscription.failed_queue),
+                Right("write", "exchange", DEFAULT_EXCHANGE),
+                # Over AMQP alone, the queue's delivery limit is told to whom may declare it.
+                Right("configure", "queue", subscription.failed_queue),
+            )
+        case _:
+            assert_never(role)
+
+
+def _rights_to_declare(topology: Topology) -> Iterator[Right]:
+    """What the broker asks for. Source: https://www.rabbitmq.com/docs/access-control#authorisation; measured."""
+    for exchange in topology.exchanges:
+        yield Right("configure", "exchange", exchange.name)
+        if "alternate-exchange" in exchange.arguments:
+            yield Right("read", "exchange", exchange.name)
+            yield Right("write", "exchange", str(exchange.arguments["alternate-exchange"]))
+    for queue in topology.queues:
+        yield Right("configure", "queue", queue.name)
+        if "x-dead-letter-exchange" in queue.arguments:
+            yield Right("read", "queue", queue.name)
+            yield Right("write", "exchange", str(queue.arguments["x-dead-letter-exchange"]) or DEFAULT_EXCHANGE)
+    for binding in topology.bindings:
+        yield Right("write", binding.to, binding.destination)
+        yield Right("read", "exchange", binding.source)
+
+
+def lacking(user: str, virtual_host: str, subscription: Subscription, missing: Mapping[Role, Sequence[Right]]) -> Iterator[Finding]:
+    """What a user can't do with a subscription.
+
+    Args:
+        user: who.
+        virtual_host: where.
+        subscription: of what.
+        missing: of each role that was looked at, the rights that the user does not have.
+    """
+    wanted = [right for role in missing for right in least_rights(role, subscription)]
+    for role, rights in missing.items():
+        if rights:
+            yield Finding(
+                "permission",
+                subscription.queue,
+                f"the user {user!r} can't be a {role} of it, and may not: {', '.join(map(str, rights))}",
+                _WITHOUT[role],
+                f"{grant_command(user, virtual_host, wanted)} ({_needs(list(missing))}; its other rights in this virtual host go)",
+            )
+
+
+def _needs(roles: Sequence[Role]) -> str:
+    return f"all that {' and '.join(roles)} need{'s' if len(roles) == 1 else ''}"
+
+
+def grant_command(user: str, virtual_host: str, rights: Iterable[Right]) -> str:
+    """The command that gives a user exactly these rights in a virtual host. It takes all others there away."""
+    wanted = list(rights)
+    patterns = [_pattern(right.name for right in wanted if right.verb == verb) for verb in _VERBS]
+    return shlex.join(["rabbitmqctl", "set_permissions", "-p", virtual_host, user, *patterns])
+
+
+def _pattern(names: Iterable[str]) -> str:
+    escaped = sorted({re.escape(name) for name in names})
+    return f"^({'|'.join(escaped)})$" if escaped else "^$"

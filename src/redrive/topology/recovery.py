@@ -1,0 +1,167 @@
+"""From a broker back to a topology file: which subscriptions are there, and the file that says so."""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+
+from redrive.errors import ConfigurationError
+from redrive.topology import names
+from redrive.topology.compare import Observed, compare
+from redrive.topology.durations import text_of
+from redrive.topology.model import Binding, Subscription
+from redrive.topology.names import ExchangeFamily
+from redrive.topology.policy import RetryPolicy
+from redrive.topology.tags import HEADER, TagFilter
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """What was found on a broker.
+
+    Args:
+        subscriptions: those that can be written down, by name.
+        notes: a sentence for each queue that is not quite as the file says, or can't be written down at all.
+    """
+
+    subscriptions: tuple[Subscription, ...]
+    notes: tuple[str, ...]
+
+
+def recover(observed: Observed) -> Recovered:
+    """The subscriptions on a broker. What each subscriber keeps for itself, its number of retries, can't be seen there."""
+    found: list[Subscription] = []
+    notes: list[str] = []
+    for queue in sorted(observed.queues):
+        if names.retry_queue(queue) not in observed.queues and names.failed_queue(queue) not in observed.queues:
+            continue
+        try:
+            subscription = _subscription(queue, observed)
+        except (ConfigurationError, _Unlike) as error:
+            notes.append(f"{queue} is left out: {str(error).partition(chr(10))[0]}")
+            continue
+        found.append(subscription)
+        notes += [f"{queue}: {difference}" for difference in compare(subscription.topology(), observed)]
+    for main in dict.fromkeys(subscription.exchanges.main for subscription in found):
+        if any(name.startswith(f"{main}.delay") and names.is_of_a_ladder(name) for name in observed.queues):
+            notes.append(f"{main} has a delay ladder; which subscription's backoff made it, the broker does not know: set backoff there")
+    return Recovered(tuple(found), tuple(notes))
+
+
+class _Unlike(Exception):
+    """A queue that is no subscription of ours."""
+
+
+def _subscription(queue: str, observed: Observed) -> Subscription:
+    arguments = observed.queues[queue]
+    retry = observed.queues.get(names.retry_queue(queue))
+    if retry is None:
+        raise _Unlike("it has no retry queue")
+    family = _family(queue, arguments, observed)
+    delay = retry.get("x-message-ttl")
+    if not isinstance(delay, int):
+        raise _Unlike(f"{names.retry_queue(queue)} has no x-message-ttl")
+    kind = arguments.get("x-queue-type")
+    if kind not in ("quorum", "classic"):
+        raise _Unlike(f"it is a queue of type {kind}")
+    filters = sorted({binding.source for binding in observed.bindings if _lets_through(binding, queue)})
+    if len(filters) > 1:
+        raise _Unlike(f"it has several filters of tags: {', '.join(filters)}")
+    entrance = filters[0] if filters else queue
+    keys = sorted(
+        binding.routing_key
+        for binding in observed.bindings
+        if binding.source == family.main and binding.destination == entrance and binding.routing_key != queue
+    )
+    shared = "x-dead-letter-exchange" not in arguments and retry.get("x-dead-letter-exchange") == family.main
+    return Subscription(
+        queue,
+        keys,
+        family,
+        RetryPolicy(delay=timedelta(milliseconds=delay)),
+        "quorum" if kind == "quorum" else "classic",
+        "republish" if shared else "dead-letter",
+        _tags(queue, observed) if filters else None,
+        ordered=arguments.get("x-single-active-consumer") is True,
+        max_failed=_max_failed(observed.queues.get(names.failed_queue(queue), {})),
+    )
+
+
+def _max_failed(arguments: Mapping[str, object]) -> int | None:
+    """How many messages a failed queue takes before it refuses more."""
+    most = arguments.get("x-max-length")
+    return most if isinstance(most, int) and arguments.get("x-overflow") == "reject-publish" else None
+
+
+def _lets_through(binding: Binding, queue: str) -> bool:
+    """Whether a binding leads from a filter of tags to its queue."""
+    return binding.destination == queue and binding.to == "queue" and binding.source.startswith(f"{queue}@tags.")
+
+
+def _tags(queue: str, observed: Observed) -> TagFilter:
+    """The tags that a filter lets through, from the headers that it looks for."""
+    terms = [
+        " && ".join(sorted(name.removeprefix(HEADER) for name, _ in binding.arguments if name.startswith(HEADER)))
+        for binding in observed.bindings
+        if _lets_through(binding, queue)
+    ]
+    return TagFilter(" || ".join(sorted(terms)))
+
+
+def _family(queue: str, arguments: Mapping[str, object], observed: Observed) -> ExchangeFamily:
+    """The exchange family, from where the queue's retries and failures go."""
+    retry = _only_source(names.retry_queue(queue), queue, observed) or arguments.get("x-dead-letter-exchange")
+    failed = _only_source(names.failed_queue(queue), queue, observed)
+    if not isinstance(retry, str) or not retry or failed is None:
+        raise _Unlike("its retry or its failed queue is bound to no exchange")
+    sources = {binding.source for binding in observed.bindings if binding.destination == queue}
+    mains = [main for main in sources if retry.startswith(main) and failed.startswith(main) and main not in (retry, failed)]
+    if not mains:
+        raise _Unlike(f"none of the exchanges that it is bound to goes with {retry} and {failed}")
+    main = max(mains, key=len)
+    return ExchangeFamily(main, retry.removeprefix(main), failed.removeprefix(main))
+
+
+def _only_source(destination: str, key: str, observed: Observed) -> str | None:
+    """The exchange that gives `destination` what has the routing key `key`; None where there is not exactly one."""
+    sources = [binding.source for binding in observed.bindings if binding.destination == destination and binding.routing_key == key]
+    return sources[0] if len(sources) == 1 else None
+
+
+def file_of(recovered: Recovered) -> str:
+    """The topology file, in YAML, that `spec` reads."""
+    lines = [
+        "# The retries that a message has are each subscriber's own: the broker does not know them. Set max_retries where it is not 3."
+    ]
+    lines += [f"# {note}" for note in recovered.notes]
+    lines.append("subscriptions:" if recovered.subscriptions else "subscriptions: {}")
+    for subscription in recovered.subscriptions:
+        lines.append(f"  {_quoted(subscription.queue)}:")
+        lines += [f"    {name}: {value}" for name, value in _settings(subscription)]
+    return "\n".join(lines) + "\n"
+
+
+def _settings(subscription: Subscription) -> Iterable[tuple[str, str]]:
+    usual = Subscription(subscription.queue)
+    family = subscription.exchanges
+    yield "routing_keys", f"[{', '.join(map(_quoted, subscription.routing_keys))}]"
+    if subscription.tags is not None:
+        yield "tags", _quoted(subscription.tags.expression)
+    yield "retry", f"{{delay: {text_of(subscription.retry.delay)}}}"
+    if family == ExchangeFamily(family.main) and family != usual.exchanges:
+        yield "exchange", _quoted(family.main)
+    elif family != usual.exchanges:
+        parts = {"main": family.main, "retry_suffix": family.retry_suffix, "failed_suffix": family.failed_suffix}
+        yield "exchange", f"{{{', '.join(f'{name}: {_quoted(value)}' for name, value in parts.items())}}}"
+    for name in ("queue_type", "retry_via"):
+        if getattr(subscription, name) != getattr(usual, name):
+            yield name, getattr(subscription, name)
+    if subscription.ordered:
+        yield "ordered", "true"
+    if subscription.max_failed is not None:
+        yield "max_failed", str(subscription.max_failed)
+
+
+def _quoted(text: str) -> str:
+    """A text that YAML reads as it is; JSON's strings are YAML's."""
+    return json.dumps(text, ensure_ascii=False)
