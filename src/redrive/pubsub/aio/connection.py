@@ -1,0 +1,202 @@
+"""One connection to a broker, on an event loop, that comes back when it is lost."""
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+
+from redrive.errors import BrokerUnavailable, RedriveError
+from redrive.pubsub.aio import refusal
+from redrive.pubsub.aio.threads import on_thread
+from redrive.pubsub.aio.wire import WireConnection
+from redrive.pubsub.connecting import CLOSING_TIME, Destination, Listener, Persistence
+
+logger = logging.getLogger("redrive")
+
+_HANDSHAKE_TIME = 5.0
+
+
+class Connector(Destination):
+    """How aiormq connects to one broker."""
+
+    async def connect(self, lost: Callable[[BaseException | None], None]) -> WireConnection:
+        """Connects to the host that answered last, or is next in turn.
+
+        Args:
+            lost: called once the connection is gone.
+
+        Raises:
+            BrokerUnavailable: it did not answer.
+            PermissionDenied: the user, the password or the virtual host was refused.
+        """
+        # The callback may ask a vault, and take its time.
+        username, password = self.login() if self.credentials is None else await on_thread(self.login, "redrive-credentials")
+        connection = WireConnection(lost)
+        try:
+            async with asyncio.timeout(self.url.connection_timeout + _HANDSHAKE_TIME):
+                await connection.open(
+                    self.endpoint.host,
+                    self.endpoint.port,
+                    username=username,
+                    password=password,
+                    virtual_host=self.url.virtual_host,
+                    ssl_context=self.ssl_context,
+                    server_hostname=self.server_hostname,
+                    heartbeat=self.url.heartbeat,
+                    name=self.name,
+                )
+        except Exception as error:
+            self.next_host()
+            raise refusal.of_connection(error, self.url) from error
+        return connection
+
+
+class Link:
+    """Keeps one connection open for a listener. All of it belongs to the event loop that it is made in.
+
+    Args:
+        connector: how to connect.
+        listener: who uses the connection.
+        prepare: called on a thread before each connection is opened: declaring, for instance.
+        patience: how long a broker that does not answer is waited for at the first connection. Once the link has been up, it
+            tries for ever.
+    """
+
+    def __init__(
+        self, connector: Connector, listener: Listener, *, prepare: Callable[[], None] | None = None, patience: timedelta = timedelta(0)
+    ) -> None:
+        self._connector = connector
+        self._listener = listener
+        self._prepare = prepare
+        self._persistence = Persistence(connector, patience)
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
+        self._connection: WireConnection | None = None
+        self._gone = asyncio.Event()
+        self._reason: BaseException | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._goodbyes: set[asyncio.Task[None]] = set()
+        self._closing = False
+        self._ended = False
+
+    @property
+    def address(self) -> str:
+        """The broker's address, without the password."""
+        return self._connector.url.address
+
+    def start(self) -> None:
+        """Begins to connect."""
+        self._task = self._loop.create_task(self._run(), name=f"redrive-link-{self._connector.name}")
+        self._task.add_done_callback(self._finish)
+
+    def call(self, function: Callable[[], None]) -> None:
+        """Runs `function` on the event loop, soon. After the link is closed nothing runs."""
+        if self._ended:
+            return
+        if threading.get_ident() == self._thread:
+            self._loop.call_soon(function)
+        else:
+            self._loop.call_soon_threadsafe(function)
+
+    def call_later(self, seconds: float, function: Callable[[], None]) -> None:
+        """Runs `function` in so many seconds."""
+        self._loop.call_later(seconds, lambda: None if self._ended else function())
+
+    def reconnect(self, reason: str) -> None:
+        """Closes the connection; the link opens a new one."""
+        if self._connection is not None and self._connection.is_open:
+            logger.warning("closing the connection to %s to start over: %s", self.address, reason)
+            self._say_goodbye(self._connection)
+
+    def close(self) -> None:
+        """Closes the connection and ends the link; the second call does nothing. A broker that does not answer is left."""
+        if self._closing:
+            return
+        self._closing = True
+        if self._connection is not None:
+            self._say_goodbye(self._connection)
+        elif self._task is not None:
+            self._task.cancel()
+
+    def abort(self) -> None:
+        """Drops the socket without a word, as a crash would, and ends the link; from any thread."""
+        self.call(self._abort)
+
+    def _abort(self) -> None:
+        self._closing = True
+        if self._connection is not None:
+            self._connection.drop()
+        elif self._task is not None:
+            self._task.cancel()
+
+    def _say_goodbye(self, connection: WireConnection) -> None:
+        goodbye = self._loop.create_task(connection.close())
+        self._goodbyes.add(goodbye)
+        goodbye.add_done_callback(self._goodbyes.discard)
+        self._loop.call_later(2 * CLOSING_TIME, connection.drop)
+
+    async def _run(self) -> None:
+        try:
+            await self._keep_up()
+        except asyncio.CancelledError:
+            # Its loop ends: aiormq's tasks must find an end too, or the loop complains of them.
+            if self._connection is not None:
+                await self._connection.close()
+            raise
+
+    async def _keep_up(self) -> None:
+        while True:
+            connection = await self._connect()
+            if connection is None:
+                return
+            self._persistence.connected()
+            self._listener.connected(connection)
+            await self._gone.wait()
+            self._connection = None
+            if self._closing:
+                return
+            lost = refusal.of_connection(self._reason, self._connector.url)
+            self._listener.disconnected(lost)
+            if not await self._may_try_again(lost):
+                return
+
+    async def _connect(self) -> WireConnection | None:
+        """A connection; None where there is none to be had."""
+        while True:
+            self._gone.clear()
+            try:
+                if self._prepare is not None:
+                    await on_thread(self._prepare, f"redrive-declare-{self._connector.name}")
+                self._connection = await self._connector.connect(self._on_lost)
+            except RedriveError as error:
+                if not await self._may_try_again(error):
+                    return None
+            else:
+                return self._connection
+
+    async def _may_try_again(self, error: RedriveError) -> bool:
+        """Waits until the next try; False where there is to be none."""
+        delay = self._persistence.failed(error)
+        if delay is None:
+            self._listener.gave_up(error)
+            return False
+        await asyncio.sleep(delay)
+        return True
+
+    def _on_lost(self, reason: BaseException | None) -> None:
+        self._reason = reason
+        self._gone.set()
+
+    def _finish(self, task: asyncio.Task[None]) -> None:
+        """The link ends: it was closed or cancelled, gave up, or failed by a defect."""
+        if self._connection is not None:
+            self._connection.drop()
+        error = None if task.cancelled() else task.exception()
+        if error is not None:  # a defect of ours: whoever waits must hear of it
+            logger.error("the connection of %s ends because of an error", self._connector.name, exc_info=error)
+            self._listener.gave_up(
+                BrokerUnavailable(self.address, f"its connection ended: {error!r}", "This is a defect: please report it.")
+            )
+        self._ended = True
+        self._listener.ended()

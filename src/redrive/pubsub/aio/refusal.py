@@ -1,0 +1,42 @@
+"""What aiormq's exceptions mean, as errors of ours."""
+
+from collections.abc import Iterator
+
+from aiormq import exceptions
+
+from redrive.errors import RedriveError
+from redrive.pubsub import refusal
+from redrive.pubsub.aio.wire import ClosedByBroker
+from redrive.pubsub.config import BrokerURL
+
+
+def of_connection(error: BaseException | None, url: BrokerURL) -> RedriveError:
+    """Why a connection could not be opened, or was lost; None where nothing is known of it."""
+    if error is None:
+        return refusal.of_lost_connection("its end was not announced, or its heartbeats stopped", url)
+    for cause in _causes(error):
+        match cause:
+            case RedriveError():
+                return cause
+            case ClosedByBroker(code=code, text=text):
+                return refusal.of_closed_connection(code, text, url)
+            case exceptions.ProbableAuthenticationError() | exceptions.AuthenticationError():
+                return refusal.of_login(url)
+            case exceptions.ConnectionClosed(args=(int(code), str(text))):
+                return refusal.of_closed_connection(code, text, url)
+            case exceptions.IncompatibleProtocolError() | exceptions.ProtocolSyntaxError() | exceptions.InvalidFrameError():
+                return refusal.of_foreign_protocol(url)
+        system = refusal.of_system(cause, url)
+        if system is not None:
+            return system
+    if isinstance(error, TimeoutError):
+        return refusal.of_silence(url)
+    return refusal.of_lost_connection(error, url)
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """An exception, and what it was raised from."""
+    cause: BaseException | None = error
+    while cause is not None:
+        yield cause
+        cause = cause.__cause__

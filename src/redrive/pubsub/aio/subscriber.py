@@ -1,0 +1,201 @@
+"""Subscribing on an event loop: a queue, a coroutine function, and what happens when it fails."""
+
+import asyncio
+from types import TracebackType
+from typing import Self
+
+from redrive.errors import ConfigurationError
+from redrive.pubsub.aio.connection import Connector
+from redrive.pubsub.aio.declare import declare, declare_on_thread
+from redrive.pubsub.aio.processing import Processing
+from redrive.pubsub.aio.signals import signals
+from redrive.pubsub.config import Credentials
+from redrive.pubsub.subscribing import SubscriberBase
+
+
+class AsyncSubscriber(SubscriberBase):
+    """Consumes a queue with an async handler; retries what fails, and sets aside what keeps failing.
+
+        subscriber = AsyncSubscriber("amqp://guest:guest@localhost/", queue="ucenter@user", routing_keys=["user.*"])
+
+        @subscriber.handler
+        async def on_user(user: UserCreated) -> None: ...
+
+        await subscriber.run()
+
+    `async with subscriber:` runs it as long as the block, beside something else: in a web framework's lifespan, for instance. The block
+    begins when the queue is there and consumed, or not at all.
+
+    A handler that returns has handled the message; one that raises has failed, and the message comes back after the policy's delay.
+    A message is handled at least once: where a worker or the connection dies before its ack, it is delivered again. So it is where the
+    task that runs its handler is cancelled.
+
+    It belongs to the event loop that it is started in.
+    """
+
+    _handlers_are_async = True
+
+    def _lead_to(self, url: str, name: str, credentials: Credentials | None) -> None:
+        self._connector = Connector(url, name, credentials)
+        self._processing: Processing | None = None
+
+    async def declare(self) -> None:
+        """Declares exchanges, queues and bindings now; a second time changes nothing.
+
+        Raises:
+            TopologyMismatch: an object is there with other arguments.
+            PermissionDenied: the user may not.
+            BrokerUnavailable: no broker answered.
+            ConfigurationError: the broker is too old.
+        """
+        await declare(self._connector, self.subscription)
+
+    async def start(self) -> None:
+        """Begins to consume, in tasks of its own, and returns.
+
+        Raises:
+            ConfigurationError: there is no handler, or it runs already.
+        """
+        if self._handler is None:
+            raise ConfigurationError(f"queue {self.subscription.queue!r} has no handler", "Give it one: @subscriber.handler.")
+        if not self.stopped():
+            raise ConfigurationError(f"the subscriber of queue {self.subscription.queue!r} runs already", "Stop it first.")
+        self._processing = Processing(
+            self.subscription,
+            self._connector,
+            self._handler,
+            concurrency=self._concurrency,
+            prefetch=self._prefetch,
+            declare=self._declare_again if self._declare else None,
+            handler_timeout=self._handler_timeout,
+            where=self._where,
+            tally=self._tally,
+            patience=self._patience,
+            longest=self._warn_of_long_waits,
+        )
+        self._processing.start()
+
+    def _declare_again(self, levels: int, again: bool) -> None:
+        declare_on_thread(self._connector, self.subscription, levels, again=again)
+
+    async def run(self) -> None:
+        """Consumes until `stop`, SIGTERM or SIGINT: then stops taking, finishes what runs, acks, leaves. A second signal leaves at once.
+
+        Where it is cancelled, it leaves in the same order before it raises; cancelled again, at once.
+
+        Raises:
+            TopologyMismatch, PermissionDenied, BrokerUnavailable, ConfigurationError: as `declare`, at the start.
+        """
+        await run(self)
+
+    def stop(self) -> None:
+        """Stops taking messages, and lets `run` return once what runs has finished. From any thread, and from a handler."""
+        if self._processing is not None:
+            self._processing.stop(self._grace)
+
+    def abort(self) -> None:
+        """Drops the connection at once. What runs is cancelled, and delivered again."""
+        if self._processing is not None:
+            self._processing.abort()
+
+    @property
+    def ready(self) -> bool:
+        """Whether it is connected and consumes."""
+        return self._processing is not None and self._processing.consuming
+
+    def stopped(self) -> bool:
+        """Whether it does not run."""
+        return self._processing is None or self._processing.finished.is_set()
+
+    async def wait(self, timeout: float | None = None) -> bool:
+        """Waits until it has stopped; False where that takes more than `timeout` seconds.
+
+        Raises:
+            RedriveError: why it could not run.
+        """
+        processing = self._processing
+        if processing is None:
+            return True
+        try:
+            async with asyncio.timeout(timeout):
+                await processing.finished.wait()
+        except TimeoutError:
+            return False
+        if processing.failure is not None:
+            raise processing.failure
+        return True
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        assert self._processing is not None
+        try:
+            # From here on its queue is there: what is published in the block finds it.
+            await self._processing.known.wait()
+        except asyncio.CancelledError:
+            self.stop()
+            await _ended(self)
+            raise
+        if self.stopped():
+            await self.wait()
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.stop()
+        await _ended(self)
+        if error is None:
+            await self.wait()
+
+    def __repr__(self) -> str:
+        return f"<AsyncSubscriber {self._connector.url.address} queue={self.subscription.queue!r}>"
+
+
+async def run(*subscribers: AsyncSubscriber) -> None:
+    """Runs several subscribers in one event loop until SIGTERM or SIGINT, or until one of them stops or fails.
+
+    Raises:
+        RedriveError: why one of them could not run; the others were stopped.
+    """
+    if not subscribers:
+        raise ConfigurationError("there is no subscriber to run", "Give at least one.")
+
+    def stop_all() -> None:
+        for subscriber in subscribers:
+            subscriber.stop()
+
+    def abort_all() -> None:
+        for subscriber in subscribers:
+            subscriber.abort()
+
+    with signals(stop=stop_all, abort=abort_all):
+        try:
+            for subscriber in subscribers:
+                await subscriber.start()
+            waiting = [asyncio.ensure_future(_finished(subscriber)) for subscriber in subscribers]
+            try:
+                await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for waits in waiting:
+                    waits.cancel()
+        finally:
+            stop_all()
+            await _ended(*subscribers)
+    for subscriber in subscribers:
+        await subscriber.wait()
+
+
+async def _finished(subscriber: AsyncSubscriber) -> None:
+    if subscriber._processing is not None:
+        await subscriber._processing.finished.wait()
+
+
+async def _ended(*subscribers: AsyncSubscriber) -> None:
+    """Waits until all of them have left, as they were asked to; where this is cancelled, they leave at once."""
+    try:
+        for subscriber in subscribers:
+            await _finished(subscriber)
+    except asyncio.CancelledError:
+        for subscriber in subscribers:
+            subscriber.abort()
+        for subscriber in subscribers:
+            await _finished(subscriber)
+        raise

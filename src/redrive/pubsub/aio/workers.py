@@ -1,0 +1,134 @@
+"""Tasks that run handlers, so many at a time."""
+
+import asyncio
+import logging
+import traceback
+from collections.abc import Awaitable, Callable
+from types import FrameType
+from typing import Generic, TypeVar
+
+logger = logging.getLogger("redrive")
+
+Job = TypeVar("Job")
+
+_IN_A_ROW = 32
+"""Jobs that a task does before it lets others have the event loop, where none of them waits for anything."""
+
+_A_MOMENT = 0.1
+
+
+class _Worker(Generic[Job]):
+    """A task, its job, and whether it was given up on."""
+
+    __slots__ = ("abandoned", "job", "started_at", "task")
+
+    def __init__(self) -> None:
+        self.task: asyncio.Task[None] | None = None
+        self.job: Job | None = None
+        self.started_at = 0.0
+        self.abandoned = False
+
+
+class Workers(Generic[Job]):
+    """Runs jobs on `count` tasks, in the order in which they come.
+
+    Args:
+        count: how many tasks.
+        name: what the tasks are called.
+        work: does a job; it raises only where its task was cancelled.
+        longest: told each time a job took longer than any before, with the seconds.
+    """
+
+    def __init__(self, count: int, name: str, work: Callable[[Job], Awaitable[None]], longest: Callable[[float], None]) -> None:
+        self._name = name
+        self._work = work
+        self._longest = longest
+        self._most_seconds = 0.0
+        self._started = 0
+        self._loop = asyncio.get_running_loop()
+        self._jobs: asyncio.Queue[Job] = asyncio.Queue()
+        self._workers: set[_Worker[Job]] = set()
+        self._stopped = False
+        for _ in range(count):
+            self._start_one()
+
+    def put(self, job: Job) -> None:
+        """Has a job done as soon as a task is free."""
+        self._jobs.put_nowait(job)
+
+    def drop_waiting(self) -> list[Job]:
+        """Takes back the jobs that no task has begun."""
+        return [self._jobs.get_nowait() for _ in range(self._jobs.qsize())]
+
+    def abandon_overdue(self, seconds: float) -> list[tuple[Job, str]]:
+        """Gives up on jobs that run for longer than `seconds`: cancels their tasks, and puts new ones in their place.
+
+        Returns:
+            Each job, and the stack that it hangs in.
+        """
+        overdue: list[tuple[Job, str]] = []
+        now = self._loop.time()
+        for worker in list(self._workers):
+            if worker.job is not None and now - worker.started_at > seconds:
+                overdue.append((worker.job, _stack_of(worker.task)))
+                worker.abandoned = True
+                self._workers.discard(worker)
+                self._start_one()
+                if worker.task is not None:
+                    worker.task.cancel()
+        return overdue
+
+    def stop(self) -> None:
+        """Ends every task, and what still runs in it."""
+        self._stopped = True
+        for worker in self._workers:
+            if worker.task is not None:
+                worker.task.cancel()
+
+    def _start_one(self) -> None:
+        self._started += 1
+        worker: _Worker[Job] = _Worker()
+        worker.task = self._loop.create_task(self._run(worker), name=f"{self._name}-{self._started}")
+        worker.task.add_done_callback(lambda _: self._left(worker))
+        self._workers.add(worker)
+
+    async def _run(self, worker: _Worker[Job]) -> None:
+        in_a_row = 0
+        while not worker.abandoned:
+            if self._jobs.empty() or in_a_row >= _IN_A_ROW:
+                in_a_row = 0
+                await asyncio.sleep(0)
+            job = await self._jobs.get()
+            in_a_row += 1
+            worker.started_at = self._loop.time()
+            worker.job = job
+            try:
+                await self._work(job)
+                self._finished(worker, self._loop.time() - worker.started_at)
+            finally:
+                worker.job = None
+
+    def _finished(self, worker: _Worker[Job], seconds: float) -> None:
+        if worker.abandoned:
+            logger.warning("a handler that was given up on returned after %.1f s; its result is dropped", seconds)
+        elif seconds > self._most_seconds:
+            self._most_seconds = seconds
+            self._longest(seconds)
+
+    def _left(self, worker: _Worker[Job]) -> None:
+        """A task has ended. Where it was cancelled from outside, another takes its place, unless all that runs in the loop ends now."""
+        if worker in self._workers:
+            self._workers.discard(worker)
+            self._loop.call_later(_A_MOMENT, lambda: None if self._stopped else self._start_one())
+
+
+def _stack_of(task: asyncio.Task[None] | None) -> str:
+    """Where a task is suspended, the innermost frame last. A task itself only knows its outermost."""
+    frames: list[tuple[FrameType, int]] = []
+    waiting: object = task.get_coro() if task is not None else None
+    while waiting is not None:
+        frame = getattr(waiting, "cr_frame", None) or getattr(waiting, "gi_frame", None)
+        if isinstance(frame, FrameType):
+            frames.append((frame, frame.f_lineno))
+        waiting = getattr(waiting, "cr_await", None) or getattr(waiting, "gi_yieldfrom", None)
+    return "".join(traceback.StackSummary.extract(iter(frames)).format())

@@ -1,0 +1,235 @@
+"""One connection to a broker, on a thread of its own, that comes back when it is lost."""
+
+import contextlib
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+
+import pika
+from pika.adapters.select_connection import IOLoop
+
+from redrive.errors import BrokerUnavailable, RedriveError
+from redrive.pubsub.blocking import refusal
+from redrive.pubsub.blocking.wire import WireConnection
+from redrive.pubsub.config import client_properties
+from redrive.pubsub.connecting import CLOSING_TIME, Destination, Listener, Persistence, default_name
+
+logger = logging.getLogger("redrive")
+
+__all__ = ["Connector", "Link", "default_name"]
+
+
+class Connector(Destination):
+    """How pika connects to one broker."""
+
+    def parameters(self) -> pika.ConnectionParameters:
+        """pika's parameters for the host that answered last, or is next in turn."""
+        endpoint = self.endpoint
+        username, password = self.login()
+        parameters = pika.ConnectionParameters(
+            host=endpoint.host,
+            port=endpoint.port,
+            virtual_host=self.url.virtual_host,
+            credentials=pika.PlainCredentials(username, password),
+            heartbeat=self.url.heartbeat,
+            socket_timeout=self.url.connection_timeout,
+            stack_timeout=self.url.connection_timeout + 5,
+            connection_attempts=1,
+            client_properties=client_properties(self.name),
+        )
+        if self.ssl_context is not None:
+            parameters.ssl_options = pika.SSLOptions(self.ssl_context, self.server_hostname)
+        return parameters
+
+    @contextlib.contextmanager
+    def blocking(self) -> Iterator[pika.BlockingConnection]:
+        """A short-lived connection for declaring and looking; each host is tried once.
+
+        Raises:
+            BrokerUnavailable: no host answered.
+            PermissionDenied: the user, the password or the virtual host was refused.
+        """
+        connection = self._first_that_answers()
+        try:
+            yield connection
+        except (KeyboardInterrupt, SystemExit):
+            # It may have come in the middle of pika, which can then not close: an answer is lost, or a channel half made. The socket goes.
+            raise
+        except BaseException:
+            _close(connection)
+            raise
+        _close(connection)
+
+    def _first_that_answers(self) -> pika.BlockingConnection:
+        for remaining in reversed(range(len(self.url.endpoints))):
+            try:
+                return pika.BlockingConnection(self.parameters())
+            except (pika.exceptions.AMQPError, OSError) as error:
+                refused = refusal.of_connection(error, self.url)
+                self.next_host()
+                if not remaining or not isinstance(refused, BrokerUnavailable):
+                    raise refused from error
+        raise AssertionError("a URL has at least one host")
+
+
+def _close(connection: pika.BlockingConnection) -> None:
+    with contextlib.suppress(pika.exceptions.AMQPError):  # already lost: what was asked of it has said so
+        connection.close()
+
+
+class Link:
+    """Keeps one connection open for a listener.
+
+    Args:
+        connector: how to connect.
+        listener: who uses the connection.
+        prepare: called on the I/O thread before each connection is opened: declaring, for instance.
+        patience: how long a broker that does not answer is waited for at the first connection. Once the link has been up, it
+            tries for ever.
+    """
+
+    def __init__(
+        self, connector: Connector, listener: Listener, *, prepare: Callable[[], None] | None = None, patience: timedelta = timedelta(0)
+    ) -> None:
+        self._connector = connector
+        self._listener = listener
+        self._prepare = prepare
+        self._persistence = Persistence(connector, patience)
+        self._loop = IOLoop()
+        self._thread = threading.Thread(target=self._run, name=f"redrive-io-{connector.name}", daemon=True)
+        self._connection: WireConnection | None = None
+        self._closing = False
+        self._closed = threading.Event()
+
+    @property
+    def address(self) -> str:
+        """The broker's address, without the password."""
+        return self._connector.url.address
+
+    def start(self) -> None:
+        """Starts the I/O thread, which connects."""
+        self._thread.start()
+
+    def call(self, function: Callable[[], None]) -> None:
+        """Runs `function` on the I/O thread, soon. After the link is closed nothing runs."""
+        if not self._closed.is_set():
+            self._loop.add_callback_threadsafe(function)
+
+    def call_later(self, seconds: float, function: Callable[[], None]) -> None:
+        """Runs `function` on the I/O thread in so many seconds. Only from the I/O thread."""
+        self._loop.call_later(seconds, function)
+
+    def on_io_thread(self) -> bool:
+        """Whether the caller runs on the I/O thread."""
+        return threading.current_thread() is self._thread
+
+    def reconnect(self, reason: str) -> None:
+        """Closes the connection; the link opens a new one. Only from the I/O thread."""
+        if self._connection is not None and self._connection.is_open:
+            logger.warning("closing the connection to %s to start over: %s", self.address, reason)
+            self._connection.close(200, reason[:200])
+
+    def close(self) -> None:
+        """Closes the connection and ends the thread; the second call does nothing. A broker that does not answer is left."""
+        if not self._thread.is_alive():
+            return
+        self.call(self._close)
+        if not self.on_io_thread():
+            self._thread.join(2 * CLOSING_TIME)
+            if self._thread.is_alive():
+                self.call(self._end)
+                self._thread.join(CLOSING_TIME)
+
+    def abort(self) -> None:
+        """Drops the socket without a word, as a crash would, and ends the thread."""
+        self.call(self._abort)
+
+    def _run(self) -> None:
+        self._connect()
+        try:
+            self._loop.start()
+        except Exception as error:  # a defect of ours or of a callback: whoever waits must hear of it
+            logger.exception("the I/O thread of %s ends because of an error", self._connector.name)
+            self._listener.gave_up(
+                BrokerUnavailable(self.address, f"the I/O thread ended: {error!r}", "This is a defect: please report it.")
+            )
+        finally:
+            self._closed.set()
+            self._listener.ended()
+            self._loop.close()
+
+    def _connect(self) -> None:
+        if self._closing:
+            self._end()
+            return
+        try:
+            if self._prepare is not None:
+                self._prepare()
+            parameters = self._connector.parameters()
+        except RedriveError as error:
+            self._failed(error)
+            return
+        self._connection = WireConnection(
+            parameters,
+            on_open_callback=self._opened,
+            on_open_error_callback=lambda _, error: self._not_opened(error),
+            on_close_callback=lambda _, error: self._lost(error),
+            custom_ioloop=self._loop,
+        )
+
+    def _opened(self, connection: pika.connection.Connection) -> None:
+        assert isinstance(connection, WireConnection)
+        self._persistence.connected()
+        self._listener.connected(connection)
+        if self._closing:
+            self._close()
+
+    def _not_opened(self, error: BaseException) -> None:
+        self._connector.next_host()
+        self._failed(refusal.of_connection(error, self._connector.url))
+
+    def _failed(self, error: RedriveError) -> None:
+        """A try to connect failed."""
+        self._connection = None
+        if self._closing:
+            self._end()
+        else:
+            self._again(error)
+
+    def _lost(self, error: BaseException) -> None:
+        """The open connection is gone."""
+        self._connection = None
+        if self._closing:
+            self._end()
+            return
+        lost = refusal.of_connection(error, self._connector.url)
+        self._listener.disconnected(lost)
+        self._again(lost)
+
+    def _again(self, error: RedriveError) -> None:
+        delay = self._persistence.failed(error)
+        if delay is None:
+            self._listener.gave_up(error)
+            self._end()
+        else:
+            self._loop.call_later(delay, self._connect)
+
+    def _close(self) -> None:
+        self._closing = True
+        if self._connection is None:
+            self._end()
+            return
+        if self._connection.is_open:
+            self._connection.close()
+        # One that is being opened is closed once it is, or fails; pika can't be stopped in the middle of its handshake.
+        self._loop.call_later(CLOSING_TIME, self._abort)
+
+    def _abort(self) -> None:
+        self._closing = True
+        if self._connection is None or not self._connection.drop():
+            self._end()
+
+    def _end(self) -> None:
+        self._closing = True
+        self._loop.stop()

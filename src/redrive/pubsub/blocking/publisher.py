@@ -1,0 +1,222 @@
+"""Publishing: confirmed, many in flight, from any thread."""
+
+import threading
+from collections.abc import Collection, Iterable, Mapping
+from datetime import datetime, timedelta
+from types import TracebackType
+from typing import Self
+
+from redrive.errors import BrokerUnavailable, ConfigurationError, RedriveError, Unroutable
+from redrive.pubsub import telemetry
+from redrive.pubsub.blocking.connection import Connector, Link
+from redrive.pubsub.blocking.declare import declare_exchanges, declare_ladder
+from redrive.pubsub.blocking.waiting import Stream, Ticket
+from redrive.pubsub.config import Credentials, seconds_of
+from redrive.pubsub.envelope import NO_EXTRAS, Extras, destination, seal
+from redrive.pubsub.mailbox import Mailbox
+from redrive.pubsub.outbox import Outgoing
+from redrive.pubsub.publishing import BATCH, Publishable, PublisherBase, PublisherSession
+from redrive.pubsub.report import FailedPublish, PublishReport
+from redrive.topology.names import ExchangeFamily
+from redrive.topology.table import FieldValue
+
+
+class Publisher(PublisherBase):
+    """Publishes to the main exchange of a family. Thread-safe; use it as a context manager.
+
+    Every message is persistent and confirmed. When the connection is lost, what was not confirmed is published again on the next
+    one, with the same message id: a consumer may see it twice, and never not at all.
+    """
+
+    def _lead_to(self, url: str, name: str, credentials: Credentials | None) -> None:
+        self._connector = Connector(url, name, credentials)
+        self._starting = threading.Lock()
+        self._session: Session | None = None
+        self._closed = False
+        self._declaring = threading.Lock()
+
+    def publish(
+        self,
+        body: object,
+        routing_key: str,
+        *,
+        headers: Mapping[str, FieldValue] | None = None,
+        message_id: str | None = None,
+        mandatory: bool = False,
+        delay: timedelta | None = None,
+        deliver_at: datetime | None = None,
+        timeout: float | timedelta | None = None,
+        tags: Collection[str] = (),
+        extras: Extras = NO_EXTRAS,
+    ) -> str:
+        """Publishes one message and returns when the broker has confirmed it.
+
+        Args:
+            body: bytes or a str as they are; a pydantic model, a dict or anything else that can be made JSON of.
+            routing_key: at most 255 bytes.
+            headers: the user's own.
+            message_id: a UUID where none is given.
+            mandatory: whether it is an error that no queue is bound for it; without, it is counted in `unroutable`.
+            delay: how long the message waits before its subscribers get it, to the family's tick: never sooner, a tick later at most.
+            deliver_at: when they get it, an aware datetime; a past one means now. Who subscribes then counts, not who does now.
+            timeout: how long to wait for the confirm, connecting and a blocked broker included.
+            tags: what subscriptions may ask for, besides the routing key.
+            extras: correlation id, reply-to and the other properties of a message.
+
+        Returns:
+            The message id.
+
+        Raises:
+            ConfigurationError: the body, the key or a header can't be sent, the delay is none that can be, or the publisher is closed.
+            Unroutable: no queue is bound for it, and `mandatory` is set.
+            PublishNacked: the broker refused to take it.
+            PublishTimeout: no confirm came in time; whether the broker has it is not known.
+            BrokerUnavailable: no broker answered at the first connection.
+        """
+        publication = telemetry.publishing(self._exchanges.main, headers)
+        envelope = seal(body, routing_key, publication.headers, message_id, extras, tags, self._codec)
+        place = destination(self._exchanges, routing_key, delay, deliver_at)
+        limit = self._timeout if timeout is None else seconds_of(timeout)
+        session = self._open_session(limit)
+        if place.levels > self._levels and self._declare:
+            self._declare_ladder(place.levels)
+        ticket = Ticket()
+        outgoing = Outgoing(place.exchange, place.routing_key, envelope.properties, envelope.body, envelope.message_id, ticket.settle)
+        session.send([outgoing])
+        if not ticket.done.wait(limit):
+            outgoing.withdrawn = True
+            ticket.error = session.timeout_of(outgoing, limit)
+        publication.ended(ticket.error)
+        if isinstance(ticket.error, Unroutable):
+            self._count_unroutable(1)
+            if not mandatory:
+                return envelope.message_id
+        if ticket.error is not None:
+            self._levels = 0  # whatever it was, a delay's way may be gone
+            raise ticket.error
+        return envelope.message_id
+
+    def publish_many(
+        self, messages: Iterable[Publishable], *, mandatory: bool = False, timeout: float | timedelta | None = None
+    ) -> PublishReport:
+        """Publishes any number of messages, thousands unconfirmed at a time, in flat memory.
+
+        Where nothing is confirmed for `timeout`, what is unconfirmed then and all that follows is reported as failed.
+
+        Args:
+            messages: pairs of a body and its routing key, or triples with headers.
+            mandatory: whether a message that no queue is bound for counts as failed.
+            timeout: how long the broker may confirm nothing.
+
+        Returns:
+            How many were confirmed, and exactly which were not, with the reason. A message that can't be sent at all is among
+            them, and the others are sent.
+
+        Raises:
+            ConfigurationError: the publisher is closed.
+            BrokerUnavailable: no broker answered at the first connection.
+        """
+        limit = self._timeout if timeout is None else seconds_of(timeout)
+        session = self._open_session(limit)
+        report = PublishReport()
+        stream = Stream(report, mandatory)
+        given_up: RedriveError | None = None
+        batch: list[tuple[int, Outgoing]] = []
+        try:
+            for position, message in enumerate(messages):
+                if given_up is not None:
+                    report.failed.append(FailedPublish(None, position, given_up))
+                    continue
+                try:
+                    batch.append((position, self._outgoing(message, stream.settle)))
+                except ConfigurationError as error:
+                    report.failed.append(FailedPublish(None, position, error))
+                if len(batch) >= BATCH:
+                    given_up = self._send_batch(session, stream, batch, 2 * self._window, limit)
+                    batch = []
+        finally:
+            # Also where the iterable raised: what was taken from it is on its way.
+            if given_up is None:
+                self._send_batch(session, stream, batch, 1, limit)
+        report.failed.sort(key=lambda failed: failed.position)
+        self._count_unroutable(report.unroutable + sum(isinstance(failed.error, Unroutable) for failed in report.failed))
+        return report
+
+    def close(self) -> None:
+        """Closes the connection. What other threads still wait for is not confirmed any more."""
+        with self._starting:
+            self._closed = True
+            session, self._session = self._session, None
+        if session is not None:
+            session.close()
+
+    def __enter__(self) -> Self:
+        self._open_session(self._timeout)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Publisher {self._connector.url.address} exchange={self._exchanges.main!r}>"
+
+    def _declare_ladder(self, levels: int) -> None:
+        """Declares what a delay needs; of threads that need the same, one does."""
+        with self._declaring:
+            if levels > self._levels:
+                declare_ladder(self._connector, self._exchanges, levels)
+                self._levels = levels
+
+    def _count_unroutable(self, count: int) -> None:
+        with self._starting:
+            self._unroutable += count
+
+    def _send_batch(
+        self, session: "Session", stream: Stream, batch: list[tuple[int, Outgoing]], most_open: int, limit: float
+    ) -> RedriveError | None:
+        """Sends a batch and waits until fewer than `most_open` are unconfirmed; where that takes too long, gives up on all."""
+        stream.add(batch)
+        session.send([outgoing for _, outgoing in batch])
+        if stream.wait_until_below(most_open, limit):
+            return None
+        stream.withdraw(lambda outgoing: session.timeout_of(outgoing, limit))
+        return BrokerUnavailable(self._connector.url.address, f"it confirmed nothing for {limit:g} s", "Publish the rest when it is back.")
+
+    def _open_session(self, timeout: float) -> "Session":
+        with self._starting:
+            self._check_open(self._closed)
+            if self._session is None or self._session.failure is not None:
+                self._session = Session(self._connector, self._exchanges if self._declare else None, self._window)
+            session = self._session
+        session.wait_until_up(timeout)
+        return session
+
+
+class Session(PublisherSession):
+    """A publisher's connection, with an I/O thread of its own."""
+
+    def __init__(self, connector: Connector, exchanges: ExchangeFamily | None, window: int) -> None:
+        super().__init__(window)
+        self._began = threading.Event()
+        prepare = (lambda: declare_exchanges(connector, exchanges)) if exchanges is not None else None
+        self._link = Link(connector, self, prepare=prepare)
+        self._mailbox: Mailbox[list[Outgoing]] = Mailbox(self._link, self._outbox.enqueue, self._outbox.pump)
+        self._link.start()
+
+    def wait_until_up(self, timeout: float) -> None:
+        """Waits for the first connection; raises why there is none."""
+        if not self._began.wait(timeout):
+            raise BrokerUnavailable(self._link.address, f"it did not answer within {timeout:g} s")
+        if self.failure is not None:
+            raise self.failure
+
+    def send(self, batch: list[Outgoing]) -> None:
+        """Publishes a batch; from any thread."""
+        self._mailbox.put(batch)
+
+    def close(self) -> None:
+        """Closes the connection."""
+        self._link.close()
+
+    def _begun(self) -> None:
+        self._began.set()

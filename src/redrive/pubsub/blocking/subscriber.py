@@ -1,0 +1,148 @@
+"""Subscribing: a queue, a handler, and what happens when it fails."""
+
+import threading
+
+from redrive.errors import ConfigurationError
+from redrive.pubsub.blocking.connection import Connector
+from redrive.pubsub.blocking.declare import declare
+from redrive.pubsub.blocking.processing import Processing
+from redrive.pubsub.blocking.signals import until_signalled
+from redrive.pubsub.config import Credentials
+from redrive.pubsub.subscribing import SubscriberBase
+
+
+class Subscriber(SubscriberBase):
+    """Consumes a queue with a handler; retries what fails, and sets aside what keeps failing.
+
+        subscriber = Subscriber("amqp://guest:guest@localhost/", queue="ucenter@user", routing_keys=["user.*"])
+
+        @subscriber.handler
+        def on_user(user: UserCreated) -> None: ...
+
+        subscriber.run()
+
+    A handler that returns has handled the message; one that raises has failed, and the message comes back after the policy's delay.
+    A message is handled at least once: where a worker or the connection dies before its ack, it is delivered again.
+    """
+
+    _handlers_are_async = False
+
+    def _lead_to(self, url: str, name: str, credentials: Credentials | None) -> None:
+        self._connector = Connector(url, name, credentials)
+        self._processing: Processing | None = None
+        self._lock = threading.Lock()
+
+    def declare(self) -> None:
+        """Declares exchanges, queues and bindings now; a second time changes nothing.
+
+        Raises:
+            TopologyMismatch: an object is there with other arguments.
+            PermissionDenied: the user may not.
+            BrokerUnavailable: no broker answered.
+            ConfigurationError: the broker is too old.
+        """
+        declare(self._connector, self.subscription)
+
+    def start(self) -> None:
+        """Begins to consume, on threads of its own, and returns.
+
+        Raises:
+            ConfigurationError: there is no handler, or it runs already.
+        """
+        with self._lock:
+            if self._handler is None:
+                raise ConfigurationError(f"queue {self.subscription.queue!r} has no handler", "Give it one: @subscriber.handler.")
+            if self._processing is not None and not self._processing.finished.is_set():
+                raise ConfigurationError(f"the subscriber of queue {self.subscription.queue!r} runs already", "Stop it first.")
+            self._processing = Processing(
+                self.subscription,
+                self._connector,
+                self._handler,
+                concurrency=self._concurrency,
+                prefetch=self._prefetch,
+                declares=self._declare,
+                handler_timeout=self._handler_timeout,
+                where=self._where,
+                tally=self._tally,
+                patience=self._patience,
+                longest=self._warn_of_long_waits,
+            )
+            self._processing.start()
+
+    def run(self) -> None:
+        """Consumes until `stop`, SIGTERM or SIGINT: then stops taking, finishes what runs, acks, leaves. A second signal leaves at once.
+
+        Raises:
+            TopologyMismatch, PermissionDenied, BrokerUnavailable, ConfigurationError: as `declare`, at the start.
+        """
+        run(self)
+
+    def stop(self) -> None:
+        """Stops taking messages, and lets `run` return once what runs has finished. From any thread, a handler's included."""
+        processing = self._processing
+        if processing is not None:
+            processing.stop(self._grace)
+
+    def abort(self) -> None:
+        """Drops the connection at once. What runs is delivered again."""
+        processing = self._processing
+        if processing is not None:
+            processing.abort()
+
+    @property
+    def ready(self) -> bool:
+        """Whether it is connected and consumes."""
+        processing = self._processing
+        return processing is not None and processing.consuming
+
+    def stopped(self, timeout: float = 0.0) -> bool:
+        """Whether it does not run, or has stopped within so many seconds."""
+        processing = self._processing
+        return processing is None or processing.finished.wait(timeout)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Waits until it has stopped; False where that takes more than `timeout` seconds.
+
+        Raises:
+            RedriveError: why it could not run.
+        """
+        processing = self._processing
+        if processing is None:
+            return True
+        if not processing.finished.wait(timeout):
+            return False
+        if processing.failure is not None:
+            raise processing.failure
+        return True
+
+    def __repr__(self) -> str:
+        return f"<Subscriber {self._connector.url.address} queue={self.subscription.queue!r}>"
+
+
+def run(*subscribers: Subscriber) -> None:
+    """Runs several subscribers in one process until SIGTERM or SIGINT, or until one of them fails.
+
+    Raises:
+        RedriveError: why one of them could not run; the others were stopped.
+    """
+    if not subscribers:
+        raise ConfigurationError("there is no subscriber to run", "Give at least one.")
+
+    def stop_all() -> None:
+        for subscriber in subscribers:
+            subscriber.stop()
+
+    def abort_all() -> None:
+        for subscriber in subscribers:
+            subscriber.abort()
+
+    moment = 0.2 / len(subscribers)
+    try:
+        for subscriber in subscribers:
+            subscriber.start()
+        until_signalled(lambda: any(subscriber.stopped(moment) for subscriber in subscribers), stop=stop_all, abort=abort_all)
+    finally:
+        stop_all()
+        until_signalled(lambda: all(subscriber.stopped(moment) for subscriber in subscribers), stop=abort_all, abort=abort_all)
+    for subscriber in subscribers:
+        subscriber.wait()

@@ -1,0 +1,145 @@
+"""pika's connection, with messages past pika's own codec.
+
+pika does the handshake, heartbeats, channels and declarations. The frames of messages, of their acks and of confirms are read and
+written by us, because pika's codec changes header values (a float becomes an int) and because it is half of a message's cost.
+
+The hook is one method that pika calls with the bytes it received, `Connection._on_data_available`, and one that takes bytes to send,
+`_output_marshaled_frames`, besides how much it reads at a time; a test holds a new pika to them. Nothing of the process's other pika
+connections is touched.
+
+Source: pika 1.3.2 to 1.4.4.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import pika
+from pika import exceptions, frame
+
+from redrive.pubsub.frames import BadFrame, ChannelEvents, FrameReader
+from redrive.pubsub.wire import Channel, Done
+from redrive.topology.broker import BrokerVersion
+
+_READ_SIZE = 64 * 1024
+
+
+class _PikaChannel:
+    """A channel of pika's."""
+
+    def __init__(self, channel: pika.channel.Channel) -> None:
+        self._channel = channel
+        self.number: int = channel.channel_number
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it is."""
+        return bool(self._channel.is_open)
+
+    def confirm(self, done: Done) -> None:
+        """Has publishes confirmed."""
+        self._channel.confirm_delivery(_pika_never_calls_this, callback=lambda _: done())
+
+    def limit(self, prefetch: int, done: Done | None = None) -> None:
+        """How many unsettled deliveries consumers that are begun from now on may have."""
+        self._channel.basic_qos(prefetch_count=prefetch, callback=None if done is None else lambda _: done())
+
+    def consume(self, queue: str, done: Done | None = None, *, priority: int | None = None) -> str:
+        """Begins to consume; returns the consumer's tag."""
+        arguments = None if priority is None else {"x-priority": priority}
+        answered = None if done is None else lambda _: done()
+        tag = self._channel.basic_consume(queue, _pika_never_calls_this, arguments=arguments, callback=answered)
+        return str(tag)
+
+    def cancel(self, tag: str, done: Done) -> None:
+        """Ends a consumer."""
+        self._channel.basic_cancel(tag, callback=lambda _: done())
+
+    def close(self, done: Done) -> None:
+        """Ends the channel; what is unsettled on it goes back to its queue."""
+        self._channel.add_on_close_callback(lambda _, __: done())
+        self._channel.close()
+
+
+class WireConnection(pika.SelectConnection):
+    """A pika connection that gives and takes messages as bytes."""
+
+    def __init__(self, *args: object, **options: object) -> None:
+        self._reader = FrameReader(self._on_other_frame)
+        super().__init__(*args, **options)  # type: ignore[arg-type]
+
+    def open_channel(self, events: ChannelEvents, opened: Callable[[Channel], None]) -> None:
+        """Opens a channel; its messages and confirms go to `events`, past pika."""
+
+        def is_open(channel: pika.channel.Channel) -> None:
+            number = channel.channel_number
+
+            def closed(_: object, reason: BaseException) -> None:
+                self._reader.unwatch(number)
+                if isinstance(reason, exceptions.ChannelClosedByBroker) and self.is_open:
+                    events.closed(reason.reply_code, reason.reply_text)
+
+            channel.add_on_close_callback(closed)
+            channel.add_on_cancel_callback(lambda _: events.cancelled())
+            self._reader.watch(number, events)
+            opened(_PikaChannel(channel))
+
+        self.channel(on_open_callback=is_open)
+
+    def on_blocked(self, blocked: Callable[[str], None], unblocked: Done) -> None:
+        """Has `blocked` called with the broker's reason when it takes no messages for now, and `unblocked` when it does again."""
+        self.add_on_connection_blocked_callback(lambda _, told: blocked(str(told.method.reason)))
+        self.add_on_connection_unblocked_callback(lambda _, __: unblocked())
+
+    def write(self, data: bytes) -> None:
+        """Sends whole frames. On a connection that is closing they are dropped."""
+        if data and self.is_open:
+            self._output_marshaled_frames([data])
+
+    def drop(self) -> bool:
+        """Drops the socket without a word, as a crash would.
+
+        Returns:
+            Whether pika tells of its end by a callback. In the middle of the handshake it can't be told to end, and does not.
+        """
+        if self.is_closed:
+            return False
+        if self._transport is None:
+            self.close()  # there is no socket yet: this ends the search for one
+        elif self._opened:
+            self._terminate_stream(exceptions.ConnectionClosedByClient(200, "dropped"))
+        else:
+            self._transport._sock.close()
+            return False
+        return True
+
+    @property
+    def version(self) -> BrokerVersion:
+        """The broker's version."""
+        return BrokerVersion.parse((self.server_properties or {}).get("version"))
+
+    @property
+    def frame_max(self) -> int:
+        """The negotiated largest frame, in bytes; 0 for no limit."""
+        return int(self.params.frame_max or 0)
+
+    def _on_stream_connected(self) -> None:
+        # pika reads 4 KiB at a time: one system call, and one chance to lose the interpreter, for each message or two.
+        self._transport._MAX_RECV_BYTES = _READ_SIZE  # type: ignore[union-attr]
+        super()._on_stream_connected()
+
+    def _on_data_available(self, data_in: bytes) -> None:
+        self.bytes_received += len(data_in)
+        try:
+            self.frames_received += self._reader.feed(data_in)
+        except BadFrame as error:
+            raise exceptions.InvalidFrameError(str(error)) from error
+
+    def _on_other_frame(self, _: int, __: int, data: bytes) -> None:
+        other: Any
+        _, other = frame.decode_frame(data)
+        if other is not None:
+            self._process_frame(other)
+
+
+def _pika_never_calls_this(*_: object) -> None:
+    """Deliveries and confirms go past pika."""

@@ -1,0 +1,163 @@
+"""Bodies: what a publisher may send, and what a handler may ask for."""
+
+import inspect
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal, get_args
+
+import pydantic
+from pydantic_core import PydanticSerializationError, to_json
+
+from redrive.errors import ConfigurationError, InvalidMessage
+from redrive.pubsub import php_envelope
+from redrive.pubsub.message import Message
+
+Body = bytes | bytearray | memoryview | str | Mapping[str, object] | Sequence[object] | pydantic.BaseModel | int | float | bool | None
+"""What can be published: bytes and texts as they are, anything else as JSON."""
+
+JSON = "application/json"
+TEXT = "text/plain; charset=utf-8"
+BINARY = "application/octet-stream"
+
+Codec = Literal["json", "php-envelope"]
+"""How a publisher writes what is no bytes and no text: as JSON, or as JSON in the envelope of PHP services. Readers take both."""
+
+Handler = Callable[..., object]
+Argument = Callable[[Message], object]
+
+
+def encode_body(body: object) -> tuple[bytes, str]:
+    """A body as bytes, and its content type.
+
+    Raises:
+        ConfigurationError: it can't be made JSON of.
+    """
+    if isinstance(body, bytes):
+        return body, BINARY
+    if isinstance(body, str):
+        return body.encode("utf-8", "surrogatepass"), TEXT
+    if isinstance(body, bytearray | memoryview):
+        return bytes(body), BINARY
+    try:
+        return to_json(body, inf_nan_mode="constants"), JSON
+    except (PydanticSerializationError, ValueError, RecursionError) as error:
+        raise ConfigurationError(
+            f"the body, a {type(body).__name__}, can't be made JSON of: {error}",
+            "Publish bytes, a str, a pydantic model, or a dict or list of plain values.",
+        ) from error
+
+
+def encode_enveloped(body: object, id_: str) -> tuple[bytes, str]:
+    """A body in PHP's envelope, and its content type.
+
+    Raises:
+        ConfigurationError: it is bytes, or can't be made JSON of that PHP reads.
+    """
+    if isinstance(body, bytes | bytearray | memoryview):
+        raise ConfigurationError(
+            f"the body is {type(body).__name__}, and the codec 'php-envelope' puts JSON into an envelope",
+            "Publish a dict, a pydantic model or another plain value; or use a publisher with the codec 'json'.",
+        )
+    # encode_body would send a text as it is; in here it is a value like any other.
+    content = to_json(body, inf_nan_mode="constants") if isinstance(body, str) else encode_body(body)[0]
+    try:
+        return php_envelope.wrap(content, id_), JSON
+    except ValueError as error:
+        raise ConfigurationError(f"the body can't be put into PHP's envelope: {error}", "Send such a number as null or a text.") from error
+
+
+def check_codec(codec: str) -> None:
+    """Raises ConfigurationError unless `codec` is one."""
+    if codec not in get_args(Codec):
+        raise ConfigurationError(f"codec is {codec!r}", f"Choose {' or '.join(map(repr, get_args(Codec)))}.")
+
+
+def argument_of(handler: Handler) -> Argument:
+    """How to make a handler's argument of a message, by the annotation of its first parameter.
+
+    `Message` (or no annotation) gets the message, `bytes` the body, `str` the body as UTF-8; anything else that pydantic can
+    validate (a model, `dict`, a dataclass, …) is read from JSON. Where the body is PHP's envelope, it is read from what is in it; a
+    type that has an `__id` of its own is given the envelope itself.
+
+    Raises:
+        ConfigurationError: the handler takes no argument, needs more than one, or its annotation can't be validated.
+    """
+    annotation = _annotation_of(handler)
+    if annotation is Message or annotation is inspect.Parameter.empty:
+        return lambda message: message
+    if annotation is bytes:
+        return lambda message: message.body
+    if annotation is str:
+        return _text_of
+    try:
+        return _reader_of(annotation)
+    except pydantic.errors.PydanticUserError as error:
+        raise ConfigurationError(
+            f"the handler {_name_of(handler)} asks for {annotation!r}, which a body can't be read as",
+            "Annotate its argument with a pydantic model, dict, bytes, str or Message.",
+        ) from error
+
+
+def _reader_of(annotation: object) -> Argument:
+    adapter = pydantic.TypeAdapter[object](annotation)  # type: ignore[arg-type]
+    if _has_an_id_of_its_own(adapter):
+        return lambda message: _validated(adapter, message.body)
+    # Validated as a part of the envelope's bytes: JSON that was read and written again is not the same JSON.
+    enveloped = pydantic.TypeAdapter[object](pydantic.create_model("PHP's envelope", body=(annotation, ...)))  # type: ignore[arg-type]
+
+    def read(message: Message) -> object:
+        if php_envelope.read(message.body) is None:
+            return _validated(adapter, message.body)
+        return getattr(_validated(enveloped, message.body), "body")  # noqa: B009 - the model is made above
+
+    return read
+
+
+def _has_an_id_of_its_own(adapter: pydantic.TypeAdapter[object]) -> bool:
+    """Whether a type names PHP's `__id`: it was written to read the envelope."""
+    try:
+        return "__id" in adapter.json_schema().get("properties", ())
+    except pydantic.errors.PydanticUserError:
+        return False  # a type that no schema can describe
+
+
+def _validated(adapter: pydantic.TypeAdapter[object], body: bytes) -> object:
+    try:
+        return adapter.validate_json(body)
+    except pydantic.ValidationError as error:
+        problems = "; ".join(_problem(detail) for detail in error.errors(include_url=False, include_context=False))
+        raise InvalidMessage(f"{error.error_count()} problem(s) in the body as {error.title}: {problems}") from error
+
+
+def _problem(detail: typing.Any) -> str:
+    place = ".".join(map(str, detail["loc"]))
+    return f"{place}: {detail['msg']}" if place else str(detail["msg"])
+
+
+def _text_of(message: Message) -> str:
+    try:
+        return message.body.decode()
+    except UnicodeDecodeError as error:
+        raise InvalidMessage(f"the body is not UTF-8: {error}") from error
+
+
+def _annotation_of(handler: Handler) -> object:
+    name = _name_of(handler)
+    try:
+        parameters = [
+            parameter
+            for parameter in inspect.signature(handler).parameters.values()
+            if parameter.kind not in (parameter.KEYWORD_ONLY, parameter.VAR_KEYWORD)
+        ]
+        function = handler if inspect.isroutine(handler) else type(handler).__call__
+        hints = typing.get_type_hints(function)
+    except (TypeError, ValueError, NameError) as error:
+        raise ConfigurationError(f"the handler {name} can't be looked at: {error}", "Give a function of one argument.") from error
+    needed = [parameter for parameter in parameters if parameter.default is parameter.empty and parameter.kind != parameter.VAR_POSITIONAL]
+    if not parameters or len(needed) > 1:
+        raise ConfigurationError(f"the handler {name} takes {len(needed)} arguments", "Give a function of one argument, the message.")
+    return hints.get(parameters[0].name, inspect.Parameter.empty)
+
+
+def _name_of(handler: Handler) -> str:
+    return getattr(handler, "__qualname__", type(handler).__qualname__)

@@ -1,0 +1,258 @@
+"""Consuming a queue and settling what came, in batches. Everything here runs on the connection's thread."""
+
+from collections.abc import Callable
+
+from redrive.errors import RedriveError
+from redrive.pubsub import refusal
+from redrive.pubsub.frames import ChannelEvents, Received, Returned, ack_frame, give_back_frame, reject_frame
+from redrive.pubsub.wire import Channel, Wire
+
+MOST_PREFETCH = 65535
+"""What AMQP has room for. A quorum queue takes "any number", which AMQP writes as 0, for 2,000. Source: measured on RabbitMQ 3.10.8."""
+
+
+class Consumer:
+    """One channel that consumes one queue, for as long as its connection lives.
+
+    Delivery tags are a channel's own: what is settled after the channel is gone is dropped, since the broker delivers it again.
+
+    Args:
+        connection: the connection.
+        queue: the queue.
+        prefetch: unsettled deliveries the broker may send; 1 to 65535, or 0 for any number.
+        most: the deliveries that are wanted in all; None for any number. Not one more is taken, which would have to be returned.
+        priority: among the queue's consumers; None for the usual one.
+        received: called with each delivery.
+        refused: called when the broker closes the channel or cancels the consumer.
+        begun: called each time the broker has begun to deliver.
+    """
+
+    def __init__(
+        self,
+        connection: Wire,
+        queue: str,
+        prefetch: int,
+        *,
+        received: Callable[["Consumer", Received], None],
+        refused: Callable[[RedriveError], None],
+        most: int | None = None,
+        priority: int | None = None,
+        begun: Callable[[], None] | None = None,
+    ) -> None:
+        self._connection = connection
+        self._queue = queue
+        self._prefetch = prefetch
+        self._most = most
+        self._priority = priority
+        self._begun = begun
+        self._received = received
+        self._refused = refused
+        self._channel: Channel | None = None
+        self._tags: list[str] = []
+        self._granted = 0
+        self._cancelling: list[Callable[[], None]] = []
+        self._ending = False
+        self._number = 0
+        self._last_tag = 0
+        self._settled_up_to = 0
+        self._acked = 0
+        self._acks: set[int] = set()
+        self._settled: set[int] = set()
+        events = ChannelEvents(self._on_delivery, _no_returns, _no_confirms, self._closed, self._cancelled_by_broker)
+        connection.open_channel(events, self._opened)
+
+    @property
+    def alive(self) -> bool:
+        """Whether what it delivered can still be settled."""
+        return self._channel is not None and self._channel.is_open
+
+    @property
+    def consuming(self) -> bool:
+        """Whether the broker sends it what comes."""
+        return self.alive and bool(self._tags)
+
+    @property
+    def credit(self) -> int:
+        """How many more messages the broker may send before another is acked."""
+        return self._prefetch + self._acked - self._last_tag
+
+    def take_no_more(self) -> None:
+        """Has no ack sent from now on that would let the broker send more, until this is cancelled."""
+        if self._most is None:
+            self._most = self._prefetch + self._acked
+
+    def ack(self, delivery_tag: int) -> None:
+        """Notes an ack; `flush` sends it."""
+        self._acks.add(delivery_tag)
+
+    def reject(self, delivery_tag: int) -> None:
+        """Rejects without requeueing, at once."""
+        if self.alive:
+            self._settled.add(delivery_tag)
+            self._connection.write(reject_frame(self._number, delivery_tag))
+
+    def put_back(self, delivery_tag: int) -> None:
+        """Rejects with requeueing, at once: it comes again before all others.
+
+        A quorum queue counts it as a delivery; a nack, not on RabbitMQ 4.3. Source: measured on 3.10.8, 4.0.5 and 4.3.6.
+        """
+        if self.alive:
+            self._settled.add(delivery_tag)
+            self._connection.write(reject_frame(self._number, delivery_tag, requeue=True))
+
+    def flush(self) -> None:
+        """Sends the acks that were noted: those without a gap before them as one."""
+        acks = self._sendable_acks()
+        if not acks or not self.alive:
+            return
+        self._acks -= acks
+        self._acked += len(acks)
+        settled = self._settled
+        last = 0
+        tag = self._settled_up_to + 1
+        while tag in acks or tag in settled:
+            if tag in acks:
+                last = tag
+                acks.discard(tag)
+            else:
+                settled.discard(tag)
+            tag += 1
+        self._settled_up_to = tag - 1
+        frames = [ack_frame(self._number, last, multiple=True)] if last else []
+        for single in sorted(acks):
+            frames.append(ack_frame(self._number, single))
+            settled.add(single)
+        self._connection.write(b"".join(frames))
+
+    def _sendable_acks(self) -> set[int]:
+        """The acks that may go now: each lets the broker send one more, up to the last that is wanted."""
+        if self._most is None or self._ending:
+            return set(self._acks)
+        wanted = max(0, self._most - self._prefetch - self._acked)
+        return set(self._acks) if len(self._acks) <= wanted else set(sorted(self._acks)[:wanted])
+
+    def consume_anew(self, prefetch: int) -> None:
+        """Makes room for `prefetch` further deliveries besides those that are unsettled."""
+        self._prefetch = prefetch
+        if self._tags:
+            self._cancel(self._consume)
+
+    def cancel(self, cancelled: Callable[[], None] = lambda: None) -> None:
+        """Stops deliveries for good; `cancelled` is called when no more can come."""
+        self._ending = True
+        if not self.alive or (not self._tags and not self._cancelling):
+            cancelled()
+        else:
+            self._cancel(cancelled)
+
+    def _cancel(self, cancelled: Callable[[], None]) -> None:
+        self._cancelling.append(cancelled)
+        if self._channel is not None:
+            tags, self._tags = self._tags, []
+            for tag in tags:
+                # In their order: when the last one's answer is here, all are.
+                self._channel.cancel(tag, self._cancel_ok if tag == tags[-1] else _nothing)
+
+    def _cancel_ok(self) -> None:
+        waiting, self._cancelling = self._cancelling, []
+        for cancelled in waiting:
+            cancelled()
+
+    def finish(self, done: Callable[[], None]) -> None:
+        """Ends deliveries, sends every ack, and calls `done` once the broker's queue has them.
+
+        The order matters. While a quorum queue is busy, a channel keeps acks back, and a channel that ends then loses them.
+        Cancelling waits for the queue; what is sent behind it is not kept back.
+        Source: rabbit_fifo_client of RabbitMQ 3.10 (`unsent_commands`); measured: acks lost by closing at once.
+        """
+
+        def cancelled() -> None:
+            self.flush()
+            self._when_taken_in(done)
+
+        self.flush()
+        self.cancel(cancelled)
+
+    def settle_and_hold(self, done: Callable[[], None]) -> None:
+        """Sends every ack and calls `done` once the broker's queue has them, as `finish`, and goes on holding the rest.
+
+        Here a further consumer is what waits for the queue: a cancelled one's messages would not keep their order.
+        """
+        self.flush()
+        if self._channel is None or not self.alive:
+            done()
+            return
+        self._channel.limit(1)
+        self._channel.consume(self._queue, lambda: self._when_taken_in(done))
+
+    def _when_taken_in(self, done: Callable[[], None]) -> None:
+        """Calls `done` once the broker has done what was asked of this channel: it does so in order."""
+        if self._channel is None or not self.alive:
+            done()
+        else:
+            self._channel.limit(1, done)
+
+    def hand_back(self, done: Callable[[int | None], None]) -> None:
+        """Ends deliveries and the channel, which returns what is unsettled in its order.
+
+        A quorum queue keeps that order when the channel of a cancelled consumer ends. Source: measured on 3.10.8, 4.0.5 and 4.3.6, with
+        200 to 50,000 messages; not so when they are nacked (3.10), or the connection is dropped (4.3).
+
+        Args:
+            done: told how many messages were not acked, once the broker has every ack; None where the connection was lost before.
+        """
+
+        def taken_in() -> None:
+            channel, self._channel = self._channel, None
+            if channel is None or not channel.is_open:
+                done(None)
+            else:
+                channel.close(lambda: done(self._last_tag - self._acked))
+
+        self.finish(taken_in)
+
+    def give_back(self) -> None:
+        """Returns everything unsettled to its place in the queue. Cancel first, or it comes again at once."""
+        if self.alive and self._last_tag > self._settled_up_to:
+            self._connection.write(give_back_frame(self._number, self._last_tag))
+
+    def _opened(self, channel: Channel) -> None:
+        self._channel = channel
+        self._number = channel.number
+        self._consume()
+
+    def _consume(self) -> None:
+        if self._channel is None or not self.alive or self._ending:
+            return
+        grant = self._prefetch or MOST_PREFETCH
+        self._granted += grant
+        self._channel.limit(grant)
+        self._tags.append(self._channel.consume(self._queue, self._begun, priority=self._priority))
+
+    def _on_delivery(self, received: Received) -> None:
+        self._last_tag = received.delivery_tag
+        self._received(self, received)
+        if not self._prefetch and self._last_tag - self._acked >= self._granted - MOST_PREFETCH // 2:
+            # A further consumer on the same channel makes more room, and well before there is none: a quorum queue that is busy takes
+            # acks in late, and hands out next to nothing meanwhile. Source: measured on 4.3.6, ten messages a second.
+            self._consume()
+
+    def _cancelled_by_broker(self) -> None:
+        self._tags.clear()
+        self._refused(refusal.of_cancelled_consumer(self._queue))
+
+    def _closed(self, code: int, text: str) -> None:
+        self._channel = None
+        self._refused(refusal.of_channel(code, text, f"consume queue {self._queue!r}"))
+
+
+def _nothing() -> None:
+    """One of several consumers is cancelled."""
+
+
+def _no_returns(_: Returned) -> None:
+    """Nothing is published on a consuming channel."""
+
+
+def _no_confirms(_: int, __: bool, ___: bool) -> None:
+    """Nothing is published on a consuming channel."""

@@ -1,0 +1,130 @@
+"""A message that is about to be published for the first time."""
+
+import time
+import uuid
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from typing import NamedTuple
+
+from redrive.pubsub import php_envelope
+from redrive.pubsub.codec import Codec, encode_body, encode_enveloped
+from redrive.topology.ladder import Ladder
+from redrive.topology.moves import fresh
+from redrive.topology.names import ExchangeFamily, check_routing_key
+from redrive.topology.properties import Properties, encode_id_and_timestamp
+from redrive.topology.table import FieldValue
+from redrive.topology.tags import headers_of
+from redrive.topology.waits import wait_until
+
+PERSISTENT = 2
+_NO_HEADERS: Mapping[str, FieldValue] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Extras:
+    """The properties of a message that only its publisher can know; None is one that is not set."""
+
+    content_type: str | None = None
+    content_encoding: str | None = None
+    priority: int | None = None
+    correlation_id: str | None = None
+    reply_to: str | None = None
+    type: str | None = None
+    app_id: str | None = None
+
+
+NO_EXTRAS = Extras()
+
+
+class Envelope(NamedTuple):
+    """A message as it goes on the wire."""
+
+    message_id: str
+    routing_key: str
+    properties: bytes
+    body: bytes
+
+
+class Destination(NamedTuple):
+    """Where a message is published to, and the levels of the delay ladder that must be there for it."""
+
+    exchange: str
+    routing_key: str
+    levels: int = 0
+
+
+def destination(
+    exchanges: ExchangeFamily, routing_key: str, delay: timedelta | None = None, deliver_at: datetime | None = None
+) -> Destination:
+    """Where to publish what is to reach the subscribers of `routing_key` now, after a delay, or at a time; a past one means now.
+
+    Raises:
+        ConfigurationError: both are given, the delay is negative or longer than the ladder, the time has no zone, or the key is
+            too long for a delayed message.
+    """
+    wait = wait_until(delay, deliver_at, datetime.now(UTC))
+    if not wait:
+        return Destination(exchanges.main, routing_key)
+    ladder = Ladder(exchanges)
+    return Destination(*ladder.way(wait, "p", routing_key), ladder.levels_for(wait))
+
+
+def seal(
+    body: object,
+    routing_key: str,
+    headers: Mapping[str, FieldValue] | None = None,
+    message_id: str | None = None,
+    extras: Extras = NO_EXTRAS,
+    tags: Collection[str] = (),
+    codec: Codec = "json",
+) -> Envelope:
+    """Makes a message of a body: persistent, with an id, a timestamp and the key that it is first published with.
+
+    In PHP's envelope it has a second id there, which is the message's own where none is given: so all services call it the same.
+
+    Raises:
+        ConfigurationError: the body, the routing key, a header or a property is none that AMQP can carry.
+    """
+    if tags:
+        headers = {**(headers or _NO_HEADERS), **headers_of(tags)}
+    if codec == "php-envelope":
+        envelope_id = php_envelope.new_id()
+        encoded, content_type = encode_enveloped(body, envelope_id)
+        message_id = message_id or envelope_id
+    else:
+        encoded, content_type = encode_body(body)
+        message_id = message_id or str(uuid.uuid4())
+    now = int(time.time())
+    if headers or extras is not NO_EXTRAS:
+        properties = _properties(content_type, routing_key, message_id, now, headers or _NO_HEADERS, extras).encode()
+    else:
+        properties = _plain(content_type, routing_key) + encode_id_and_timestamp(message_id, now)
+    return Envelope(message_id, routing_key, properties, encoded)
+
+
+@lru_cache(maxsize=1024)
+def _plain(content_type: str, routing_key: str) -> bytes:
+    """The encoded properties of a message without headers and extras, up to its id: the same for each of its kind."""
+    encoded = _properties(content_type, routing_key, "", 0, _NO_HEADERS, NO_EXTRAS).encode()
+    return encoded[: -len(encode_id_and_timestamp("", 0))]
+
+
+def _properties(
+    content_type: str, routing_key: str, message_id: str, timestamp: int, headers: Mapping[str, FieldValue], extras: Extras
+) -> Properties:
+    check_routing_key(routing_key)
+    properties = Properties(
+        content_type=extras.content_type or content_type,
+        content_encoding=extras.content_encoding,
+        delivery_mode=PERSISTENT,
+        priority=extras.priority,
+        correlation_id=extras.correlation_id,
+        reply_to=extras.reply_to,
+        message_id=message_id,
+        timestamp=timestamp,
+        type=extras.type,
+        app_id=extras.app_id,
+    )
+    return fresh(properties, headers, routing_key)

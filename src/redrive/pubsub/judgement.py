@@ -1,0 +1,110 @@
+"""What a shell does with a message: the pure decision, told the time, the host and a new identity."""
+
+import random
+import socket
+import uuid
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
+
+from redrive.errors import ConfigurationError, HandlerTimeout
+from redrive.pubsub.outcome import raised, traceback_of
+from redrive.topology.broker import BrokerVersion
+from redrive.topology.decision import (
+    Ack,
+    AckIt,
+    Arrived,
+    Fail,
+    Handle,
+    Handled,
+    LetGo,
+    Moment,
+    Outcome,
+    Raised,
+    Settlement,
+    Step,
+    decide,
+    route,
+    whereabouts,
+)
+from redrive.topology.headers import Delivery
+from redrive.topology.model import Subscription
+from redrive.topology.moves import Circumstances, ErrorReport
+
+_HANDLED = Handled()
+_ARRIVED = Arrived()
+
+
+class Verdict(NamedTuple):
+    """How a message is settled, what the shell does for it, and what its handler failed with."""
+
+    settlement: Settlement
+    step: Step
+    error: ErrorReport | None = None
+
+
+_DONE = Verdict(Ack(), AckIt())
+
+
+class Judge:
+    """Decides for one subscription on one connection.
+
+    Args:
+        subscription: whose messages these are.
+        broker: the version of the broker at the other end.
+        frame_max: the connection's largest frame, in bytes; 0 for no limit.
+    """
+
+    def __init__(self, subscription: Subscription, broker: BrokerVersion, frame_max: int) -> None:
+        self._subscription = subscription
+        self._broker = broker
+        self._frame_max = frame_max
+        self._host = socket.gethostname()
+
+    def arrival(self, delivery: Delivery) -> Handle | Verdict:
+        """Whether the handler runs."""
+        decision = decide(delivery, self._subscription, _ARRIVED, self._broker, _now())
+        return decision if isinstance(decision, Handle) else self._routed(decision, delivery, None)
+
+    def success(self, delivery: Delivery) -> Verdict:
+        """The handler returned."""
+        return self._verdict(delivery, _HANDLED)
+
+    def failure(self, delivery: Delivery, error: BaseException) -> Verdict:
+        """The handler, or reading its argument, raised."""
+        outcome = raised(error, datetime.now(UTC))
+        try:
+            self._subscription.check_delay(outcome.after or timedelta(0))
+        except ConfigurationError as too_long:
+            outcome = raised(too_long, datetime.now(UTC))
+        return self._verdict(delivery, outcome, lambda: traceback_of(error))
+
+    def overdue(self, delivery: Delivery, seconds: float, stack: str) -> Verdict:
+        """The handler ran for longer than it may; `stack` is where it hangs."""
+        return self._verdict(delivery, raised(HandlerTimeout(seconds), datetime.now(UTC)), lambda: stack)
+
+    def whereabouts(self, settlement: Settlement) -> str:
+        """Where the message is once the verdict was carried out."""
+        return whereabouts(settlement, self._subscription)
+
+    def _verdict(self, delivery: Delivery, outcome: Outcome, traceback: Callable[[], str] = str) -> Verdict:
+        decision = decide(delivery, self._subscription, outcome, self._broker, _now())
+        assert not isinstance(decision, Handle)
+        if isinstance(decision, Fail):
+            decision = replace(decision, error=replace(decision.error, traceback=traceback()))
+        return self._routed(decision, delivery, outcome.error if isinstance(outcome, Raised) else None)
+
+    def _routed(self, settlement: Settlement, delivery: Delivery, error: ErrorReport | None) -> Verdict:
+        if isinstance(settlement, Ack):
+            return _DONE
+        if isinstance(settlement, LetGo):
+            return Verdict(settlement, AckIt(), error)
+        if isinstance(settlement, Fail):
+            error = settlement.error
+        circumstances = Circumstances(datetime.now(UTC), str(uuid.uuid4()), self._host, self._frame_max)
+        return Verdict(settlement, route(settlement, delivery, self._subscription, circumstances), error)
+
+
+def _now() -> Moment:
+    return Moment(datetime.now(UTC), random.random())

@@ -1,0 +1,92 @@
+"""What redrive logs, for programs: one JSON object a line, with fields for each move.
+
+Every move of a message is one line, whose record has the attribute `redrive`: a mapping that says where the message now is.
+"""
+
+import json
+import logging
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import assert_never
+
+from redrive.pubsub.judgement import Verdict
+from redrive.redaction import redact
+from redrive.topology.decision import Ack, DeadLetter, Fail, LetGo, Postpone, Republish, RetryInPlace
+from redrive.topology.headers import Delivery
+from redrive.topology.model import Subscription
+
+FIELDS = "redrive"
+"""The attribute of a log record that holds the fields."""
+
+Fields = Mapping[str, str | int | float | None]
+
+
+def fields_of(subscription: Subscription, delivery: Delivery | None, verdict: Verdict) -> Fields:
+    """What a log line says of a verdict that was carried out: what happened, and in which queue the message now is."""
+    error = verdict.error
+    return {
+        "queue": subscription.queue,
+        **(_about(delivery) if delivery is not None else {}),
+        **_outcome(subscription, verdict),
+        **({"error_type": error.type, "error_message": redact(error.message)} if error is not None else {}),
+    }
+
+
+def requeued(queue: str, delivery: Delivery, job: str) -> Fields:
+    """What a log line says of a failed message that was sent back."""
+    return {"queue": queue, **_about(delivery), "event": "requeued", "now_in": queue, "job": job}
+
+
+def _about(delivery: Delivery) -> Fields:
+    return {"message_id": delivery.properties.message_id, "routing_key": delivery.original_routing_key}
+
+
+def _outcome(subscription: Subscription, verdict: Verdict) -> Fields:
+    settlement = verdict.settlement
+    match settlement:
+        case Ack():
+            return {"event": "handled", "now_in": None}
+        case LetGo():
+            return {"event": "let-go", "now_in": None}
+        case DeadLetter(retry, delay) | Republish(retry, delay) | Postpone(retry, delay) | RetryInPlace(retry, delay):
+            return {
+                "event": "retried",
+                "now_in": _waiting_in(subscription, settlement),
+                "retry": retry,
+                "max_retries": subscription.retry.max_retries,
+                "delay_seconds": delay.total_seconds(),
+            }
+        case Fail(reason, _, retries):
+            return {"event": "given-up", "now_in": subscription.failed_queue, "reason": reason, "retries": retries}
+        case _:
+            assert_never(settlement)
+
+
+def _waiting_in(subscription: Subscription, retried: DeadLetter | Republish | Postpone | RetryInPlace) -> str:
+    match retried:
+        case Postpone():
+            return "the delay ladder"
+        case RetryInPlace():
+            return subscription.queue
+        case DeadLetter() | Republish():
+            return subscription.retry_queue
+        case _:
+            assert_never(retried)
+
+
+class JsonFormatter(logging.Formatter):
+    """A log record as one line of JSON: time (ISO 8601, UTC), level, logger, message, and the fields of a move."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, object] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": redact(record.getMessage()),
+        }
+        fields = getattr(record, FIELDS, None)
+        if isinstance(fields, Mapping):
+            line |= fields
+        if record.exc_info:
+            line["exception"] = redact(self.formatException(record.exc_info))
+        return json.dumps(line, default=str)

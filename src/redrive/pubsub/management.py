@@ -1,0 +1,157 @@
+"""Asks the broker's management API what AMQP can't tell: bindings, policies, which queues there are.
+
+Needs httpx (`pip install redrive[cli]`) and the broker's management plugin.
+Source: https://www.rabbitmq.com/docs/management#http-api
+"""
+
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import quote
+
+from redrive.errors import BrokerUnavailable, ConfigurationError, PermissionDenied
+from redrive.pubsub.config import BrokerURL
+from redrive.redaction import redact
+from redrive.topology.compare import Observed
+from redrive.topology.flow import QueueCount
+from redrive.topology.model import Binding
+
+_TIMEOUT = 10.0
+_PORTS = {False: 15672, True: 15671}
+_ENABLE = "Enable it (rabbitmq-plugins enable rabbitmq_management), or name its address with --management-url."
+
+
+class Management:
+    """The management API of a broker.
+
+    Args:
+        url: the broker's AMQP address: user, password and virtual host are the same.
+        address: where the API is; the first host's port 15672 (15671 with TLS) where none is given.
+
+    Raises:
+        ConfigurationError: httpx is not installed, or the address is none.
+    """
+
+    def __init__(self, url: str | BrokerURL, address: str | None = None) -> None:
+        try:
+            import httpx
+        except ImportError as error:
+            raise ConfigurationError("the management API needs httpx, which is not installed", "pip install 'redrive[cli]'") from error
+        broker = url if isinstance(url, BrokerURL) else BrokerURL.parse(url)
+        self._httpx = httpx
+        self.address = address or f"{'https' if broker.tls else 'http'}://{broker.endpoints[0].host}:{_PORTS[broker.tls]}"
+        self._virtual_host = broker.virtual_host
+        self._username = broker.username
+        try:
+            self._client = httpx.Client(
+                base_url=self.address,
+                auth=(broker.username, broker.password),
+                timeout=_TIMEOUT,
+                verify=broker.ssl_context() or True,
+            )
+        except (httpx.InvalidURL, ValueError) as error:
+            raise ConfigurationError(f"the management address {redact(self.address)!r} can't be read: {error}", _ENABLE) from error
+
+    def queue_names(self) -> list[str]:
+        """The queues of the virtual host."""
+        return [str(queue["name"]) for queue in self._get(f"/api/queues/{self._vhost}?columns=name")]
+
+    def delivery_limit(self, queue: str) -> int | None:
+        """The delivery limit that a policy or an argument gives a queue; None where neither does."""
+        found = self._get(f"/api/queues/{self._vhost}/{quote(queue, safe='')}")
+        limits = [
+            found.get("arguments", {}).get("x-delivery-limit"),
+            (found.get("effective_policy_definition") or {}).get("delivery-limit"),
+        ]
+        numbers = [limit for limit in limits if isinstance(limit, int)]
+        return min(numbers) if numbers else None
+
+    def message_count(self, queue: str) -> int:
+        """The messages of a queue, those that consumers hold included; some seconds old."""
+        return int(self._get(f"/api/queues/{self._vhost}/{quote(queue, safe='')}?columns=messages").get("messages", 0))
+
+    def counts(self) -> dict[str, QueueCount]:
+        """What is in each queue of the virtual host, and what has gone through it; up to five seconds old."""
+        columns = "name,messages_ready,messages_unacknowledged,consumers,message_stats"
+        return {str(queue["name"]): _count_of(queue) for queue in self._get(f"/api/queues/{self._vhost}?columns={columns}")}
+
+    def observe(self) -> Observed:
+        """The exchanges, queues and bindings of the virtual host."""
+        return Observed(
+            exchanges={exchange["name"]: exchange["type"] for exchange in self._get(f"/api/exchanges/{self._vhost}")},
+            queues={
+                queue["name"]: {"x-queue-type": queue.get("type", "classic"), **queue.get("arguments", {})}
+                for queue in self._get(f"/api/queues/{self._vhost}")
+            },
+            bindings=frozenset(self.bindings()),
+        )
+
+    def bindings(self) -> list[Binding]:
+        """The bindings to queues and exchanges, but each queue's own to the default exchange."""
+        return [
+            Binding(
+                binding["source"],
+                binding["destination"],
+                binding["routing_key"],
+                binding["destination_type"],
+                tuple(sorted((binding.get("arguments") or {}).items())),
+            )
+            for binding in self._get(f"/api/bindings/{self._vhost}")
+            if binding["source"]
+        ]
+
+    def listed(self, path: str) -> list[dict[str, object]]:
+        """The objects that the API lists at a path below `/api/`, in which `{vhost}` stands for the virtual host.
+
+        Raises:
+            PermissionDenied: the user may not ask this.
+            BrokerUnavailable: it does not answer.
+        """
+        return [dict(item) for item in self._get(f"/api/{path.replace('{vhost}', self._vhost)}")]
+
+    def close(self) -> None:
+        """Closes its connections."""
+        self._client.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    @property
+    def _vhost(self) -> str:
+        return quote(self._virtual_host, safe="")
+
+    def _get(self, path: str) -> Any:
+        where = redact(self.address)
+        try:
+            answer = self._client.get(path)
+            if answer.status_code in (401, 403):
+                raise PermissionDenied(
+                    f"the management API at {where} refused the user {self._username!r}",
+                    "Give the user the tag 'monitoring' or 'management' (rabbitmqctl set_user_tags).",
+                )
+            if answer.status_code == 404:
+                raise ConfigurationError(
+                    f"the management API at {where} knows no {path.split('?')[0]}", "Check the name and the virtual host."
+                )
+            answer.raise_for_status()
+            content: list[Mapping[str, Any]] | Mapping[str, Any] = answer.json()
+        except self._httpx.HTTPError as error:
+            raise BrokerUnavailable(where, f"its management API does not answer ({error})", _ENABLE) from error
+        except ValueError as error:
+            raise BrokerUnavailable(where, "what answers there is no management API", _ENABLE) from error
+        return content
+
+
+def _count_of(queue: Mapping[str, Any]) -> QueueCount:
+    counted = queue.get("message_stats") or {}
+    return QueueCount(
+        ready=int(queue.get("messages_ready", 0)),
+        held=int(queue.get("messages_unacknowledged", 0)),
+        consumers=int(queue.get("consumers", 0)),
+        published=int(counted.get("publish", 0)),
+        delivered=int(counted.get("deliver_get", 0)),
+        acked=int(counted.get("ack", 0)),
+    )

@@ -1,0 +1,203 @@
+"""What a handler gets, and what a failed queue shows."""
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+from redrive.errors import InvalidMessage
+from redrive.pubsub import php_envelope
+from redrive.topology import headers
+from redrive.topology.decision import retries_made
+from redrive.topology.headers import Delivery
+from redrive.topology.properties import Properties
+from redrive.topology.table import FieldValue
+
+
+class _Received:
+    """What a message and a failed message have in common."""
+
+    __slots__ = ("_delivery",)
+
+    def __init__(self, delivery: Delivery) -> None:
+        self._delivery = delivery
+
+    @property
+    def body(self) -> bytes:
+        """The body, as received."""
+        return self._delivery.body
+
+    def json(self) -> object:
+        """The body, read as JSON; of PHP's envelope, what is in it.
+
+        Raises:
+            InvalidMessage: it is not JSON.
+        """
+        envelope = php_envelope.read(self._delivery.body)
+        if envelope is not None:
+            return envelope.body
+        try:
+            value: object = json.loads(self._delivery.body)
+        except (ValueError, RecursionError) as error:
+            raise InvalidMessage(f"the body is not JSON: {error}") from error
+        return value
+
+    @property
+    def queue(self) -> str:
+        """The subscription's main queue."""
+        return self._delivery.queue
+
+    @property
+    def routing_key(self) -> str:
+        """The key that the message was first published with, whatever way it has gone since."""
+        return self._delivery.original_routing_key
+
+    @property
+    def message_id(self) -> str | None:
+        """The publisher's id for the message: the property, else the one in PHP's envelope; None where it gave none."""
+        own = self._delivery.properties.message_id
+        if own is not None:
+            return own
+        envelope = php_envelope.read(self._delivery.body)
+        return None if envelope is None else envelope.id
+
+    @property
+    def headers(self) -> Mapping[str, FieldValue]:
+        """The headers as Python values. Only for looking at: what travels on are the bytes received."""
+        return self._delivery.properties.headers.to_dict()
+
+    @property
+    def properties(self) -> Properties:
+        """All properties: content type, correlation id, timestamp and the others."""
+        return self._delivery.properties
+
+    @property
+    def content_type(self) -> str | None:
+        """The MIME type that the publisher gave."""
+        return self._delivery.properties.content_type
+
+    @property
+    def published_at(self) -> datetime | None:
+        """The publisher's timestamp, UTC, to the second."""
+        return headers.moment(self._delivery.properties.timestamp)
+
+
+class Message(_Received):
+    """A message as a handler sees it."""
+
+    __slots__ = ()
+
+    @property
+    def exchange(self) -> str:
+        """The exchange that it came through last; empty for a retry or a requeue."""
+        return self._delivery.exchange
+
+    @property
+    def retries(self) -> int:
+        """How many retries were made before this attempt: 0 at the first."""
+        return retries_made(self._delivery)
+
+    @property
+    def redelivered(self) -> bool:
+        """Whether the broker says that it was delivered before. No more than a hint."""
+        return self._delivery.redelivered
+
+    def __repr__(self) -> str:
+        return f"<Message {self.message_id} routing_key={self.routing_key!r} retries={self.retries} {len(self.body)} bytes>"
+
+
+class FailedMessage(_Received):
+    """A message in a failed queue. What its publisher or an older peer did not write is None."""
+
+    __slots__ = ("_failure_id",)
+
+    def __init__(self, delivery: Delivery) -> None:
+        super().__init__(delivery)
+        self._failure_id: str | None = None
+
+    @property
+    def failure_id(self) -> str:
+        """The identity of this failure; of a peer's message, a fingerprint of all of it."""
+        if self._failure_id is None:
+            self._failure_id = headers.failure_id(self._delivery)
+        return self._failure_id
+
+    @property
+    def own_failure_id(self) -> str | None:
+        """The failure id that redrive wrote; None where a peer set it aside. Only this one can't be another message's too."""
+        return self._text(headers.FAILURE_ID)
+
+    @property
+    def retries(self) -> int:
+        """How many retries were made before it was set aside."""
+        table = self._delivery.properties.headers
+        written = table.get(headers.RETRIES)
+        return headers.counted(written) if written is not None else headers.death_count(table, self.queue)
+
+    @property
+    def error_type(self) -> str | None:
+        """The class of the last attempt's exception."""
+        return self._text(headers.ERROR_TYPE)
+
+    @property
+    def error_message(self) -> str | None:
+        """The text of the last attempt's exception."""
+        return self._text(headers.ERROR_MESSAGE)
+
+    @property
+    def traceback(self) -> str | None:
+        """The traceback of the last attempt, shortened where the headers had no room for it."""
+        return self._text(headers.ERROR_TRACEBACK)
+
+    @property
+    def reason(self) -> str | None:
+        """Why it was set aside: `retries-exhausted`, `gave-up`, `invalid-message` or `crashed`."""
+        return self._text(headers.REASON)
+
+    @property
+    def failed_at(self) -> datetime | None:
+        """When it was set aside, UTC."""
+        return _moment(self._text(headers.FAILED_AT))
+
+    @property
+    def first_failed_at(self) -> datetime | None:
+        """When its first attempt failed, UTC; it survives a requeue."""
+        return _moment(self._text(headers.FIRST_FAILED_AT))
+
+    @property
+    def host(self) -> str | None:
+        """The host of the worker that set it aside."""
+        return self._text(headers.HOST)
+
+    @property
+    def exchange(self) -> str | None:
+        """The exchange that it was first published to."""
+        return self._text(headers.ORIG_EXCHANGE)
+
+    @property
+    def redrive_count(self) -> int:
+        """How many times it was sent back before."""
+        return headers.counted(self._delivery.properties.headers.get(headers.COUNT))
+
+    @property
+    def job(self) -> str | None:
+        """The requeue that sent it back last."""
+        return self._text(headers.JOB)
+
+    @property
+    def delivery(self) -> Delivery:
+        """The message as received, for moving it on."""
+        return self._delivery
+
+    def _text(self, name: str) -> str | None:
+        return headers.text(self._delivery.properties.headers.get(name))
+
+    def __repr__(self) -> str:
+        return f"<FailedMessage {self.message_id} routing_key={self.routing_key!r} {self.error_type}: {self.error_message!r}>"
+
+
+def _moment(text: str | None) -> datetime | None:
+    try:
+        moment = None if text is None else datetime.fromisoformat(text)
+        return moment.replace(tzinfo=UTC) if moment is not None and moment.tzinfo is None else moment and moment.astimezone(UTC)
+    except (ValueError, OverflowError):  # no time, or none that there is in UTC
+        return None

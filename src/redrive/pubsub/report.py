@@ -1,0 +1,99 @@
+"""What became of many messages."""
+
+from dataclasses import dataclass, field
+
+from redrive.errors import RedriveError, Unroutable
+
+
+@dataclass(frozen=True, slots=True)
+class FailedPublish:
+    """A message of `publish_many` that was not confirmed.
+
+    Args:
+        message_id: its id; None where it never got one.
+        position: its place in what was given, from 0.
+        error: why.
+    """
+
+    message_id: str | None
+    position: int
+    error: RedriveError
+
+
+@dataclass(slots=True)
+class PublishReport:
+    """What became of the messages of `publish_many`.
+
+    Args:
+        confirmed: how many the broker has confirmed.
+        failed: those that it has not, in their order.
+        unroutable: how many of the confirmed ones no queue got; with `mandatory=True` they are in `failed` instead.
+    """
+
+    confirmed: int = 0
+    failed: list[FailedPublish] = field(default_factory=list)
+    unroutable: int = 0
+
+    def note(self, message_id: str | None, position: int, error: RedriveError | None, mandatory: bool) -> None:
+        """Counts one message; `error` is what became of it, None where it was confirmed and routed."""
+        if isinstance(error, Unroutable) and not mandatory:
+            self.unroutable += 1
+            error = None
+        if error is None:
+            self.confirmed += 1
+        else:
+            self.failed.append(FailedPublish(message_id, position, error))
+
+
+@dataclass(frozen=True, slots=True)
+class FailedRequeue:
+    """A message that could not be sent back; it is still in the failed queue.
+
+    Args:
+        failure_id: the failure's identity.
+        message_id: the publisher's id for it.
+        error: why.
+    """
+
+    failure_id: str
+    message_id: str | None
+    error: RedriveError
+
+
+@dataclass(slots=True)
+class RequeueReport:
+    """What became of the messages of a requeue.
+
+    Args:
+        job: the requeue's id, which each message it sent carries.
+        requeued: how many are confirmed in their main queue.
+        skipped: how many were looked at and left where they are.
+        failed: those that could not be sent; they are left where they are.
+        possible_duplicates: how many were on their way when the connection was lost: they were sent again, and the first copy
+            may have arrived too.
+        cancelled: whether it was stopped before it was through.
+        not_tried: how many were not tried, because too many before them could not be sent: as when their queue was deleted.
+    """
+
+    job: str
+    requeued: int = 0
+    skipped: int = 0
+    failed: list[FailedRequeue] = field(default_factory=list)
+    possible_duplicates: int = 0
+    cancelled: bool = False
+    not_tried: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RequeueProgress:
+    """How far a requeue is.
+
+    Args:
+        total: the messages that were in the queue when it began.
+        looked_at: how many it has taken a look at.
+        requeued: how many are confirmed in their main queue.
+    """
+
+    total: int
+    looked_at: int
+    requeued: int

@@ -1,0 +1,93 @@
+"""Collects the facts for a diagnosis over the management API: everything that is in a virtual host."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from datetime import timedelta
+
+from redrive.errors import PermissionDenied
+from redrive.pubsub.config import is_ours
+from redrive.pubsub.management import Management
+from redrive.topology.broker import BrokerVersion
+from redrive.topology.facts import Consumers, Facts, QueueFacts
+
+_QUEUE_COLUMNS = "name,type,arguments,policy,operator_policy,effective_policy_definition"
+
+
+def facts_over_management(management: Management, version: BrokerVersion, virtual_host: str) -> Facts:
+    """All that the management API tells.
+
+    Raises:
+        BrokerUnavailable, PermissionDenied, ConfigurationError: it tells nothing.
+    """
+    consumers = _consumers(management)
+    queues = [_queue(queue, consumers) for queue in management.listed(f"queues/{{vhost}}?columns={_QUEUE_COLUMNS}")]
+    return Facts(
+        version,
+        virtual_host,
+        exchanges={str(one["name"]): str(one["type"]) for one in management.listed("exchanges/{vhost}?columns=name,type")},
+        queues={queue.name: queue for queue in queues},
+        bindings=frozenset(management.bindings()),
+        complete=True,
+        nodes=_nodes(management),
+    )
+
+
+def _queue(queue: Mapping[str, object], consumers: Mapping[str, Consumers]) -> QueueFacts:
+    name = str(queue["name"])
+    return QueueFacts(
+        name,
+        {"x-queue-type": queue.get("type", "classic"), **_table(queue.get("arguments"))},
+        _table(queue.get("effective_policy_definition")),
+        _name(queue.get("policy")),
+        _name(queue.get("operator_policy")),
+        consumers.get(name, Consumers(0, 0)),
+    )
+
+
+def _table(value: object) -> dict[str, object]:
+    """A JSON object; an empty one comes as an empty list from some versions."""
+    return dict(value) if isinstance(value, Mapping) else {}
+
+
+def _name(value: object) -> str | None:
+    return value if isinstance(value, str) and value else None
+
+
+def _consumers(management: Management) -> dict[str, Consumers]:
+    """Who consumes each queue that has consumers."""
+    ours = _connections_of_ours(management)
+    found: dict[str, list[Mapping[str, object]]] = defaultdict(list)
+    for consumer in management.listed("consumers/{vhost}"):
+        found[str(_table(consumer.get("queue")).get("name"))].append(consumer)
+    return {queue: _summary(consumers, ours) for queue, consumers in found.items()}
+
+
+def _summary(consumers: list[Mapping[str, object]], ours: Mapping[str, bool]) -> Consumers:
+    connections = [str(_table(consumer.get("channel_details")).get("connection_name")) for consumer in consumers]
+    seen = all(name in ours for name in connections)
+    return Consumers(
+        len(consumers),
+        sum(not ours[name] for name in connections) if seen else None,
+        _shortest(consumer.get("consumer_timeout") for consumer in consumers),
+    )
+
+
+def _shortest(milliseconds: Iterable[object]) -> timedelta | None:
+    known = [time for time in milliseconds if isinstance(time, int)]
+    return timedelta(milliseconds=min(known)) if known else None
+
+
+def _connections_of_ours(management: Management) -> dict[str, bool]:
+    """Of each connection that this user may see, whether it is redrive's."""
+    try:
+        connections = management.listed("vhosts/{vhost}/connections?columns=name,client_properties")
+    except PermissionDenied:
+        return {}
+    return {str(connection["name"]): is_ours(_table(connection.get("client_properties"))) for connection in connections}
+
+
+def _nodes(management: Management) -> int | None:
+    try:
+        return len(management.listed("nodes?columns=name"))
+    except PermissionDenied:
+        return None

@@ -1,0 +1,239 @@
+"""Metrics and traces, by OpenTelemetry's API: which SDK takes them, and where to, is the program's choice.
+
+    redrive.instrument()     # after the program has set its providers; needs `pip install redrive[metrics]`
+
+Until then nothing is measured, and nothing is paid. One trace goes through all that happens to a message: its publisher puts the context
+into the headers, where every move keeps it. Names are those of OpenTelemetry's conventions for messaging, and `redrive.…` where
+there is none. Source: https://opentelemetry.io/docs/specs/semconv/messaging/
+"""
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, TypeVar, assert_never
+
+from redrive.errors import ConfigurationError, RedriveError
+from redrive.pubsub.judgement import Verdict
+from redrive.topology.decision import Ack, DeadLetter, Fail, LetGo, Postpone, Republish, RetryInPlace
+from redrive.topology.headers import Delivery
+from redrive.topology.table import FieldValue
+
+if TYPE_CHECKING:
+    from opentelemetry.context import Context
+    from opentelemetry.metrics import MeterProvider
+    from opentelemetry.trace import TracerProvider
+
+_T = TypeVar("_T")
+_Headers = Mapping[str, FieldValue]
+_SYSTEM = {"messaging.system": "rabbitmq"}
+_DURATIONS = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 30, 60)
+
+
+class Attempt(Protocol):
+    """A running handler."""
+
+    def failed(self, error: BaseException) -> None:
+        """It raised."""
+
+
+class _Unwatched:
+    """A running handler that nobody watches."""
+
+    def failed(self, error: BaseException) -> None:
+        """It raised."""
+
+
+_UNWATCHED: AbstractContextManager[Attempt] = contextlib.nullcontext(_Unwatched())
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """A publish on its way.
+
+    Args:
+        headers: the user's, and the trace's context where there is one.
+        ended: to be called when it is confirmed, with None, or when it is not, with why.
+    """
+
+    headers: _Headers | None
+    ended: Callable[[RedriveError | None], None]
+
+    def watched(self, settled: Callable[[_T, RedriveError | None], None]) -> Callable[[_T, RedriveError | None], None]:
+        """Does what `settled` does, and ends this."""
+
+        def settle(outgoing: _T, error: RedriveError | None) -> None:
+            self.ended(error)
+            settled(outgoing, error)
+
+        return settle
+
+
+def _unwatched(_: RedriveError | None) -> None:
+    """Nobody watches."""
+
+
+class Telemetry:
+    """Measures and traces what the shells tell it.
+
+    Args:
+        meter_provider: where metrics go; the global one where none is given.
+        tracer_provider: where traces go; the global one where none is given.
+
+    Raises:
+        ConfigurationError: OpenTelemetry is not installed.
+    """
+
+    def __init__(self, meter_provider: "MeterProvider | None" = None, tracer_provider: "TracerProvider | None" = None) -> None:
+        try:
+            from opentelemetry import metrics, propagate, trace
+        except ImportError as error:
+            raise ConfigurationError(
+                "metrics and traces need OpenTelemetry, which is not installed", "pip install 'redrive[metrics]'"
+            ) from error
+        self._trace = trace
+        self._propagate = propagate
+        self._tracer = trace.get_tracer("redrive", tracer_provider=tracer_provider)
+        meter = metrics.get_meter("redrive", meter_provider=meter_provider)
+        self._sent = meter.create_counter(
+            "messaging.client.sent.messages", "{message}", "Messages that were published, and how that ended."
+        )
+        self._consumed = meter.create_counter("messaging.client.consumed.messages", "{message}", "Attempts that were begun.")
+        self._duration = meter.create_histogram(
+            "messaging.process.duration", "s", "How long handlers ran.", explicit_bucket_boundaries_advisory=_DURATIONS
+        )
+        self._running = meter.create_up_down_counter("redrive.attempts.running", "{attempt}", "Handlers that run now.")
+        self._handled = meter.create_counter("redrive.messages.handled", "{message}", "Messages whose handler returned.")
+        self._retried = meter.create_counter("redrive.messages.retried", "{message}", "Failed attempts that are tried again.")
+        self._given_up = meter.create_counter("redrive.messages.given_up", "{message}", "Messages that were set aside.")
+        self._let_go = meter.create_counter(
+            "redrive.messages.let_go", "{message}", "Broadcast messages that failed and are done all the same."
+        )
+        self._redriven = meter.create_counter("redrive.messages.redriven", "{message}", "Failed messages that were sent back.")
+
+    def publishing(self, exchange: str, headers: _Headers | None) -> "Publication":
+        """Begins to watch a publish."""
+        attributes = {**_SYSTEM, "messaging.operation.name": "send", "messaging.destination.name": exchange}
+        span = self._tracer.start_span(f"send {exchange}", kind=self._trace.SpanKind.PRODUCER, attributes=attributes)
+        context: dict[str, str] = {}
+        self._propagate.inject(context, self._trace.set_span_in_context(span))
+
+        def ended(error: RedriveError | None) -> None:
+            outcome = {"error.type": type(error).__name__} if error is not None else {}
+            self._sent.add(1, {**attributes, **outcome})
+            if error is not None:
+                span.set_status(self._trace.StatusCode.ERROR, str(error))
+            span.end()
+
+        return Publication({**(headers or {}), **context}, ended)
+
+    @contextlib.contextmanager
+    def attempt(self, queue: str, delivery: Delivery) -> Iterator[Attempt]:
+        """Watches a handler for as long as the block."""
+        attributes = {**_SYSTEM, "messaging.operation.name": "process", "messaging.destination.name": queue}
+        self._consumed.add(1, attributes)
+        self._running.add(1, attributes)
+        began = time.perf_counter()
+        outcome: dict[str, str] = {}
+        try:
+            with self._tracer.start_as_current_span(
+                f"process {queue}",
+                context=self._context_of(delivery),
+                kind=self._trace.SpanKind.CONSUMER,
+                attributes={**attributes, **_about(delivery)},
+            ) as span:
+                yield _Watched(outcome, lambda error: self._mark(span, error))
+        finally:
+            self._running.add(-1, attributes)
+            self._duration.record(time.perf_counter() - began, {**attributes, **outcome})
+
+    def settled(self, queue: str, delivery: Delivery | None, verdict: Verdict) -> None:
+        """A verdict was carried out."""
+        attributes = {**_SYSTEM, "messaging.destination.name": queue}
+        settlement = verdict.settlement
+        match settlement:
+            case Ack():
+                self._handled.add(1, attributes)
+            case DeadLetter() | Republish() | Postpone() | RetryInPlace():
+                self._retried.add(1, attributes)
+            case LetGo():
+                self._let_go.add(1, attributes)
+            case Fail(reason):
+                self._given_up.add(1, {**attributes, "redrive.reason": reason})
+                if delivery is not None:
+                    self._note(f"give up {queue}", delivery, {**attributes, "redrive.reason": reason})
+            case _:
+                assert_never(settlement)
+
+    def redriven(self, queue: str, delivery: Delivery) -> None:
+        """A failed message is back in its main queue."""
+        attributes = {**_SYSTEM, "messaging.destination.name": queue}
+        self._redriven.add(1, attributes)
+        self._note(f"redrive {queue}", delivery, attributes)
+
+    def _note(self, name: str, delivery: Delivery, attributes: dict[str, str]) -> None:
+        """A moment in the trace of a message."""
+        self._tracer.start_span(name, context=self._context_of(delivery), attributes={**attributes, **_about(delivery)}).end()
+
+    def _context_of(self, delivery: Delivery) -> "Context":
+        carrier = {name.lower(): value for name, value in delivery.properties.headers.items() if isinstance(value, str)}
+        return self._propagate.extract(carrier)
+
+    def _mark(self, span: object, error: BaseException) -> None:
+        assert isinstance(span, self._trace.Span)
+        span.record_exception(error)
+        span.set_status(self._trace.StatusCode.ERROR, type(error).__name__)
+
+
+class _Watched:
+    """A running handler that is watched."""
+
+    def __init__(self, outcome: dict[str, str], mark: Callable[[BaseException], None]) -> None:
+        self._outcome = outcome
+        self._mark = mark
+
+    def failed(self, error: BaseException) -> None:
+        """It raised."""
+        self._outcome["error.type"] = type(error).__qualname__
+        self._mark(error)
+
+
+def _about(delivery: Delivery) -> dict[str, str]:
+    message_id = delivery.properties.message_id
+    known = {"messaging.rabbitmq.destination.routing_key": delivery.original_routing_key}
+    return {**known, "messaging.message.id": message_id} if message_id else known
+
+
+active: Telemetry | None = None
+"""What measures and traces; None where nothing does."""
+
+
+def instrument(meter_provider: "MeterProvider | None" = None, tracer_provider: "TracerProvider | None" = None) -> None:
+    """Begins to measure and to trace, for every publisher and subscriber of this process.
+
+    Args:
+        meter_provider: where metrics go; the global one where none is given.
+        tracer_provider: where traces go; the global one where none is given.
+
+    Raises:
+        ConfigurationError: OpenTelemetry is not installed.
+    """
+    global active
+    active = Telemetry(meter_provider, tracer_provider)
+
+
+def uninstrument() -> None:
+    """Ends what `instrument` has begun."""
+    global active
+    active = None
+
+
+def attempt(queue: str, delivery: Delivery) -> AbstractContextManager[Attempt]:
+    """Watches a handler for as long as the block, where anything is watched."""
+    return _UNWATCHED if active is None else active.attempt(queue, delivery)
+
+
+def publishing(exchange: str, headers: _Headers | None) -> Publication:
+    """Begins to watch a publish, where anything is watched."""
+    return Publication(headers, _unwatched) if active is None else active.publishing(exchange, headers)
