@@ -1,0 +1,105 @@
+"""The command `redrive`: runs the application, and turns whatever happens into an exit code and a line or two.
+
+0  done
+1  something is wrong: what was looked for is not there, or is not as it should be
+2  it could not be done: the command, the configuration, the broker, a permission
+130 and 141  Ctrl-C, and a reader that closed the pipe
+"""
+
+import itertools
+import logging
+import os
+import sys
+from collections.abc import Sequence
+
+from redrive.errors import RedriveError, TopologyMismatch, Unroutable
+from redrive.redaction import redact
+
+DONE, WRONG, COULD_NOT, INTERRUPTED, PIPE_CLOSED = 0, 1, 2, 130, 141
+
+_EXTRA = frozenset({"typer", "rich", "duckdb"})
+_REPORT = "This is a defect of redrive: please report it. REDRIVE_DEBUG=1 shows the traceback."
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command line and returns its exit code. Nothing is raised at the user."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    _prepare_streams()
+    # What pika logs, redrive raises.
+    logging.getLogger("pika").setLevel(logging.CRITICAL)
+    try:
+        from redrive.cli.app import app
+
+        code = app(words, prog_name="redrive", standalone_mode=False)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        return _closed_pipe()
+    except SystemExit as exit_:
+        # typer handles a closed pipe itself, by leaving with 1.
+        return _closed_pipe() if isinstance(exit_.__context__, BrokenPipeError) else _code_of(exit_.code)
+    except BaseException as error:  # noqa: BLE001 — the one place from which nothing may escape
+        return _report(error, as_json=_wants_json(words))
+    return _code_of(code)
+
+
+def _code_of(code: object) -> int:
+    return code if isinstance(code, int) else DONE
+
+
+def _report(error: BaseException, *, as_json: bool) -> int:
+    """Says on stderr what went wrong; returns the exit code."""
+    if isinstance(error, ModuleNotFoundError) and error.name is not None and error.name.partition(".")[0] in _EXTRA:
+        print(f"Error: the command line needs {error.name}, which is not installed: pip install 'redrive[cli]'", file=sys.stderr)
+        return COULD_NOT
+    from redrive.cli import output
+    from redrive.cli.finding import NothingFound
+
+    if os.environ.get("REDRIVE_DEBUG"):
+        import traceback
+
+        print(redact("".join(traceback.format_exception(error))), file=sys.stderr, end="")
+    usage = getattr(error, "format_message", None)
+    if isinstance(error, RedriveError):
+        problem, _, remedy = str(error).partition("\n")
+        output.error(type(error).__name__, problem, remedy, as_json=as_json)
+        return WRONG if isinstance(error, TopologyMismatch | Unroutable | NothingFound) else COULD_NOT
+    if isinstance(error, KeyboardInterrupt) or type(error).__name__ == "Abort":
+        output.error("Interrupted", "interrupted", "", as_json=as_json)
+        return INTERRUPTED
+    if usage is not None:
+        output.error("UsageError", _sentence(usage()), _help_for(error), as_json=as_json)
+        return COULD_NOT
+    output.error(type(error).__name__, f"unexpected {type(error).__name__}: {error}".replace("\n", " "), _REPORT, as_json=as_json)
+    return COULD_NOT
+
+
+def _sentence(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _help_for(error: object) -> str:
+    context = getattr(error, "ctx", None)
+    return f"See: {context.command_path if context is not None else 'redrive'} --help"
+
+
+def _wants_json(words: Sequence[str]) -> bool:
+    """Whether the command line asks for JSON. Read by eye: where it can't be parsed, its error is to be JSON all the same."""
+    before = list(words[: words.index("--")] if "--" in words else words)
+    return "--output=json" in before or any(pair == ("--output", "json") for pair in itertools.pairwise(before))
+
+
+def _prepare_streams() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal that can't show a character must not end the command.
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
+
+
+def _closed_pipe() -> int:
+    # Python flushes stdout once more when it ends, and would complain.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return PIPE_CLOSED
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,98 @@
+"""`redrive topology destroy`: takes away what a file describes."""
+
+from collections.abc import Iterator
+from typing import Annotated
+
+import typer
+
+from redrive.cli import options
+from redrive.cli.drift import File, connector_for, subscriptions_in, wanted_by
+from redrive.cli.output import Form, Printer, count_of
+from redrive.errors import ConfigurationError
+from redrive.pubsub.blocking.declare import Declarer, Depth, declaring
+from redrive.topology.compare import sentence_of
+from redrive.topology.drawing import json_of
+from redrive.topology.model import Binding, Exchange, Queue, Topology
+
+
+def destroy(
+    file: File,
+    with_messages: Annotated[bool, typer.Option("--with-messages", help="Delete queues that hold messages, too: those are gone.")] = False,
+    dry_run: options.DryRun = False,
+    yes: options.Yes = False,
+    url: options.Url = options.DEFAULT_URL,
+    output: options.Output = Form.TABLE,
+) -> None:
+    """Delete the queues of the file and, where nothing else uses them, its exchanges.
+
+    Where one of the queues has a consumer or, without --with-messages, a message, nothing is deleted, and it exits with 1.
+
+    \b
+    Example:
+      redrive topology destroy topology.yaml
+    """
+    printer = Printer(output)
+    topology = wanted_by(subscriptions_in(file))
+    with declaring(connector_for(url, "destroy", file)) as declarer:
+        there = {queue.name: depth for queue in topology.queues if (depth := declarer.depth(queue.name)) is not None}
+        _refuse_where_used(printer, there, with_messages=with_messages)
+        messages = sum(depth.messages for depth in there.values())
+        for queue in topology.queues:
+            if queue.name in there:
+                printer.say(
+                    f"- {sentence_of(queue)}" + (f" with {count_of(there[queue.name].messages, 'message')}" if messages else ""), "red"
+                )
+        if dry_run:
+            printer.result({"dry_run": True, "queues": list(there), "messages": messages})
+            return
+        question = f"Delete {count_of(len(there), 'queue')}" + (f" and {count_of(messages, 'message')} for good?" if messages else "?")
+        if there and not printer.confirm(question, yes=yes):
+            printer.note("Nothing was deleted.")
+            raise typer.Exit(1)
+        if not with_messages:
+            _close_the_ways_in(declarer, topology, there)
+        deleted = list(_delete(declarer, topology, there))
+    printer.result({"dry_run": False, "deleted": [json_of(what) for what in deleted]})
+    printer.say(f"{count_of(len(deleted), 'object')} deleted.")
+    for exchange in topology.exchanges:
+        if exchange not in deleted:
+            printer.note(f"exchange {exchange.name} stays: something else is bound to it, or it was not there.")
+
+
+def _refuse_where_used(printer: Printer, there: dict[str, Depth], *, with_messages: bool) -> None:
+    consumed = [name for name, depth in there.items() if depth.consumers]
+    if consumed:
+        raise ConfigurationError(f"{', '.join(consumed)} has consumers", "Stop the subscribers first.")
+    full = [f"{name} ({count_of(depth.messages, 'message')})" for name, depth in there.items() if depth.messages]
+    if full and not with_messages:
+        printer.note(f"Not empty: {', '.join(full)}. Nothing was deleted; --with-messages deletes them with all that is in them.")
+        raise typer.Exit(1)
+
+
+def _close_the_ways_in(declarer: Declarer, topology: Topology, there: dict[str, Depth]) -> None:
+    """Unbinds the queues and looks again: a message that came in the meantime must not go with its queue."""
+    bindings = [binding for binding in topology.bindings if binding.destination in there]
+    for binding in bindings:
+        declarer.unbind(binding)
+    late = [name for name in there if (depth := declarer.depth(name)) is not None and (depth.messages or depth.consumers)]
+    if late:
+        for binding in bindings:
+            declarer.declare(binding)
+        raise ConfigurationError(
+            f"messages or a consumer came to {', '.join(late)} meanwhile", "Nothing was deleted. Try again when it is quiet."
+        )
+
+
+def _delete(declarer: Declarer, topology: Topology, there: dict[str, Depth]) -> Iterator[Exchange | Queue | Binding]:
+    # The main queues first: what they reject has its way until the last moment.
+    for queue in reversed(topology.queues):
+        if queue.name in there:
+            declarer.delete(queue)
+            yield queue
+    left = [exchange for exchange in (*topology.exchanges, *topology.pointers) if declarer.exists(exchange)]
+    deleted: list[Exchange] | None = None
+    while deleted is None or deleted:
+        # One that gives to another can go once that is gone.
+        deleted = [exchange for exchange in left if declarer.delete_unused(exchange)]
+        left = [exchange for exchange in left if exchange not in deleted]
+        yield from deleted

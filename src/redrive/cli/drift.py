@@ -1,0 +1,105 @@
+"""A topology file against a broker: what the commands of `redrive topology` look at before they do anything."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from redrive.errors import RedriveError
+from redrive.pubsub import topology_file
+from redrive.pubsub.blocking import declare as broker
+from redrive.pubsub.blocking.connection import Connector, default_name
+from redrive.pubsub.management import Management
+from redrive.topology.broker import BrokerVersion
+from redrive.topology.compare import Difference, Differs, Missing, Stale, compare, merged
+from redrive.topology.ladder import with_ladder
+from redrive.topology.model import Binding, Exchange, Queue, Subscription, Topology
+from redrive.topology.spec import union_of
+
+File = Annotated[Path, typer.Argument(metavar="FILE", help="The topology file.", show_default=False)]
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """How a broker differs from what a file asks for.
+
+    Args:
+        subscriptions: what the file asks for.
+        version: the broker's.
+        found: the differences.
+        blind: why bindings could not be looked at; empty where they were.
+    """
+
+    subscriptions: tuple[Subscription, ...]
+    version: BrokerVersion
+    found: tuple[Difference, ...]
+    blind: str = ""
+
+    @property
+    def topology(self) -> Topology:
+        """Everything that the file asks for."""
+        return wanted_by(self.subscriptions)
+
+    @property
+    def missing(self) -> list[Exchange | Queue | Binding]:
+        """What would be made."""
+        return [difference.what for difference in self.found if isinstance(difference, Missing)]
+
+    @property
+    def differs(self) -> list[Differs]:
+        """What is there and can't be declared as asked."""
+        return [difference for difference in self.found if isinstance(difference, Differs)]
+
+    @property
+    def stale(self) -> list[Binding]:
+        """Bindings that are not asked for."""
+        return [difference.binding for difference in self.found if isinstance(difference, Stale)]
+
+
+def wanted_by(subscriptions: tuple[Subscription, ...]) -> Topology:
+    """Everything that these subscriptions need on the broker."""
+    return union_of(with_ladder(subscription) for subscription in subscriptions)
+
+
+def subscriptions_in(file: Path) -> tuple[Subscription, ...]:
+    """The subscriptions of a topology file.
+
+    Raises:
+        ConfigurationError: it can't be read or understood; the message names file, line and key.
+    """
+    return topology_file.read(file).built()
+
+
+def connector_for(url: str, verb: str, file: Path) -> Connector:
+    """How a command connects."""
+    return Connector(url, default_name(f"topology {verb}", file.name))
+
+
+def look(connector: Connector, subscriptions: tuple[Subscription, ...], management_url: str | None, *, blind: bool) -> Drift:
+    """How the broker differs.
+
+    Args:
+        connector: how to connect.
+        subscriptions: what is asked for.
+        management_url: where the management API is.
+        blind: whether to go on without the management API, which alone can tell of bindings.
+
+    Raises:
+        RedriveError: the broker or, unless `blind`, its management API can't be asked.
+        ConfigurationError: the broker is too old for what is asked for.
+    """
+    with broker.declaring(connector) as declarer:
+        version = declarer.version
+    for subscription in subscriptions:
+        subscription.check_broker(version)
+    topology = wanted_by(subscriptions)
+    over_amqp = broker.differences(connector, topology)
+    try:
+        with Management(connector.url, management_url) as management:
+            listed = compare(topology, management.observe())
+    except RedriveError as error:
+        if not blind:
+            raise
+        return Drift(subscriptions, version, tuple(over_amqp), str(error).partition("\n")[0].rstrip("."))
+    return Drift(subscriptions, version, tuple(merged(over_amqp, listed)))

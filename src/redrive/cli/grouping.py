@@ -1,0 +1,136 @@
+"""`redrive failed groups`: failed messages by what they have in common."""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from redrive.cli import choosing, messages, options
+from redrive.cli.output import Form, Printer, count_of
+from redrive.errors import ConfigurationError
+from redrive.failures.cause import Cause
+from redrive.failures.columns import BY_NAME
+from redrive.failures.groups import Group, Groups, Key
+from redrive.failures.readable import value_of
+from redrive.failures.selection import Chooser
+from redrive.redaction import in_one_line
+
+_BINS = 12
+_BARS = "▁▂▃▄▅▆▇█"
+_PLAIN_BARS = ".:-=+*#@"
+_FEW_KEYS = 3
+
+
+def groups(
+    source: choosing.QueueOrFile,
+    by: Annotated[
+        str, typer.Option("--by", metavar="COLUMN", help="What they are grouped by; `failed columns` lists what there is.")
+    ] = "group_id",
+    where: choosing.Where = None,
+    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="How many groups are shown.")] = 20,
+    look_at: choosing.LookAt = choosing.LOOK_AT,
+    management_url: options.ManagementUrl = None,
+    url: options.Url = options.DEFAULT_URL,
+    exchange: options.Exchange = options.DEFAULT_EXCHANGE,
+    output: options.Output = Form.TABLE,
+) -> None:
+    """Group the failed messages by cause: what failed, how often, since when.
+
+    A cause is the error's type, its message without numbers, ids and quoted values, and the innermost frame of the service's own code.
+    Looking takes nothing away.
+
+    \b
+    Example:
+      redrive failed groups ucenter@user --where "redrive_count = 0"
+    """
+    printer = Printer(output)
+    if by not in BY_NAME:
+        raise ConfigurationError(f"there is no column {by!r}", f"Give one of {', '.join(BY_NAME)}.")
+    found = Groups(BY_NAME[by])
+    with Chooser(choosing.selection_of(where, None)) as chooser:
+        opened = choosing.Source(source, url, exchange, management_url)
+        found.add(chooser.of(opened.browse(look_at)))
+    shown = found.largest_first
+    printer.result(
+        {
+            "source": opened.name,
+            "total": opened.total,
+            "looked_at": min(look_at, opened.total),
+            "messages": found.total,
+            "groups": [_json_of(by, group) for group in shown],
+        }
+    )
+    if not printer.as_json:
+        _tell(printer, found, shown[:limit])
+        more = f"; --limit {len(shown)} shows all" if len(shown) > limit else ""
+        printer.say(f"{count_of(found.total, 'message')} of {opened.name} in {count_of(len(shown), 'group')}{more}.")
+    if found.other:
+        printer.note(f"{count_of(found.other, 'message')} more in further groups.")
+    opened.say_what_was_looked_at(printer, look_at)
+
+
+def cause_in_words(cause: Cause) -> str:
+    """A cause for people."""
+    what = ": ".join(part for part in (cause.error_type.rpartition(".")[2], cause.message) if part) or "not known: set aside by a peer"
+    return f"{what} ({cause.frame})" if cause.frame else what
+
+
+def _tell(printer: Printer, found: Groups, shown: list[Group]) -> None:
+    """Two lines for each group: what it is, and when, with which keys, and one to look at."""
+    for group in shown:
+        id_ = f"{group.key.group_id}  " if isinstance(group.key, Cause) else ""
+        printer.say(f"{group.count:>8,}  {id_}{in_one_line(_words_of(group.key))}", "bold")
+        printer.say(f"{'':8}  {'  '.join(part for part in (_bars(found, group), _times(group), _keys(group)) if part)}")
+        printer.say(f"{'':8}  for example {group.first_id}")
+
+
+def _times(group: Group) -> str:
+    if group.first is None or group.last is None:
+        return "when is not known"
+    first, last = messages.moment_of(group.first), messages.moment_of(group.last)
+    day, time_of_day = last.split(" ")
+    return f"{first} – {time_of_day if first.startswith(day) else last}"
+
+
+def _keys(group: Group) -> str:
+    more = len(group.routing_keys) - _FEW_KEYS
+    named = ", ".join(in_one_line(key) for key, _ in group.routing_keys.most_common(_FEW_KEYS))
+    return named + (f" and {more} more" if more > 0 else "")
+
+
+def _words_of(key: Key) -> str:
+    return cause_in_words(key) if isinstance(key, Cause) else "–" if key is None else str(value_of(key))
+
+
+def _bars(found: Groups, group: Group) -> str:
+    """When its messages were set aside, between the first and the last of all."""
+    if found.span is None or group.first is None:
+        return ""
+    counts = group.histogram(*found.span, _BINS)
+    try:
+        _BARS.encode(sys.stdout.encoding or "ascii")
+        bars = _BARS
+    except UnicodeEncodeError:
+        bars = _PLAIN_BARS
+    most = max(counts)
+    return "".join(bars[(count * (len(bars) - 1) + most - 1) // most] if count else " " for count in counts)
+
+
+def _json_of(by: str, group: Group) -> dict[str, object]:
+    about: dict[str, object] = {by: value_of(group.key)}
+    if isinstance(group.key, Cause):
+        cause = group.key
+        about = {
+            "group_id": cause.group_id,
+            "error_type": cause.error_type or None,
+            "message": cause.message or None,
+            "frame": cause.frame or None,
+        }
+    return {
+        **about,
+        "count": group.count,
+        "first": None if group.first is None else group.first.isoformat(),
+        "last": None if group.last is None else group.last.isoformat(),
+        "routing_keys": dict(group.routing_keys.most_common()),
+        "example": group.first_id,
+    }

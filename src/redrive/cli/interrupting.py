@@ -1,0 +1,27 @@
+"""What Ctrl-C does to a command that has something to finish first."""
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+
+@contextmanager
+def interruptible() -> Iterator[threading.Event]:
+    """An event that the first Ctrl-C sets; the second one interrupts at once."""
+    cancel = threading.Event()
+
+    def on_signal(_: int, __: FrameType | None) -> None:
+        if cancel.is_set():
+            raise KeyboardInterrupt
+        cancel.set()
+
+    if threading.current_thread() is not threading.main_thread():
+        yield cancel
+        return
+    before = signal.signal(signal.SIGINT, on_signal)
+    try:
+        yield cancel
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -1,0 +1,219 @@
+"""`redrive jobs`: what was done with failed messages, and what became of it."""
+
+from pathlib import Path
+from typing import Annotated, Any, cast
+
+import typer
+
+from redrive.cli import messages, options, sending
+from redrive.cli.output import Cell, Column, Form, Printer, count_of
+from redrive.errors import ConfigurationError, RedriveError
+from redrive.failures.journal import Journal
+from redrive.failures.order import Order
+from redrive.failures.plan import plan_of
+from redrive.failures.record import Job, State
+from redrive.failures.snapshot import Snapshot
+from redrive.pubsub.blocking.failed import FailedQueue
+from redrive.pubsub.config import BrokerURL
+from redrive.pubsub.message import FailedMessage
+
+app = typer.Typer(
+    help="Look at what was done with failed messages, and go on with what was interrupted.",
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+JobId = Annotated[str, typer.Argument(metavar="ID", help="The job's id, or its first characters.")]
+
+_STYLES = {State.RUNNING: "cyan", State.DONE: "green", State.INTERRUPTED: "yellow", State.STOPPED: "red", State.FAILED: "red"}
+
+
+@app.callback(invoke_without_command=True)
+def _jobs(context: typer.Context) -> None:
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+@app.command("list", short_help="List the jobs, the latest first.")
+def list_(
+    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="How many are shown.")] = 20,
+    journal: sending.JournalFile = None,
+    output: options.Output = Form.TABLE,
+) -> None:
+    """List the jobs of the journal, the latest first.
+
+    \b
+    Example:
+      redrive jobs list --limit 5
+    """
+    printer = Printer(output)
+    with Journal(journal) as opened:
+        found = opened.jobs(limit)
+        path = opened.path
+    printer.result([job.as_json() for job in found])
+    if printer.as_json:
+        return
+    if not found:
+        printer.say(f"No job is in {path}.")
+        return
+    columns = (
+        Column("job"),
+        Column("begun at (UTC)"),
+        Column("what"),
+        Column("queue", give=True),
+        Column("state"),
+        Column("sent", "right"),
+        Column("who", give=True),
+        Column("why", give=True),
+    )
+    printer.table(columns, [_row_of(job) for job in found])
+
+
+@app.command("show", short_help="Show one job, and what became of its messages.")
+def show(
+    id_: JobId,
+    journal: sending.JournalFile = None,
+    management_url: options.ManagementUrl = None,
+    url: options.Url = options.DEFAULT_URL,
+    exchange: options.Exchange = options.DEFAULT_EXCHANGE,
+    output: options.Output = Form.TABLE,
+) -> None:
+    """Show one job: who, when, why, which messages, and what became of them.
+
+    How many failed again is counted in the failed queue. How many were handled is what subscribers of redrive have told: of others, and
+    where an event was lost, they count as still on the way.
+
+    \b
+    Example:
+      redrive jobs show 3f2a9c1e
+    """
+    printer = Printer(output)
+    with Journal(journal) as opened:
+        job = opened.job(id_)
+        if job.kind == "requeue":
+            job = _brought_up_to_date(printer, opened, job, FailedQueue(url, job.queue, exchange, management_url=management_url), url)
+    printer.result({**job.as_json(), "on_the_way": job.on_the_way})
+    if not printer.as_json:
+        for name, value in _facts(job):
+            printer.say(f"{name:<14}{value}")
+
+
+def _brought_up_to_date(printer: Printer, journal: Journal, job: Job, failed: FailedQueue, url: str) -> Job:
+    """The job with what has become of its messages since it was asked last."""
+    try:
+        if job.broker != BrokerURL.parse(url).address:
+            raise ConfigurationError(f"it is one of {job.broker}, and --url names {BrokerURL.parse(url).address}", "")
+        told = failed.heard(job.id)
+        here = sum(message.job == job.id for message in failed.browse())
+    except RedriveError as error:
+        printer.note(f"What became of its messages can't be asked now: {str(error).partition(chr(10))[0]}")
+        return job
+    return journal.heard(job.id, sum(one.handled for one in told), sum(one.failed for one in told), here)
+
+
+@app.command("resume", short_help="Go on with a job that was interrupted.")
+def resume(
+    id_: JobId,
+    journal: sending.JournalFile = None,
+    yes: options.Yes = False,
+    management_url: options.ManagementUrl = None,
+    url: options.Url = options.DEFAULT_URL,
+    output: options.Output = Form.TABLE,
+) -> None:
+    """Go on with a job that was interrupted, by Ctrl-C or because its process died.
+
+    What it has sent is not sent again, but for what was on its way when it ended: that is reported as possible duplicates.
+
+    \b
+    Example:
+      redrive jobs resume 3f2a9c1e
+    """
+    printer = Printer(output)
+    with Journal(journal) as opened:
+        job = opened.job(id_)
+        if job.kind != "requeue":
+            raise ConfigurationError(f"job {job.id} is no requeue but a {job.kind}", "Run its command again: it takes what is left.")
+        if job.state is State.DONE:
+            printer.result(job.as_json())
+            printer.say(f"Job {job.id} is done: there is nothing to go on with.")
+            return
+        if job.broker != BrokerURL.parse(url).address:
+            raise ConfigurationError(
+                f"job {job.id} is one of {job.broker}, and --url names {BrokerURL.parse(url).address}", "Give the URL that it was run with."
+            )
+        order = Order.from_json(job.order)
+        failed = FailedQueue(url, job.queue, management_url=management_url)
+        plan = plan_of(order, failed.browse(), opened.under_way(job.id), job.id)
+        printer.say(
+            f"Job {job.id} has sent {count_of(job.sent, 'message')}; {count_of(plan.count, 'message')} are left in its failed queue."
+        )
+        if not printer.confirm(f"Send {count_of(plan.count, 'message')} back?", yes=yes):
+            printer.note("Nothing was sent.")
+            raise typer.Exit(1)
+        sending.carry_out(printer, failed, opened, job, order, plan)
+
+
+@app.command("originals", short_help="Write what a job has changed, as it was, to a file.")
+def originals(
+    id_: JobId,
+    file: Annotated[Path, typer.Option("-o", "--file", metavar="FILE", help="A new .parquet, .jsonl or .duckdb file.")],
+    journal: sending.JournalFile = None,
+    output: options.Output = Form.TABLE,
+) -> None:
+    """Write the messages that a job has changed, as they were before, to a file.
+
+    `redrive failed restore FILE` sets them aside again.
+
+    \b
+    Example:
+      redrive jobs originals 3f2a9c1e -o originals.jsonl
+    """
+    printer = Printer(output)
+    with Journal(journal) as opened:
+        job = opened.job(id_)
+        count = Snapshot(file).write(FailedMessage(delivery) for delivery in opened.originals(job.id))
+    printer.result({"job": job.id, "file": str(file), "messages": count})
+    printer.say(f"{count_of(count, 'message')} of job {job.id} written to {file}, as they were.")
+
+
+def _row_of(job: Job) -> list[str | Cell]:
+    return [
+        job.id[: messages.SHORT_ID],
+        messages.moment_of(job.begun_at),
+        job.kind,
+        job.queue,
+        Cell(job.state.value, _STYLES[job.state]),
+        f"{job.sent:,}",
+        job.who,
+        job.reason or "–",
+    ]
+
+
+def _facts(job: Job) -> list[tuple[str, str]]:
+    selection = cast("dict[str, Any]", job.order.get("selection", {}))
+    which = [f"where {selection['where']}"] if selection.get("where") else []
+    which += [f"group {group}" for group in selection.get("groups", [])]
+    which += [f"{count_of(len(selection['ids']), 'id')}"] if selection.get("ids") else []
+    facts = [
+        ("job", job.id),
+        ("what", job.kind),
+        ("queue", job.queue),
+        ("broker", job.broker),
+        ("who", job.who),
+        ("why", job.reason or "–"),
+        ("which", ", ".join(which) or "all"),
+        ("begun at", messages.moment_of(job.begun_at)),
+        ("changed at", messages.moment_of(job.changed_at)),
+        ("state", job.state.value + (f": {job.problem}" if job.problem else "")),
+        ("planned", f"{job.planned:,}"),
+        ("sent", f"{job.sent:,}"),
+    ]
+    if job.kind == "requeue":
+        facts += [("succeeded", f"{job.handled:,}"), ("failed again", f"{job.failed_again:,}"), ("on the way", f"{job.on_the_way:,}")]
+    if job.possible_duplicates:
+        facts.append(("maybe twice", f"{job.possible_duplicates:,}"))
+    if job.not_sent:
+        facts.append(("not sent", f"{job.not_sent:,}"))
+    if job.file:
+        facts.append(("file", job.file))
+    return facts

@@ -1,0 +1,259 @@
+"""`redrive failed snapshot`, `discard`, `expire` and `restore`: failed messages that go to a file, and come back."""
+
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from redrive.cli import choosing, options, sending
+from redrive.cli.finding import find_some
+from redrive.cli.interrupting import interruptible
+from redrive.cli.output import Form, Printer, count_of
+from redrive.errors import ConfigurationError, RedriveError
+from redrive.failures.journal import Journal
+from redrive.failures.record import Job, State
+from redrive.failures.selection import Chooser, Selection
+from redrive.failures.snapshot import Snapshot
+from redrive.pubsub.blocking.failed import FailedQueue
+from redrive.pubsub.blocking.requeue import Choose
+from redrive.pubsub.config import BrokerURL
+from redrive.pubsub.message import FailedMessage
+from redrive.topology.durations import duration_of
+from redrive.topology.headers import Delivery
+from redrive.topology.names import failed_queue
+
+_INTERRUPTED = 130
+File = Annotated[Path, typer.Option("-o", "--file", metavar="FILE", help="A new file: .parquet, .jsonl or .duckdb.")]
+Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why, for the journal.", show_default=False)]
+
+
+def snapshot(
+    source: choosing.QueueOrFile,
+    file: File,
+    where: choosing.Where = None,
+    groups: choosing.Group = None,
+    management_url: options.ManagementUrl = None,
+    url: options.Url = options.DEFAULT_URL,
+    exchange: options.Exchange = options.DEFAULT_EXCHANGE,
+    output: options.Output = Form.TABLE,
+) -> None:
+    """Copy failed messages to a file, byte for byte; they stay where they are.
+
+    Every command that looks at a queue looks at such a file too, and `failed restore` brings it back.
+
+    \b
+    Example:
+      redrive failed snapshot ucenter@user -o incident.parquet
+    """
+    printer = Printer(output)
+    kept = Snapshot(file)
+    with Chooser(choosing.selection_of(where, groups)) as chooser:
+        opened = choosing.Source(source, url, exchange, management_url)
+        with printer.progress("copying", opened.total) as done:
+            count = kept.write(chooser.of(_counted(opened.browse(), done)))
+    printer.result({"source": opened.name, "file": str(file), "messages": count})
+    printer.say(f"{count_of(count, 'message')} of {opened.name} copied to {file}.")
+
+
+def discard(
+    queue: options.Queue,
+    file: File,
+    where: choosing.Where = None,
+    groups: choosing.Group = None,
+    ids: Annotated[
+        list[str] | None,
+        typer.Option("--id", metavar="ID", help="Only this message. May be given several times.", show_default=False),
+    ] = None,
+    reason: Reason = "",
+    journal: sending.JournalFile = None,
+    dry_run: options.DryRun = False,
+    yes: options.Yes = False,
+    management_url: options.ManagementUrl = None,
+    url: options.Url = options.DEFAULT_URL,
+    exchange: options.Exchange = options.DEFAULT_EXCHANGE,
+    output: options.Output = Form.TABLE,
+) -> None:
+    """Delete failed messages, after they were written to a file.
+
+    It says how many there are, and asks. `failed restore FILE` brings them back.
+
+    \b
+    Example:
+      redrive failed discard ucenter@user --group 3f2a -o gone.jsonl
+    """
+    failed = FailedQueue(url, queue, exchange, management_url=management_url)
+    selection = choosing.selection_of(where, groups)
+    if ids:
+        chosen = find_some(failed.browse(), ids, failed_queue(queue))
+        selection = replace(selection, ids=frozenset(message.failure_id for message in chosen))
+    job = Job(str(uuid.uuid4()), "discard", queue, BrokerURL.parse(url).address, {"selection": selection.as_json()}, reason=reason)
+    _move_out(Printer(output), failed, job, selection, file, journal, dry_run=dry_run, yes=yes)
+
+
+def expire(
+    queue: options.Queue,
+    older_than: Annotated[str, typer.Option("--older-than", metavar="DURATION", help="Set aside longer ago than this: 30d, 12h.")],
+    file: Annotated[Path, typer.Option("--to", metavar="FILE", help="A new file: .parquet, .jsonl or .duckdb.")],
+    journal: sending.JournalFile = None,
+    dry_run: options.DryRun = False,
+    yes: options.Yes = False,
+    management_url: options.ManagementUrl = None,
+    url: options.Url = options.DEFAULT_URL,
+    exchange: options.Exchange = options.DEFAULT_EXCHANGE,
+    output: options.Output = Form.TABLE,
+) -> None:
+    """Move failed messages that are too old out of their queue, into a file.
+
+    A message of a peer that does not say when it was set aside stays.
+
+    \b
+    Example:
+      redrive failed expire ucenter@user --older-than 30d --to old.parquet
+    """
+    failed = FailedQueue(url, queue, exchange, management_url=management_url)
+    try:
+        before = datetime.now(UTC) - duration_of(older_than)
+    except OverflowError as error:
+        raise ConfigurationError(f"{older_than} ago is before there were dates", "Give a shorter duration.") from error
+    selection = Selection(f"failed_at < TIMESTAMPTZ '{before.isoformat()}'")
+    job = Job(str(uuid.uuid4()), "expire", queue, BrokerURL.parse(url).address, {"selection": selection.as_json()})
+    _move_out(Printer(output), failed, job, selection, file, journal, dry_run=dry_run, yes=yes)
+
+
+def restore(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A file that snapshot, discard or expire has made.")],
+    where: choosing.Where = None,
+    reason: Reason = "",
+    journal: sending.JournalFile = None,
+    dry_run: options.DryRun = False,
+    yes: options.Yes = False,
+    url: options.Url = options.DEFAULT_URL,
+    exchange: options.Exchange = options.DEFAULT_EXCHANGE,
+    output: options.Output = Form.TABLE,
+) -> None:
+    """Set the messages of a file aside again, in the failed queues that they came from.
+
+    It says how many there are, and asks. The file stays: restoring it twice makes each message twice.
+
+    \b
+    Example:
+      redrive failed restore gone.jsonl
+    """
+    printer = Printer(output)
+    kept = Snapshot(file)
+    with Chooser(choosing.selection_of(where, None)) as chooser:
+        queues = Counter(message.queue for message in chooser.of(kept.browse()))
+        what = ", ".join(f"{count:,} into {failed_queue(queue)}" for queue, count in sorted(queues.items()))
+        restored: dict[str, int] = {}
+        if queues and not dry_run:
+            if not printer.confirm(f"Put {what}?", yes=yes):
+                printer.note("Nothing was restored.")
+                raise typer.Exit(1)
+            with Journal(journal) as opened:
+                for queue, count in sorted(queues.items()):
+                    job = Job(
+                        str(uuid.uuid4()), "restore", queue, BrokerURL.parse(url).address, reason=reason, planned=count, file=str(file)
+                    )
+                    mine = (message.delivery for message in chooser.of(kept.browse()) if message.queue == queue)
+                    restored[queue] = _restore(opened, job, FailedQueue(url, queue, exchange), mine)
+    printer.result({"file": str(file), "messages": queues.total(), "restored": restored})
+    if not queues:
+        printer.say(f"{file} holds no such message.")
+    for queue, count in sorted(queues.items()):
+        printer.say(
+            f"{count_of(count, 'message')} would be set aside in {failed_queue(queue)}."
+            if dry_run
+            else _restored(queue, restored[queue], count)
+        )
+    if not dry_run and sum(restored.values()) < queues.total():
+        raise typer.Exit(1)
+
+
+def _restored(queue: str, done: int, count: int) -> str:
+    return f"{done:,} of {count_of(count, 'message')} set aside again in {failed_queue(queue)}."
+
+
+def _restore(journal: Journal, job: Job, failed: FailedQueue, deliveries: Iterator[Delivery]) -> int:
+    job = journal.begin(job)
+    try:
+        report = failed.restore(deliveries)
+    except RedriveError as error:
+        journal.update(replace(job, state=State.FAILED, problem=str(error).partition("\n")[0]))
+        raise
+    journal.update(replace(job, state=State.DONE, sent=report.confirmed, not_sent=len(report.failed)))
+    return report.confirmed
+
+
+def _move_out(
+    printer: Printer,
+    failed: FailedQueue,
+    job: Job,
+    selection: Selection,
+    file: Path,
+    journal: Path | None,
+    *,
+    dry_run: bool,
+    yes: bool,
+) -> None:
+    """Writes what is chosen to a file that is on the disk before the first message is deleted; deletes exactly what the file has."""
+    kept, source = Snapshot(file), failed_queue(job.queue)
+    with Chooser(selection) as chooser:
+        count = sum(1 for _ in chooser.of(failed.browse()))
+        if dry_run or not count:
+            printer.result(_json_of(job, file, count, 0))
+            printer.say(f"{count_of(count, 'message')} of {source} would be written to {file}, and deleted from the queue.")
+            return
+        if not printer.confirm(f"Move {count_of(count, 'message')} out of {source} into {file}?", yes=yes):
+            printer.note("Nothing was deleted.")
+            raise typer.Exit(1)
+        with Journal(journal) as opened:
+            job = opened.begin(replace(job, planned=count, file=str(file)))
+            ids: Counter[str] = Counter()
+            with interruptible() as cancel:
+                try:
+                    written = kept.write(_noted(chooser.of(failed.browse()), ids))
+                    report = failed.discard(_those(ids), cancel=cancel)
+                except BaseException as error:
+                    opened.update(replace(job, state=State.FAILED, problem=(str(error) or "interrupted").partition("\n")[0]))
+                    raise
+            opened.update(replace(job, state=State.INTERRUPTED if report.cancelled else State.DONE, sent=report.requeued))
+    printer.result(_json_of(job, file, written, report.requeued))
+    printer.say(f"{count_of(written, 'message')} written to {file}, {report.requeued:,} deleted from {source}.")
+    if report.cancelled:
+        printer.say(f"Stopped: the rest is in {source}, and in {file} too.", "yellow")
+        raise typer.Exit(_INTERRUPTED)
+
+
+def _those(ids: Counter[str]) -> Choose:
+    """Picks each of these as often as it was written: a peer's messages may be the same byte for byte."""
+    left = Counter(ids)
+
+    def choose(messages: Sequence[FailedMessage]) -> list[bool]:
+        chosen = []
+        for message in messages:
+            chosen.append(left[message.failure_id] > 0)
+            left[message.failure_id] -= chosen[-1]
+        return chosen
+
+    return choose
+
+
+def _noted(messages: Iterator[FailedMessage], ids: Counter[str]) -> Iterator[FailedMessage]:
+    for message in messages:
+        ids[message.failure_id] += 1
+        yield message
+
+
+def _counted(messages: Iterator[FailedMessage], done: Callable[[int], None]) -> Iterator[FailedMessage]:
+    for number, message in enumerate(messages, 1):
+        yield message
+        done(number)
+
+
+def _json_of(job: Job, file: Path, written: int, deleted: int) -> dict[str, object]:
+    return {"queue": job.queue, "file": str(file), "written": written, "deleted": deleted, "job": job.id if deleted else None}

@@ -1,0 +1,175 @@
+"""A failed message as JSON values and as words: the one shape that every command shows."""
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from textwrap import indent
+
+from redrive.cli.output import Cell, Column, Printer, count_of
+from redrive.failures.cause import cause_of
+from redrive.failures.readable import body_of, headers_of
+from redrive.failures.way import way_of
+from redrive.pubsub.message import FailedMessage
+from redrive.redaction import in_one_line
+from redrive.topology import headers
+
+SHORT_ID = 8
+"""How much of an id a table shows: enough to tell some thousand random ones apart."""
+
+_TOLD_APART = frozenset(
+    {
+        headers.FAILURE_ID,
+        headers.RETRIES,
+        headers.ERROR_TYPE,
+        headers.ERROR_MESSAGE,
+        headers.ERROR_TRACEBACK,
+        headers.REASON,
+        headers.FAILED_AT,
+        headers.FIRST_FAILED_AT,
+        headers.HOST,
+        headers.COUNT,
+        headers.JOB,
+        headers.X_DEATH,
+        "message_id",
+        "timestamp",
+    }
+)
+"""The headers and properties that `tell` shows in words."""
+
+COLUMNS = (
+    Column("id"),
+    Column("failed at (UTC)"),
+    Column("retries", "right"),
+    Column("error", give=True),
+    Column("routing key", give=True),
+    Column("size", "right"),
+)
+
+
+def row_of(message: FailedMessage) -> list[str | Cell]:
+    """A message as a row of a table with `COLUMNS`."""
+    return [
+        message.failure_id[:SHORT_ID],
+        moment_of(message.failed_at),
+        str(message.retries),
+        error_of(message, short=True),
+        message.routing_key,
+        size_of(len(message.body)),
+    ]
+
+
+def table(printer: Printer, shown: Sequence[FailedMessage]) -> None:
+    """Messages as a table, for people."""
+    printer.table(COLUMNS, [row_of(message) for message in shown])
+
+
+def json_of(message: FailedMessage) -> dict[str, object]:
+    """A message as JSON values."""
+    body, encoding = body_of(message.body)
+    return {
+        "failure_id": message.failure_id,
+        "message_id": message.message_id,
+        "queue": message.queue,
+        "exchange": message.exchange,
+        "routing_key": message.routing_key,
+        "reason": message.reason,
+        "retries": message.retries,
+        "error": {"type": message.error_type, "message": message.error_message, "traceback": message.traceback},
+        "failed_at": _iso(message.failed_at),
+        "first_failed_at": _iso(message.first_failed_at),
+        "published_at": _iso(message.published_at),
+        "host": message.host,
+        "redrive_count": message.redrive_count,
+        "job": message.job,
+        "group_id": cause_of(message).group_id,
+        "way": way_of(message),
+        "properties": properties_of(message),
+        "headers": headers_of(message),
+        "size": len(message.body),
+        "body": body,
+        "body_encoding": encoding,
+    }
+
+
+def properties_of(message: FailedMessage) -> dict[str, object]:
+    """The properties that are set, without the headers."""
+    values = {name: value for name, value in message.properties._asdict().items() if name != "headers" and value is not None}
+    if message.published_at is not None:
+        values["timestamp"] = _iso(message.published_at)
+    return values
+
+
+def error_of(message: FailedMessage, *, short: bool = False) -> str:
+    """The error in words, without the module of its class where that is to be short; what a peer did not write is a dash."""
+    kind = message.error_type.rpartition(".")[2] if message.error_type and short else message.error_type
+    return ": ".join(part for part in (kind, message.error_message) if part) or "–"
+
+
+def moment_of(moment: datetime | None) -> str:
+    """A time for people, to the second, UTC."""
+    return "–" if moment is None else moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def size_of(size: float) -> str:
+    """A number of bytes for people."""
+    for unit in ("B", "KiB"):
+        if size < 1024:
+            return f"{size:.0f} {unit}"
+        size /= 1024
+    return f"{size:.1f} MiB"
+
+
+def _words_of(value: object) -> str:
+    """A value for people, as it stands behind a colon: a list has a line for each of its items."""
+    match value:
+        case str():
+            return f" {value}"
+        case list() if value:
+            return "".join(f"\n  - {json.dumps(item, ensure_ascii=False)}" for item in value)
+        case _:
+            return f" {json.dumps(value, ensure_ascii=False)}"
+
+
+def _iso(moment: datetime | None) -> str | None:
+    return None if moment is None else moment.astimezone(UTC).isoformat()
+
+
+def tell(printer: Printer, message: FailedMessage) -> None:
+    """A message in full, for people."""
+    for name, value in _facts(message):
+        printer.say(f"{name:<14}{in_one_line(value)}")
+    printer.say("\nWay", "bold")
+    for stage in way_of(message):
+        printer.say(f"  {in_one_line(stage)}")
+    for title, values in (("Properties", properties_of(message)), ("Headers", headers_of(message))):
+        printer.say(f"\n{title}", "bold")
+        for name, content in values.items():
+            if name not in _TOLD_APART:
+                printer.say(indent(f"{name}:{_words_of(content)}", "  "))
+    if message.traceback:
+        printer.say("\nTraceback", "bold")
+        printer.say(indent(message.traceback.rstrip(), "  "))
+    body, encoding = body_of(message.body)
+    printer.say(f"\nBody: {encoding}, {size_of(len(message.body))}", "bold")
+    printer.say(indent(str(body) if encoding != "json" else json.dumps(body, indent=2, ensure_ascii=False), "  "))
+
+
+def _facts(message: FailedMessage) -> list[tuple[str, str]]:
+    facts = [
+        ("failure id", message.failure_id),
+        ("message id", message.message_id or "–"),
+        ("queue", message.queue),
+        ("routing key", message.routing_key),
+        ("published at", moment_of(message.published_at)),
+        ("failed at", moment_of(message.failed_at)),
+        ("reason", message.reason or "–"),
+        ("retries", str(message.retries)),
+        ("error", error_of(message)),
+        ("group", cause_of(message).group_id),
+        ("host", message.host or "–"),
+    ]
+    if message.first_failed_at not in (None, message.failed_at):
+        facts.insert(5, ("first failed", moment_of(message.first_failed_at)))
+    if message.redrive_count:
+        facts.append(("sent back", f"{count_of(message.redrive_count, 'time')} before, last by job {message.job or '–'}"))
+    return facts

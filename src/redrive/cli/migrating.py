@@ -1,0 +1,101 @@
+"""`redrive topology migrate`: changes what RabbitMQ says can't be changed."""
+
+from typing import Annotated
+
+import typer
+
+from redrive.cli import options
+from redrive.cli.drift import File, connector_for, subscriptions_in
+from redrive.cli.output import Form, Printer, count_of
+from redrive.errors import ConfigurationError
+from redrive.pubsub.blocking.declare import declare
+from redrive.pubsub.blocking.migrating import Migration, MigrationReport
+from redrive.pubsub.management import Management
+from redrive.topology.compare import Differs, Observed, compare
+from redrive.topology.migration import is_needed, pauses
+from redrive.topology.model import Subscription
+
+
+def migrate(
+    file: File,
+    queues: Annotated[
+        list[str] | None,
+        typer.Option("--queue", metavar="QUEUE", help="Only this subscription. May be given several times.", show_default=False),
+    ] = None,
+    dry_run: options.DryRun = False,
+    yes: options.Yes = False,
+    management_url: options.ManagementUrl = None,
+    url: options.Url = options.DEFAULT_URL,
+    output: options.Output = Form.TABLE,
+) -> None:
+    """Give live queues the arguments of the file: another delay, another type, another way to retry. No message is lost.
+
+    A queue that stands in takes the messages while the queue is made anew. Publishers go on; it says beforehand what pauses. When it is
+    cut off, at whatever moment, run it again: it goes on where it was. Don't send failed messages back to the queue meanwhile.
+
+    \b
+    Example:
+      redrive topology migrate topology.yaml --queue ucenter@user
+    """
+    printer = Printer(output)
+    connector = connector_for(url, "migrate", file)
+    with Management(connector.url, management_url) as management:
+        observed = management.observe()
+        due = [subscription for subscription in _chosen(file, queues) if is_needed(subscription, observed)]
+        _refuse_what_is_shared(due)
+        if not due:
+            printer.result({"dry_run": dry_run, "migrated": []})
+            printer.say("Nothing to migrate: each queue has the arguments that the file asks for.")
+            return
+        for subscription in due:
+            _announce(printer, subscription, observed)
+        if dry_run:
+            printer.result({"dry_run": True, "migrated": [subscription.queue for subscription in due]})
+            return
+        if not printer.confirm(f"Migrate {count_of(len(due), 'subscription')}?", yes=yes):
+            printer.note("Nothing was changed.")
+            raise typer.Exit(1)
+        reports: dict[str, MigrationReport] = {}
+        for subscription in due:
+            reports[subscription.queue] = Migration(connector, management, subscription, printer.note).run()
+            declare(connector, subscription)
+    printer.result({"dry_run": False, "migrated": [{"queue": queue, **_json(report)} for queue, report in reports.items()]})
+    for queue, report in reports.items():
+        printer.say(f"{queue} is migrated: {count_of(report.steps, 'step')}, {count_of(report.moved, 'move')}.", "green")
+        if report.possible_duplicates:
+            printer.note(f"{count_of(report.possible_duplicates, 'message')} of {queue} may be there twice.")
+
+
+def _chosen(file: File, queues: list[str] | None) -> list[Subscription]:
+    known = {subscription.queue: subscription for subscription in subscriptions_in(file)}
+    for queue in queues or ():
+        if queue not in known:
+            raise ConfigurationError(f"{file} has no subscription {queue!r}", f"There is {', '.join(known) or 'none'}.")
+    return [known[queue] for queue in queues] if queues else list(known.values())
+
+
+def _refuse_what_is_shared(due: list[Subscription]) -> None:
+    for subscription in due:
+        if subscription.retry_via == "republish":
+            raise ConfigurationError(
+                f"{subscription.queue!r} is to be of the kind that is shared with peers, to which nothing can be migrated",
+                "Migrate from it to retry_via: dead-letter, or choose others with --queue.",
+            )
+
+
+def _announce(printer: Printer, subscription: Subscription, observed: Observed) -> None:
+    for difference in compare(subscription.topology(), observed):
+        if isinstance(difference, Differs) and difference.mismatch.kind == "queue":
+            found = difference.mismatch
+            printer.say(f"~ queue {found.name}: {found.argument} is {found.found}, and becomes {found.wanted}", "yellow")
+    for sentence in pauses(subscription, observed):
+        printer.say(f"  meanwhile {sentence}")
+
+
+def _json(report: MigrationReport) -> dict[str, int]:
+    return {
+        "steps": report.steps,
+        "moves": report.moved,
+        "twins": report.twins,
+        "possible_duplicates": report.possible_duplicates,
+    }

@@ -1,0 +1,177 @@
+"""What the commands print: tables and sentences for people, JSON for programs, and what went wrong.
+
+What is for people goes to stdout, and to stderr where stdout holds JSON. Notes, questions and progress always go to stderr.
+"""
+
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Literal, TextIO
+
+from redrive.errors import ConfigurationError
+from redrive.redaction import in_one_line, printable, redact
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_UNBOUNDED = 10_000
+"""The width of what is no terminal: a line that goes on to grep or a file is not cut."""
+
+
+class Form(StrEnum):
+    """How a command prints."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table.
+
+    Args:
+        title: its heading.
+        align: `right` for numbers.
+        give: whether it becomes narrower where the terminal is narrow.
+        wrap: whether it takes several lines then; else it is cut with an ellipsis.
+    """
+
+    title: str
+    align: Literal["left", "right"] = "left"
+    give: bool = False
+    wrap: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A cell that stands out. The text says all: the style only helps to find it."""
+
+    text: str
+    style: str = ""
+
+
+class Printer:
+    """Prints for one command."""
+
+    def __init__(self, form: Form) -> None:
+        self.as_json = form is Form.JSON
+        self._people: Console | None = None
+
+    def say(self, text: str = "", style: str = "") -> None:
+        """A line for people."""
+        from rich.text import Text
+
+        console = self._console()
+        console.print(Text(printable(text), style), soft_wrap=not console.is_terminal)
+
+    def table(self, columns: Sequence[Column], rows: Sequence[Sequence[str | Cell]]) -> None:
+        """A table for people."""
+        from rich import box
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False, header_style="bold")
+        for column in columns:
+            table.add_column(column.title, justify=column.align, no_wrap=not column.give)
+        for row in rows:
+            cells = [cell if isinstance(cell, Cell) else Cell(cell) for cell in row]
+            table.add_row(
+                *(
+                    Text(in_one_line(cell.text), cell.style, no_wrap=not column.wrap, overflow="fold" if column.wrap else "ellipsis")
+                    for column, cell in zip(columns, cells, strict=True)
+                )
+            )
+        console = self._console()
+        if console.is_terminal:
+            console.print(table)
+            return
+        with console.capture() as captured:
+            console.print(table)
+        # rich fills each line up to the table's width.
+        print("\n".join(line.rstrip() for line in captured.get().splitlines()), file=console.file, flush=True)
+
+    def result(self, value: object) -> None:
+        """What the command has found or done, for programs; nothing for people."""
+        if self.as_json:
+            print_json(value, indent=2)
+
+    def note(self, text: str) -> None:
+        """A sentence on stderr that is neither the result nor an error."""
+        _print(printable(redact(text)), sys.stderr)
+
+    def confirm(self, question: str, *, yes: bool) -> bool:
+        """Whether to go ahead: `yes` was given, or somebody at the terminal says so.
+
+        Raises:
+            ConfigurationError: there is nobody to ask.
+        """
+        if yes:
+            return True
+        if not sys.stdin.isatty():
+            raise ConfigurationError(f"there is no terminal to ask at: {question}", "Give --yes to go ahead, or --dry-run to only look.")
+        sys.stdout.flush()
+        sys.stderr.write(f"{printable(question)} [y/N] ")
+        sys.stderr.flush()
+        answer = sys.stdin.readline()
+        if not answer:
+            _print("", sys.stderr)
+        return answer.strip().lower() in {"y", "yes"}
+
+    @contextlib.contextmanager
+    def progress(self, what: str, total: int) -> Iterator[Callable[[int], None]]:
+        """A bar on stderr where that is a terminal; gives a function that is told how many are done."""
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        console = _console(sys.stderr)
+        bar = Progress(
+            TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), console=console, disable=not console.is_terminal
+        )
+        with bar:
+            task = bar.add_task(what, total=total)
+            yield lambda done: bar.update(task, completed=done)
+
+    def _console(self) -> "Console":
+        if self._people is None:
+            self._people = _console(sys.stderr if self.as_json else sys.stdout)
+        return self._people
+
+
+def print_json(value: object, *, indent: int | None = None, stream: TextIO | None = None) -> None:
+    """A value as JSON: on stdout, one line where no indent is given."""
+    stream = stream or sys.stdout
+    text = json.dumps(value, indent=indent, ensure_ascii=False)
+    try:
+        text.encode(stream.encoding or "ascii")
+    except UnicodeEncodeError:  # a lone surrogate in a body, or a terminal without Unicode: escapes say it too
+        text = json.dumps(value, indent=indent)
+    _print(text, stream)
+
+
+def error(kind: str, problem: str, remedy: str, *, as_json: bool) -> None:
+    """What went wrong, on stderr: two lines at most, or one JSON object."""
+    problem, remedy = redact(problem), redact(remedy)
+    if as_json:
+        print_json({"error": {"kind": kind, "problem": problem, "remedy": remedy or None}}, stream=sys.stderr)
+        return
+    lines = [f"Error: {problem}", remedy]
+    _print("\n".join(in_one_line(line) for line in lines if line), sys.stderr)
+
+
+def count_of(number: int, noun: str) -> str:
+    """`1 message`, `1,200 messages`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def _print(text: str, stream: TextIO) -> None:
+    print(text, file=stream, flush=True)
+
+
+def _console(stream: TextIO) -> "Console":
+    from rich.console import Console
+
+    bounded = stream.isatty() or "COLUMNS" in os.environ
+    return Console(file=stream, width=None if bounded else _UNBOUNDED, highlight=False, markup=False, emoji=False)

@@ -1,0 +1,142 @@
+"""`redrive topology plan`, `apply` and `check`: what a file would change on the broker, and changing it."""
+
+from typing import Annotated
+
+import typer
+
+from redrive.cli import options
+from redrive.cli.drift import Drift, File, connector_for, look, subscriptions_in
+from redrive.cli.output import Form, Printer, count_of
+from redrive.pubsub.blocking import declare as broker
+from redrive.topology.compare import sentence_of
+from redrive.topology.drawing import json_of
+
+Prune = Annotated[bool, typer.Option("--prune", help="Remove bindings that the file does not ask for.")]
+
+
+def plan(
+    file: File,
+    management_url: options.ManagementUrl = None,
+    url: options.Url = options.DEFAULT_URL,
+    output: options.Output = Form.TABLE,
+) -> None:
+    """Show what the file would change on the broker, and change nothing.
+
+    + is what `apply` would make, ~ is what is there with other arguments (only `migrate` changes that), - is a binding that only
+    `apply --prune` removes. It exits with 1 where something is there that can't be declared as asked.
+
+    \b
+    Example:
+      redrive topology plan topology.yaml
+    """
+    printer = Printer(output)
+    drift = look(connector_for(url, "plan", file), subscriptions_in(file), management_url, blind=True)
+    _show(printer, drift)
+    raise typer.Exit(1 if drift.differs else 0)
+
+
+def check(
+    file: File,
+    management_url: options.ManagementUrl = None,
+    url: options.Url = options.DEFAULT_URL,
+    output: options.Output = Form.TABLE,
+) -> None:
+    """Check, for CI, that the broker is as the file says: exit with 1 where anything is missing, different or no longer asked for.
+
+    \b
+    Example:
+      redrive topology check topology.yaml
+    """
+    printer = Printer(output)
+    drift = look(connector_for(url, "check", file), subscriptions_in(file), management_url, blind=False)
+    _show(printer, drift)
+    raise typer.Exit(1 if drift.found else 0)
+
+
+def apply(
+    file: File,
+    prune: Prune = False,
+    yes: options.Yes = False,
+    management_url: options.ManagementUrl = None,
+    url: options.Url = options.DEFAULT_URL,
+    output: options.Output = Form.TABLE,
+) -> None:
+    """Make what the file asks for and is not there.
+
+    Where something is there with other arguments, nothing at all is made: it says what differs, and exits with 1. A second run, or
+    one after a run that was cut off, makes what is still missing.
+
+    \b
+    Example:
+      redrive topology apply topology.yaml --prune
+    """
+    printer = Printer(output)
+    connector = connector_for(url, "apply", file)
+    drift = look(connector, subscriptions_in(file), management_url, blind=not prune)
+    if drift.differs:
+        _show(printer, drift)
+        raise drift.differs[0].mismatch
+    stale = drift.stale if prune else []
+    for binding in stale:
+        printer.note(f"No longer asked for: {sentence_of(binding)}")
+    if stale and not printer.confirm(f"Remove {count_of(len(stale), 'binding')}?", yes=yes):
+        printer.note("Nothing was changed.")
+        raise typer.Exit(1)
+    for subscription in drift.subscriptions:
+        broker.declare(connector, subscription)
+    if stale:
+        with broker.declaring(connector) as declarer:
+            for binding in stale:
+                declarer.unbind(binding)
+    _show(printer, drift, done=True, pruned=prune)
+
+
+def _show(printer: Printer, drift: Drift, *, done: bool = False, pruned: bool = False) -> None:
+    if drift.blind:
+        printer.note(f"Bindings were not compared: {drift.blind}.")
+    if printer.as_json:
+        printer.result(_json(drift, done=done))
+        return
+    for what in drift.missing:
+        printer.say(f"+ {sentence_of(what)}", "green")
+    for differs in drift.differs:
+        found = differs.mismatch
+        printer.say(f"~ {found.kind} {found.name}: {found.argument} is {found.found}, the file says {found.wanted}", "yellow")
+    for binding in drift.stale:
+        printer.say(f"- {sentence_of(binding)}", "red")
+    printer.say(_summary(drift, done=done, pruned=pruned))
+
+
+def _summary(drift: Drift, *, done: bool, pruned: bool) -> str:
+    if not drift.found:
+        how_far = "as far as AMQP can tell, " if drift.blind else ""
+        return f"Nothing to do: {how_far}the broker (RabbitMQ {drift.version}) is as the file says."
+    queues = len({differs.mismatch.name for differs in drift.differs})
+    parts = [
+        f"{len(drift.missing)} {'made' if done else 'to make'}",
+        f"{queues} to migrate",
+        f"{len(drift.stale)} {'removed' if pruned else 'no longer asked for'}",
+    ]
+    kept = [part for part, number in zip(parts, (len(drift.missing), queues, len(drift.stale)), strict=True) if number]
+    return f"{', '.join(kept)}."
+
+
+def _json(drift: Drift, *, done: bool) -> dict[str, object]:
+    return {
+        "broker": str(drift.version),
+        "done": done,
+        "in_sync": None if drift.blind and not drift.found else not drift.found,
+        "make": [json_of(what) for what in drift.missing],
+        "migrate": [
+            {
+                "kind": differs.mismatch.kind,
+                "name": differs.mismatch.name,
+                "argument": differs.mismatch.argument,
+                "found": differs.mismatch.found,
+                "wanted": differs.mismatch.wanted,
+            }
+            for differs in drift.differs
+        ],
+        "remove": [json_of(binding) for binding in drift.stale],
+        "bindings_compared": not drift.blind,
+    }

@@ -1,0 +1,155 @@
+"""`redrive failed requeue`: sends failed messages back, after saying which."""
+
+import uuid
+from collections import Counter
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from redrive.cli import choosing, editing, messages, options, sending
+from redrive.cli.finding import find_some
+from redrive.cli.grouping import cause_in_words
+from redrive.cli.output import Column, Form, Printer, count_of
+from redrive.failures.cause import Cause
+from redrive.failures.journal import Journal
+from redrive.failures.order import MOST_REDRIVES, Order
+from redrive.failures.plan import Plan, plan_of
+from redrive.failures.record import Job
+from redrive.failures.selection import Selection
+from redrive.pubsub.blocking.failed import FailedQueue
+from redrive.pubsub.config import BrokerURL
+from redrive.topology.durations import duration_of
+from redrive.topology.names import failed_queue
+
+_MOST_GROUPS = 10
+
+
+def requeue(
+    queue: options.Queue,
+    where: choosing.Where = None,
+    groups: choosing.Group = None,
+    ids: Annotated[
+        list[str] | None,
+        typer.Option("--id", metavar="ID", help="Only this message. May be given several times.", show_default=False),
+    ] = None,
+    limit: Annotated[
+        int | None,
+        typer.Option(
+            "--limit", metavar="N", min=1, help="How many at most, from the head of the queue; without one, all.", show_default=False
+        ),
+    ] = None,
+    rate: Annotated[
+        str | None, typer.Option("--rate", metavar="N/s", help="How many a second at most: 200/s, or 30/m.", show_default=False)
+    ] = None,
+    to: Annotated[
+        str | None, typer.Option("--to", metavar="QUEUE", help="Another queue that they go to, instead of their own.", show_default=False)
+    ] = None,
+    patch: Annotated[
+        Path | None,
+        typer.Option(
+            "--patch", metavar="FILE", help="Change JSON bodies by a JSON patch (RFC 6902) or merge patch (RFC 7386).", show_default=False
+        ),
+    ] = None,
+    function: Annotated[
+        str | None,
+        typer.Option(
+            "--python", metavar="MODULE:FUNCTION", help="Change bodies by a function of yours: it gets a FailedMessage.", show_default=False
+        ),
+    ] = None,
+    edit: Annotated[bool, typer.Option("--edit", help="Change the bodies in $EDITOR.")] = False,
+    canary: Annotated[
+        int | None,
+        typer.Option("--canary", metavar="N", min=1, help="Send so many first, and go on only if none fails again.", show_default=False),
+    ] = None,
+    watch: Annotated[str, typer.Option("--watch", metavar="DURATION", help="How long the canary is watched at most.")] = "60s",
+    stop_at: Annotated[
+        str | None,
+        typer.Option("--stop-at", metavar="PERCENT", help="Stop when more than this share of them fails again: 5%.", show_default=False),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help=f"Also what was sent back {MOST_REDRIVES} times already.")] = False,
+    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why, for the journal.", show_default=False)] = "",
+    journal: sending.JournalFile = None,
+    dry_run: options.DryRun = False,
+    yes: options.Yes = False,
+    management_url: options.ManagementUrl = None,
+    url: options.Url = options.DEFAULT_URL,
+    exchange: options.Exchange = options.DEFAULT_EXCHANGE,
+    output: options.Output = Form.TABLE,
+) -> None:
+    """Send failed messages back to their main queue, each with a fresh retry budget.
+
+    It shows what would be sent, and asks. Ctrl-C finishes what is on its way, and leaves the rest in the failed queue; `redrive jobs
+    resume` goes on. It exits with 1 where a message could not be sent.
+
+    \b
+    Example:
+      redrive failed requeue ucenter@user --group 3f2a9c1e5b7d --rate 200/s
+    """
+    printer = Printer(output)
+    failed = FailedQueue(url, queue, exchange, management_url=management_url)
+    selection = choosing.selection_of(where, groups)
+    if ids:
+        selection = Selection(
+            where, frozenset(one.failure_id for one in find_some(failed.browse(), ids, failed_queue(queue))), selection.groups
+        )
+    order = Order(
+        selection,
+        limit,
+        to,
+        None if rate is None else options.rate_of(rate),
+        canary or 0,
+        duration_of(watch).total_seconds(),
+        None if stop_at is None else options.share_of(stop_at),
+        force,
+    )
+    order = editing.changing(order, failed, patch, function, edit)
+    plan = plan_of(order, failed.browse())
+    if dry_run or not plan.count:
+        printer.result(sending.json_of(queue, plan, None, None))
+    _tell_plan(printer, queue, order, plan)
+    if not plan.count:
+        if plan.too_often:
+            raise typer.Exit(1)
+        return
+    if dry_run:
+        return
+    if not printer.confirm(f"Send {count_of(plan.count, 'message')} back?", yes=yes):
+        printer.note("Nothing was sent.")
+        raise typer.Exit(1)
+    job = Job(str(uuid.uuid4()), "requeue", queue, BrokerURL.parse(url).address, order.as_json(), reason=reason, planned=plan.count)
+    with Journal(journal) as opened:
+        sending.carry_out(printer, failed, opened, job, order, plan)
+
+
+def _tell_plan(printer: Printer, queue: str, order: Order, plan: Plan) -> None:
+    source = failed_queue(queue)
+    if plan.too_often:
+        printer.say(
+            f"{count_of(plan.too_often, 'message')} stay: sent back {MOST_REDRIVES} times already; --force sends them all the same.",
+            "yellow",
+        )
+    if not plan.count:
+        why = (
+            "is empty"
+            if not plan.looked_at
+            else f"has no message of this kind among {plan.looked_at:,}"
+            if not plan.too_often
+            else "has no other"
+        )
+        printer.say(f"{source} {why}: there is nothing to send back.")
+        return
+    what = count_of(plan.count, "message") if plan.count == plan.looked_at else f"{plan.count:,} of {count_of(plan.looked_at, 'message')}"
+    printer.say(f"{what} would go from {source} {'back to ' + queue if order.to is None else 'to ' + order.to}:")
+    _tell_groups(printer, plan.groups)
+    printer.say("" if plan.count <= len(plan.first) else f"\nThe first {len(plan.first)} of them:")
+    messages.table(printer, plan.first)
+    if order.edit() is not None:
+        editing.tell(printer, plan)
+
+
+def _tell_groups(printer: Printer, groups: Counter[Cause]) -> None:
+    columns = (Column("group"), Column("count", "right"), Column("cause", give=True, wrap=True))
+    printer.table(columns, [(cause.group_id, f"{count:,}", cause_in_words(cause)) for cause, count in groups.most_common(_MOST_GROUPS)])
+    if len(groups) > _MOST_GROUPS:
+        printer.say(f"… and {count_of(len(groups) - _MOST_GROUPS, 'more group')}.")

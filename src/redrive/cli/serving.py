@@ -1,0 +1,120 @@
+"""What a running worker tells over HTTP: `/metrics` for Prometheus, `/health` and `/ready` for what keeps it running."""
+
+import contextlib
+import json
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import NamedTuple
+
+from redrive import Subscriber
+from redrive.errors import ConfigurationError
+from redrive.pubsub import telemetry
+
+_EXAMPLE = "Give one such as :9464 or 127.0.0.1:9464."
+_TEXT = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class Place(NamedTuple):
+    """Where to listen; an empty host stands for every interface."""
+
+    host: str
+    port: int
+
+
+class _Answer(NamedTuple):
+    status: int
+    content_type: str
+    body: bytes
+
+
+def place_of(text: str) -> Place:
+    """The place in a text such as `:9464` or `127.0.0.1:9464`.
+
+    Raises:
+        ConfigurationError: it is none.
+    """
+    host, separator, port = text.rpartition(":")
+    if not separator or not port.isdecimal() or not 0 <= int(port) < 65536:
+        raise ConfigurationError(f"{text!r} is no host and port to serve metrics at", _EXAMPLE)
+    return Place(host.removeprefix("[").removesuffix("]"), int(port))
+
+
+@contextlib.contextmanager
+def serving(place: Place, subscribers: Sequence[Subscriber]) -> Iterator[int]:
+    """Measures, and serves what was measured, for as long as the block; gives the port.
+
+    Raises:
+        ConfigurationError: the port is in use or not allowed, or OpenTelemetry is not installed.
+    """
+    scrape = _measuring()
+    pages: dict[str, Callable[[], _Answer]] = {
+        "/metrics": lambda: _Answer(200, _TEXT, scrape()),
+        "/health": lambda: _state("healthy", {name: not subscriber.stopped() for name, subscriber in _named(subscribers)}),
+        "/ready": lambda: _state("ready", {name: subscriber.ready for name, subscriber in _named(subscribers)}),
+    }
+    try:
+        server = _Server((place.host, place.port), _handler_for(pages))
+    except OSError as error:
+        telemetry.uninstrument()
+        raise ConfigurationError(
+            f"metrics can't be served at {place.host or '*'}:{place.port}: {error.strerror or error}",
+            "Give another port, or stop what listens there.",
+        ) from error
+    thread = threading.Thread(target=server.serve_forever, name="redrive-metrics", daemon=True)
+    thread.start()
+    try:
+        yield int(server.server_address[1])
+    finally:
+        server.shutdown()
+        server.server_close()
+        telemetry.uninstrument()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    allow_reuse_address = True
+
+
+def _measuring() -> Callable[[], bytes]:
+    """Begins to measure; returns what gives the measurements in Prometheus' format."""
+    try:
+        from opentelemetry.exporter.prometheus import PrometheusMetricReader
+        from opentelemetry.sdk.metrics import MeterProvider
+        from prometheus_client import CollectorRegistry, generate_latest
+    except ImportError as error:
+        raise ConfigurationError(f"--metrics needs {error.name}, which is not installed", "pip install 'redrive[metrics]'") from error
+    registry = CollectorRegistry()
+    telemetry.instrument(MeterProvider([PrometheusMetricReader(registry=registry, scope_info_enabled=False)]))
+    return lambda: generate_latest(registry)
+
+
+def _named(subscribers: Sequence[Subscriber]) -> list[tuple[str, Subscriber]]:
+    return [(subscriber.subscription.queue, subscriber) for subscriber in subscribers]
+
+
+def _state(word: str, states: dict[str, bool]) -> _Answer:
+    well = all(states.values())
+    body = json.dumps({word: well, "subscribers": states}).encode() + b"\n"
+    return _Answer(200 if well else 503, "application/json", body)
+
+
+def _handler_for(pages: dict[str, Callable[[], _Answer]]) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        """Answers GET, and logs nothing: a scrape each few seconds is no news."""
+
+        timeout = 10
+
+        def do_GET(self) -> None:
+            page = pages.get(self.path.partition("?")[0])
+            answer = page() if page is not None else _Answer(404, _TEXT, b"Here are /metrics, /health and /ready.\n")
+            self.send_response(answer.status)
+            self.send_header("Content-Type", answer.content_type)
+            self.send_header("Content-Length", str(len(answer.body)))
+            self.end_headers()
+            self.wfile.write(answer.body)
+
+        def log_message(self, format: str, *arguments: object) -> None:
+            """Nothing."""
+
+    return Handler

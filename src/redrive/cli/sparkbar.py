@@ -1,0 +1,52 @@
+"""The one bar that shows how far a Spark job is, over all its phases."""
+
+import sys
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
+from rich.text import Text
+
+
+class _Speed(ProgressColumn):
+    """Messages a second."""
+
+    def render(self, task: Task) -> Text:
+        """The rate of the phase."""
+        return Text(f"{task.speed:,.0f}/s" if task.speed else "–/s")
+
+
+class Bar:
+    """A bar on stderr where that is a terminal; nothing elsewhere. A context manager."""
+
+    def __init__(self) -> None:
+        console = Console(file=sys.stderr, highlight=False)
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            _Speed(),
+            TimeRemainingColumn(),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        )
+        self._task = self._progress.add_task("starting", total=None)
+        self._phase = ""
+
+    def told(self, phase: str, done: int, total: int) -> None:
+        """How many messages are through a phase, of how many."""
+        if phase != self._phase:
+            self._phase = phase
+            self._progress.reset(self._task, total=total, description=phase)
+            self._progress.start()
+        self._progress.update(self._task, completed=done, total=total)
+        if done >= total:
+            self._progress.stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._progress.stop()

@@ -1,0 +1,94 @@
+"""Why a message failed, without what differs from one message to the next: messages of one cause are a group."""
+
+import hashlib
+import re
+from functools import lru_cache
+from typing import NamedTuple
+
+from redrive.pubsub.message import FailedMessage
+
+_MOST_CHARACTERS = 2000
+"""Of an error's message this much tells one cause from another; a bound also keeps a hostile one cheap."""
+_ID_LENGTH = 12
+
+_MASKS = (
+    # An apostrophe within a word is no quote.
+    (re.compile(r"""(?<![^\W_])(?:'[^'\n]*'|"[^"\n]*"|`[^`\n]*`|“[^”\n]*”|«[^»\n]*»)(?![^\W_])"""), "'…'"),
+    (re.compile(r"\b[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}\b"), "<id>"),
+    (re.compile(r"\b\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:[.,]\d{1,9})?)?(?:Z|[+-]\d\d:?\d\d)?)?"), "<time>"),
+    (re.compile(r"\b0[xX][0-9a-fA-F]+\b"), "<id>"),
+    (re.compile(r"\b(?=[A-Za-z]*\d)(?=\d*[A-Za-z])[0-9a-fA-F]{8,}\b"), "<id>"),
+    (re.compile(r"\b(?=[A-Za-z]*\d)(?=\d*[A-Za-z])[0-9A-Za-z]{16,}\b"), "<id>"),
+    (re.compile(r"(?:(?<!\w)[-+])?\d+(?:[.,]\d+)*"), "<n>"),
+    (re.compile(r"\s+"), " "),
+)
+_FRAME = re.compile(r'^[ \t|]*File "(?P<file>[^"\n]+)", line \d+, in (?P<function>[^\n]+)$', re.MULTILINE)
+_FOREIGN = re.compile(
+    r"[/\\](?:site-packages|dist-packages)[/\\]|[/\\]lib[/\\]python\d|[/\\]redrive[/\\]pubsub[/\\]|^<frozen ", re.IGNORECASE
+)
+_SLASH = re.compile(r"[/\\]")
+_PATH_PARTS = 2
+
+
+class Cause(NamedTuple):
+    """What messages of one cause have in common; a part that is not known is empty.
+
+    Args:
+        error_type: the exception's class.
+        message: its text, masked.
+        frame: where in the service's own code it was raised: file and function, without the line.
+    """
+
+    error_type: str
+    message: str
+    frame: str
+
+    @property
+    def group_id(self) -> str:
+        """Twelve hex digits that are the same for the same cause, on every machine and in every version."""
+        return _group_id(self)
+
+
+def cause_of(message: FailedMessage) -> Cause:
+    """Why a message failed; empty where a peer set it aside and did not say."""
+    return _cause(message.error_type or "", message.error_message or "", message.traceback or "")
+
+
+def masked(text: str) -> str:
+    """A text on one line, with quoted values, ids, times and numbers replaced by what they are."""
+    text = text[:_MOST_CHARACTERS]
+    for pattern, mask in _MASKS:
+        text = pattern.sub(mask, text)
+    return text.strip()
+
+
+def frame_of(traceback: str) -> str:
+    """The innermost frame of a Python traceback that is in no library, as `file in function`; empty where there is none.
+
+    Of the file the last folder and the name: a service may be installed at another place on each of its hosts.
+    """
+    innermost = ""
+    for frame in _FRAME.finditer(traceback):
+        if not _FOREIGN.search(frame["file"]):
+            folder_and_name = _SLASH.split(frame["file"])[-_PATH_PARTS:]
+            innermost = f"{'/'.join(folder_and_name)} in {frame['function']}"
+    return innermost
+
+
+@lru_cache(maxsize=256)
+def _cause(error_type: str, message: str, traceback: str) -> Cause:
+    return Cause(error_type, masked(message), _frame(traceback))
+
+
+# Many messages have one traceback: looking for its frame costs more than all the rest.
+_frame = lru_cache(maxsize=256)(frame_of)
+
+
+@lru_cache(maxsize=1024)
+def _group_id(cause: Cause) -> str:
+    digest = hashlib.sha256()
+    for part in cause:
+        encoded = part.encode()
+        digest.update(len(encoded).to_bytes(8, "big"))
+        digest.update(encoded)
+    return digest.hexdigest()[:_ID_LENGTH]

@@ -1,0 +1,224 @@
+"""A DuckDB in memory for expressions and queries that people write: it reaches no file, no network and no setting.
+
+A table `failed` has the columns of `columns.py`. The time stands still: what `now()` says is given, so that an expression picks the
+same messages in the plan, while they are sent, and when a job is taken up again.
+"""
+
+import json
+import re
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from itertools import islice
+from types import TracebackType
+from typing import Any, Self
+
+import duckdb
+
+from redrive.errors import ConfigurationError
+from redrive.failures.columns import COLUMNS, Column, Row, SqlType
+
+BATCH = 1000
+"""Rows that go into the database at a time."""
+_MEMORY = "128MB"
+_CLOCKS = {
+    "TIMESTAMPTZ": ("now", "current_timestamp", "get_current_timestamp", "transaction_timestamp"),
+    "TIMESTAMP": ("current_localtimestamp", "localtimestamp"),
+    "DATE": ("current_date", "today"),
+    "TIME": ("current_localtime", "current_time", "localtime"),
+}
+_LOCKS = (
+    "SET TimeZone = 'UTC'",
+    "SET autoinstall_known_extensions = false",
+    "SET autoload_known_extensions = false",
+    "SET enable_external_access = false",
+    "SET lock_configuration = true",
+)
+_PLACE = Column("place_in_batch", SqlType.NUMBER, False, "which row it is", lambda _: None)
+_CUT = "..."
+_SHOWN = 30
+_KIND = re.compile(r"^[A-Z]\w+(?: [A-Z]\w+)* Error: ")
+HOW = "It is DuckDB's SQL over the columns of a failed message; `redrive failed columns` lists them."
+
+
+class Database:
+    """One private database; a context manager.
+
+    Args:
+        now: what `now()` says.
+        columns: the columns that the table `failed` gets.
+    """
+
+    def __init__(self, now: datetime | None = None, columns: Sequence[Column] = COLUMNS) -> None:
+        self._columns = columns
+        self._spill = tempfile.TemporaryDirectory(prefix="redrive-")
+        self._duckdb = duckdb.connect(":memory:", config={"threads": 1, "memory_limit": _MEMORY, "temp_directory": self._spill.name})
+        moment = (now or datetime.now(UTC)).astimezone(UTC).isoformat()
+        for kind, names in _CLOCKS.items():
+            for name in names:
+                self._duckdb.execute(f"CREATE MACRO {name}() AS CAST(TIMESTAMPTZ '{moment}' AS {kind})")
+        self._duckdb.execute(f"CREATE TABLE failed ({', '.join(f'{column.name} {column.type}' for column in columns)})")
+        for lock in _LOCKS:
+            self._duckdb.execute(lock)
+
+    def insert(self, rows: Iterable[Row]) -> int:
+        """Puts rows into the table `failed`; returns how many."""
+        count = 0
+        for some in in_batches(rows):
+            values = [[row[column.name] for row in some] for column in self._columns]
+            self._duckdb.execute(f"INSERT INTO failed {rows_given(self._columns)}", values)
+            count += len(some)
+        return count
+
+    def columns_of(self, expression: str) -> tuple[Column, ...]:
+        """The columns that an expression speaks of.
+
+        Raises:
+            ConfigurationError: it is not one expression that is true or false of a message by itself; the message says where.
+        """
+        if not expression.strip():
+            raise ConfigurationError("the expression is empty", HOW)
+        node = self._parsed(f"SELECT\n{expression}\n", expression)
+        if not _is_one_expression(node):
+            raise ConfigurationError(f"{expression!r} is more than one expression", HOW)
+        kinds = {found["class"] for found in _nodes(node)}
+        for kind, what in (("SUBQUERY", "a subquery"), ("PARAMETER", "a parameter")):
+            if kind in kinds:
+                raise ConfigurationError(
+                    f"{expression!r} has {what} in it, and is to be asked of each message by itself",
+                    "`redrive failed query` looks at several messages together.",
+                )
+        self._run(f"EXPLAIN SELECT 1 FROM failed WHERE (\n{expression}\n)", [], expression)
+        return _columns_in(node)
+
+    def columns_of_query(self, sql: str) -> tuple[Column, ...]:
+        """The columns that a query speaks of.
+
+        Raises:
+            ConfigurationError: it is no SELECT, or can't be run; the message says where it is wrong.
+        """
+        node = self._parsed(sql, sql)
+        self._run(f"EXPLAIN {sql}", [], sql)
+        return _columns_in(node)
+
+    def picks(self, expression: str, rows: Sequence[Row], columns: Sequence[Column]) -> list[bool]:
+        """Of which rows, given with these columns, an expression that was checked is true.
+
+        Raises:
+            ConfigurationError: it can't be said of one of them.
+        """
+        sql = f"SELECT {_PLACE.name} FROM ({rows_given([_PLACE, *columns])}) AS failed WHERE (\n{expression}\n)"
+        values = [list(range(len(rows))), *([row[column.name] for row in rows] for column in columns)]
+        picked = {place for (place,) in self._run(sql, values, expression)}
+        return [place in picked for place in range(len(rows))]
+
+    def query(self, sql: str) -> tuple[list[str], list[dict[str, object]]]:
+        """The names of the columns of a query that was checked, and its rows as JSON values.
+
+        Raises:
+            ConfigurationError: it fails on a row.
+        """
+        names = [str(name) for (name,) in self._run(f"SELECT column_name FROM (DESCRIBE\n{sql}\n)", [], sql)]
+        rows = self._run(f"SELECT to_json(result)::VARCHAR FROM (\n{sql}\n) AS result", [], sql)
+        found = [json.loads(str(text)) for (text,) in rows]
+        return (list(found[0]) if found else names), found
+
+    def close(self) -> None:
+        """Forgets everything."""
+        self._duckdb.close()
+        self._spill.cleanup()
+
+    def _parsed(self, sql: str, given: str) -> dict[str, Any]:
+        ((text,),) = self._run("SELECT json_serialize_sql(?)", [sql], given)
+        answer = json.loads(str(text))
+        if answer["error"]:
+            place = int(answer["position"]) - sql.index(given) if "position" in answer else None
+            raise ConfigurationError(_sentence(answer["error_message"], given, place), HOW)
+        if len(answer["statements"]) != 1:
+            raise ConfigurationError(f"{given!r} is {len(answer['statements'])} statements", "Give one.")
+        node: dict[str, Any] = answer["statements"][0]["node"]
+        return node
+
+    def _run(self, sql: str, values: Sequence[object], given: str) -> list[tuple[object, ...]]:
+        try:
+            return self._duckdb.execute(sql, list(values)).fetchall()
+        except duckdb.Error as error:
+            raise ConfigurationError(_told(str(error), given), HOW) from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
+def in_batches(rows: Iterable[Row]) -> Iterator[list[Row]]:
+    """The rows, so many at a time as one statement takes."""
+    left = iter(rows)
+    while some := list(islice(left, BATCH)):
+        yield some
+
+
+def rows_given(columns: Sequence[Column]) -> str:
+    """The query whose rows are those given: a list for each column, which costs a hundredth of as many INSERTs."""
+    given = ", ".join(f"unnest(?::{SqlType.TEXT if column.type is SqlType.JSON else column.type}[]) AS {column.name}" for column in columns)
+    # What Python takes for JSON and DuckDB does not is null: a query must not fail over one message.
+    read = ", ".join(
+        f"CASE WHEN json_valid({name}) THEN {name}::JSON END AS {name}" if column.type is SqlType.JSON else name
+        for column in columns
+        for name in (column.name,)
+    )
+    return f"SELECT {read} FROM (SELECT {given})"
+
+
+def _is_one_expression(node: dict[str, Any]) -> bool:
+    return (
+        node["type"] == "SELECT_NODE"
+        and len(node["select_list"]) == 1
+        and node["from_table"]["type"] == "EMPTY"
+        and not any(node[part] for part in ("modifiers", "where_clause", "group_expressions", "having", "qualify", "sample"))
+    )
+
+
+def _nodes(tree: object) -> Iterator[dict[str, Any]]:
+    """Every expression in a parsed statement."""
+    if isinstance(tree, list):
+        for inner in tree:
+            yield from _nodes(inner)
+    elif isinstance(tree, dict):
+        if "class" in tree:
+            yield tree
+        for inner in tree.values():
+            yield from _nodes(inner)
+
+
+def _columns_in(tree: dict[str, Any]) -> tuple[Column, ...]:
+    named: set[str] = set()
+    for node in _nodes(tree):
+        if node["class"] == "STAR":
+            return COLUMNS
+        named.update(str(name).lower() for name in node.get("column_names", ()))
+    if "failed" in named:  # the whole row
+        return COLUMNS
+    return tuple(column for column in COLUMNS if column.name in named)
+
+
+def _told(text: str, given: str) -> str:
+    """What DuckDB says, on one line, and where in what was given."""
+    problem, _, rest = text.partition("\n\nLINE ")
+    if not rest:
+        return _sentence(problem, given, None)
+    excerpt, _, caret = rest.partition("\n")
+    number, _, shown = excerpt.partition(": ")
+    column = len(caret) - len(caret.lstrip(" ")) - len(f"LINE {number}: ")
+    if shown.startswith(_CUT):
+        shown, column = shown[len(_CUT) :], column - len(_CUT)
+    start = given.find(shown.removesuffix(_CUT))
+    return _sentence(problem, given, start + column if start >= 0 else None)
+
+
+def _sentence(problem: str, given: str, place: int | None) -> str:
+    problem = _KIND.sub("", " ".join(problem.split()))
+    if place is None or not 0 <= place <= len(given):
+        return f"{given!r} can't be used: {problem}"
+    return f"{given!r} is wrong at character {place + 1}, {given[place : place + _SHOWN]!r}: {problem}"

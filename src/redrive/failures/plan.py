@@ -1,0 +1,78 @@
+"""What an order would do, before it is carried out."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from redrive.failures.cause import Cause, cause_of
+from redrive.failures.edit import difference
+from redrive.failures.order import Order
+from redrive.failures.selection import Chooser
+from redrive.pubsub.message import FailedMessage
+from redrive.pubsub.report import RequeueProgress
+
+_FEW = 5
+Progress = Callable[[RequeueProgress], None]
+
+
+@dataclass(slots=True)
+class Plan:
+    """What an order would send.
+
+    Args:
+        looked_at: how many messages were looked at.
+        count: how many of them would go.
+        groups: how many of each cause.
+        first: the first few.
+        too_often: how many stay because they were sent back too often.
+        found_again: how many that an earlier run had under way are in the failed queue.
+        changes: of the first few that another body is made of, the difference.
+        changed: how many those are.
+    """
+
+    looked_at: int = 0
+    count: int = 0
+    groups: Counter[Cause] = field(default_factory=Counter)
+    first: list[FailedMessage] = field(default_factory=list)
+    too_often: int = 0
+    found_again: int = 0
+    changes: list[list[str]] = field(default_factory=list)
+    changed: int = 0
+
+
+def plan_of(order: Order, messages: Iterable[FailedMessage], under_way: set[str] | frozenset[str] = frozenset(), job: str = "") -> Plan:
+    """What an order would send of these messages; those that this job has sent before do not count.
+
+    Raises:
+        ConfigurationError: its expression can't be used, or a body can't be changed as it says.
+    """
+    plan = Plan()
+    edit = order.edit()
+
+    def counted() -> Iterable[FailedMessage]:
+        for message in messages:
+            plan.looked_at += 1
+            yield message
+
+    with Chooser(order.selection) as chooser:
+        for message in chooser.of(counted()):
+            if message.job is not None and message.job == job:
+                continue
+            plan.found_again += bool(under_way) and message.failure_id in under_way
+            if not order.may_go(message):
+                plan.too_often += 1
+            elif order.limit is None or plan.count < order.limit:
+                plan.count += 1
+                plan.groups[cause_of(message)] += 1
+                if len(plan.first) < _FEW:
+                    plan.first.append(message)
+                if edit is not None:
+                    _note_change(plan, message.body, edit(message))
+    return plan
+
+
+def _note_change(plan: Plan, before: bytes, after: bytes) -> None:
+    if before != after:
+        plan.changed += 1
+        if len(plan.changes) < _FEW:
+            plan.changes.append(difference(before, after))

@@ -1,0 +1,91 @@
+"""A job, as the journal has it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any, Self
+
+
+class State(StrEnum):
+    """Where a job stands."""
+
+    RUNNING = "running"
+    DONE = "done"
+    INTERRUPTED = "interrupted"
+    """By Ctrl-C, or because its process died."""
+    STOPPED = "stopped"
+    """By itself: what it had sent failed again."""
+    FAILED = "failed"
+    """It could not go on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One run over failed messages, as the journal has it.
+
+    Args:
+        id: its id, which each message that it sends carries.
+        kind: what it does: `requeue`, `discard`, `restore`, `expire`.
+        queue: the subscription's main queue.
+        broker: the broker's address, without credentials.
+        order: how it was asked for: the selection and the manner, as JSON values.
+        who: the user that ran it, and on which host.
+        reason: why, in that user's words.
+        begun_at: when it began.
+        changed_at: when the journal heard of it last.
+        process: the process that runs it.
+        state: where it stands.
+        planned: how many messages it was to send.
+        sent: how many are confirmed.
+        possible_duplicates: how many of them may be there twice.
+        not_sent: how many could not be sent.
+        handled: how many of them a subscriber has said that it handled.
+        failed_told: how many of them a subscriber has said that it set aside.
+        failed_here: how many of them were in the failed queue when it was looked at last.
+        file: the file that it has written or read.
+        problem: why it could not go on.
+    """
+
+    id: str
+    kind: str
+    queue: str
+    broker: str
+    order: dict[str, object] = field(default_factory=dict)
+    who: str = ""
+    reason: str = ""
+    begun_at: datetime = field(default_factory=lambda: datetime.now(UTC))
+    changed_at: datetime = field(default_factory=lambda: datetime.now(UTC))
+    process: int = 0
+    state: State = State.RUNNING
+    planned: int = 0
+    sent: int = 0
+    possible_duplicates: int = 0
+    not_sent: int = 0
+    handled: int = 0
+    failed_told: int = 0
+    failed_here: int = 0
+    file: str = ""
+    problem: str = ""
+
+    @property
+    def failed_again(self) -> int:
+        """How many are known to have been set aside again: an event may be lost, and one that was set aside may be gone since."""
+        return max(self.failed_told, self.failed_here)
+
+    @property
+    def on_the_way(self) -> int:
+        """How many nothing is known of yet."""
+        return max(0, self.sent - self.handled - self.failed_again)
+
+    def as_json(self) -> dict[str, object]:
+        """It as JSON values."""
+        values: dict[str, Any] = {name: getattr(self, name) for name in self.__slots__}
+        return {name: value.isoformat() if isinstance(value, datetime) else value for name, value in values.items()}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, object]) -> Self:
+        """What `as_json` has written, by this version or an older one."""
+        known: dict[str, Any] = {name: value for name, value in values.items() if name in cls.__slots__}
+        times = {name: datetime.fromisoformat(known[name]) for name in ("begun_at", "changed_at")}
+        return cls(**{**known, **times, "state": State(known["state"])})

@@ -1,0 +1,78 @@
+"""Which private broker this machine can have."""
+
+import os
+from collections.abc import Mapping
+
+from redrive.errors import ConfigurationError
+from redrive.testing.broker import Broker
+from redrive.testing.container import ContainerBroker
+from redrive.testing.engine import engine_answers, has_image, pull_image
+from redrive.testing.external import external_broker
+from redrive.testing.process import ProcessBroker, server_scripts
+
+# Newest first. The second name is the official image's, the first is given to whatever stands in for it.
+_DEFAULT_IMAGES = ("redrive-rabbitmq:4.3", "rabbitmq:4.3-management")
+_PULL_SECONDS = 300.0
+# With a server installed there is something to fall back on: not worth waiting for a network that does not answer.
+_PULL_SECONDS_WITH_A_SERVER = 60.0
+
+
+def private_broker(image: str | None = None, *, config: Mapping[str, str] | None = None) -> Broker:
+    """Choose a RabbitMQ for tests or a demo. It is not started yet: use it as a context manager, or call `start()`.
+
+    The first of these that there is: `image`; the broker at REDRIVE_URL; the image that REDRIVE_TEST_IMAGE names;
+    a current RabbitMQ in a container, where an engine answers; the `rabbitmq-server` installed on this machine.
+
+    Args:
+        image: an image of RabbitMQ, such as `rabbitmq:4.3-management`.
+        config: further lines of `rabbitmq.conf`, such as `{"max_message_size": "1024"}`.
+
+    Raises:
+        ConfigurationError: there is none of these, the image can't be had, or lines were given for a broker that isn't ours.
+    """
+    if image is None:
+        external = external_broker()
+        if external is not None:
+            if config:
+                raise ConfigurationError(
+                    "REDRIVE_URL names a broker that isn't ours, and this needs one with its own configuration.",
+                    "Unset REDRIVE_URL to have a private broker.",
+                )
+            return external
+    image = image or os.environ.get("REDRIVE_TEST_IMAGE") or None
+    if image is not None:
+        return _from_image(image, config)
+    scripts = server_scripts()
+    if engine_answers():
+        found = next((candidate for candidate in _DEFAULT_IMAGES if has_image(candidate)), None)
+        reason = "" if found else pull_image(_DEFAULT_IMAGES[-1], _PULL_SECONDS_WITH_A_SERVER if scripts else _PULL_SECONDS)
+        if not reason:
+            return ContainerBroker(found or _DEFAULT_IMAGES[-1], config)
+        if scripts is None:
+            raise _not_pulled(_DEFAULT_IMAGES[-1], reason)
+    if scripts is not None:
+        return ProcessBroker(scripts, config)
+    raise ConfigurationError(
+        "No RabbitMQ can be started here: no container engine answers, and no rabbitmq-server is installed.",
+        "Start Docker or Podman and install redrive[testing], install rabbitmq-server, or set REDRIVE_URL to a running broker.",
+    )
+
+
+def _from_image(image: str, config: Mapping[str, str] | None) -> Broker:
+    if not engine_answers():
+        raise ConfigurationError(
+            f"The image {image} is asked for, and no container engine answers.",
+            "Start Docker or Podman, install redrive[testing], and set DOCKER_HOST where the engine is not in its usual place.",
+        )
+    if not has_image(image):
+        reason = pull_image(image, _PULL_SECONDS)
+        if reason:
+            raise _not_pulled(image, reason)
+    return ContainerBroker(image, config)
+
+
+def _not_pulled(image: str, reason: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"The container engine has no image {image} and could not pull it: {reason}",
+        "Name an image it has in REDRIVE_TEST_IMAGE, install rabbitmq-server, or set REDRIVE_URL to a running broker.",
+    )

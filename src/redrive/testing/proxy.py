@@ -1,0 +1,187 @@
+"""A TCP proxy between a client and its broker, to break the wire on purpose."""
+
+import asyncio
+import contextlib
+import socket
+import struct
+import threading
+import time
+from collections.abc import Coroutine
+from types import TracebackType
+from typing import Self, TypeVar
+
+from redrive.testing.address import Address
+from redrive.testing.ports import free_ports
+
+_T = TypeVar("_T")
+_HOST = "127.0.0.1"
+_CHUNK = 64 * 1024
+_ANSWER_SECONDS = 10.0
+# What may be on its way at once in one direction; a delayed wire is long, and not endless.
+_CHUNKS_IN_FLIGHT = 256
+
+
+class Proxy:
+    """A wire to the broker that can be cut, refused, frozen and slowed down.
+
+        with Proxy(broker.url) as proxy:
+            connect(proxy.url)
+            proxy.cut()
+
+    It listens on the loopback, works in a thread of its own, and each method returns when what it says is done.
+
+    Args:
+        target_url: the AMQP URL of the broker.
+    """
+
+    def __init__(self, target_url: str) -> None:
+        self._target = Address.parse(target_url)
+        self._port = free_ports(1, _HOST)[0]
+        self._url = self._target.at(_HOST, self._port).url
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="redrive-proxy", daemon=True)
+        self._server: asyncio.Server | None = None
+        self._wires: dict[asyncio.Task[None], tuple[asyncio.StreamWriter, ...]] = {}
+        self._thawed = asyncio.Event()
+        self._thawed.set()
+        self._delay = 0.0
+
+    @property
+    def url(self) -> str:
+        """The target's URL with the proxy's host and port in it; the same as long as the proxy lives."""
+        return self._url
+
+    @property
+    def connections(self) -> int:
+        """How many connections go through it now."""
+        return len(self._wires)
+
+    def start(self) -> None:
+        """Listen. The context manager does it.
+
+        Raises:
+            OSError: the port was taken in the meantime.
+        """
+        self._thread.start()
+        self._do(self._listen())
+
+    def close(self) -> None:
+        """Drop all connections and stop listening. Closing twice is fine."""
+        if not self._thread.is_alive():
+            if not self._loop.is_closed():
+                self._loop.close()
+            return
+        self._do(self._shut())
+        self._do(self._drop())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(_ANSWER_SECONDS)
+        self._loop.close()
+
+    def cut(self) -> None:
+        """Drop all connections now, both ways, with a reset. New ones are accepted."""
+        self._do(self._drop())
+
+    def refuse(self) -> None:
+        """Refuse new connections. Those that there are stay."""
+        self._do(self._shut())
+
+    def accept(self) -> None:
+        """Accept new connections again, on the same port."""
+        self._do(self._listen())
+
+    def freeze(self) -> None:
+        """Let no byte through in either direction, while connections stay open and new ones are accepted: a black hole."""
+        self._loop.call_soon_threadsafe(self._thawed.clear)
+        self._do(asyncio.sleep(0))
+
+    def thaw(self) -> None:
+        """Let everything through that waited, and what follows."""
+        self._loop.call_soon_threadsafe(self._thawed.set)
+        self._do(asyncio.sleep(0))
+
+    def delay(self, seconds: float) -> None:
+        """Deliver every byte this much later, in each direction. Nothing is slower for it, only later. 0 ends it."""
+        self._delay = seconds
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def _do(self, work: Coroutine[None, None, _T]) -> _T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(_ANSWER_SECONDS)
+
+    async def _listen(self) -> None:
+        if self._server is None:
+            self._server = await asyncio.start_server(self._connected, _HOST, self._port)
+
+    async def _shut(self) -> None:
+        server, self._server = self._server, None
+        if server is not None:
+            # Not wait_closed: from Python 3.12 on it waits for the connections, which are to stay.
+            server.close()
+
+    async def _drop(self) -> None:
+        tasks = list(self._wires)
+        for writers in self._wires.values():
+            for writer in writers:
+                _reset(writer)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _connected(self, client_reader: asyncio.StreamReader, client_writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._wires[task] = (client_writer,)
+        try:
+            reader, writer = await asyncio.open_connection(self._target.host, self._target.port)
+            self._wires[task] = (client_writer, writer)
+            async with asyncio.TaskGroup() as directions:
+                directions.create_task(self._carry(client_reader, writer))
+                directions.create_task(self._carry(reader, client_writer))
+        except* (OSError, asyncio.CancelledError):
+            # The broker is down, or somebody hung up or was cut off: the other side learns it below.
+            pass
+        finally:
+            for writer in self._wires.pop(task):
+                writer.transport.abort()
+
+    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Carry one direction until its sender closes."""
+        on_the_way: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(_CHUNKS_IN_FLIGHT)
+        delivering = asyncio.create_task(self._deliver(on_the_way, writer))
+        try:
+            while True:
+                chunk = await reader.read(_CHUNK)
+                await on_the_way.put((time.monotonic() + self._delay, chunk))
+                if not chunk:
+                    break
+            await delivering
+        finally:
+            delivering.cancel()
+
+    async def _deliver(self, on_the_way: asyncio.Queue[tuple[float, bytes]], writer: asyncio.StreamWriter) -> None:
+        while True:
+            due, chunk = await on_the_way.get()
+            wait = due - time.monotonic()
+            if wait > 0:
+                await asyncio.sleep(wait)
+            await self._thawed.wait()
+            if not chunk:
+                with contextlib.suppress(OSError):
+                    writer.write_eof()
+                return
+            writer.write(chunk)
+            await writer.drain()
+
+
+def _reset(writer: asyncio.StreamWriter) -> None:
+    """Close with a reset instead of a farewell, as a wire that is cut ends."""
+    raw = writer.get_extra_info("socket")
+    if raw is not None:
+        with contextlib.suppress(OSError):
+            raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    writer.transport.abort()
