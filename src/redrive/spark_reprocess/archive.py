@@ -1,0 +1,194 @@
+"""The archive: what is where in it.
+
+    redrive-archive.json                                        what this folder is
+    messages/queue=<queue>/run=<run>/<session>-<n>-<rows>.parquet   what a task has drained
+    runs/<run>/run.json                                         from which broker and queues, and how deep these were
+    runs/<run>/settled/<session>                                every ack of this session is in
+    runs/<run>/drained.json                                     nothing is left to drain
+    runs/<run>/choice.json                                      what was chosen to be sent
+    runs/<run>/stopped/<job>                                    why a job stopped
+    runs/<run>/ended.json                                       each message has found its place
+    transformed/run=<run>/…                                     messages as a transform made them
+    ledger/run=<run>/job=<job>/…                                what became of which message, see ledger.py
+    reports/<run>.json, reports/<run>.html
+
+A run is one draining of queues, and a job one sending of what a run has drained. The numbers of rows stand in the files' names, so that how
+far a task is can be told by listing a folder.
+"""
+
+import json
+import re
+import uuid
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from redrive.errors import ConfigurationError
+from redrive.spark_reprocess.storage import Storage
+
+_FORMAT = 1
+_MARK = "redrive-archive.json"
+_RUN = re.compile(r"\d{8}T\d{6}Z-[0-9a-f]{6}")
+_ESCAPED = frozenset("\"#%'*/:=?\\{[]^\x7f") | {chr(code) for code in range(32)}
+"""Source: `ExternalCatalogUtils.escapePathName` of Spark 4.3."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A draining of queues.
+
+    Args:
+        id: its name, which sorts by the time it began.
+        address: the broker's address, without the password.
+        depths: how many messages were in the failed queue of each queue when it began.
+        began_at: when, ISO 8601 UTC.
+    """
+
+    id: str
+    address: str
+    depths: dict[str, int] = field(default_factory=dict)
+    began_at: str = ""
+
+    @property
+    def queues(self) -> list[str]:
+        """The main queues whose failed queues are drained."""
+        return list(self.depths)
+
+
+class Archive:
+    """An archive at a path or a URI.
+
+    Args:
+        place: where.
+
+    Raises:
+        ConfigurationError: there is something else, or an archive of a newer redrive.
+    """
+
+    def __init__(self, place: str) -> None:
+        self.storage = Storage.at(place)
+        found = self._json(_MARK)
+        if found is not None and found.get("format") != _FORMAT:
+            raise ConfigurationError(
+                f"the archive {self.storage.uri} has the format {found.get('format')}; this redrive reads {_FORMAT}", "Use a newer redrive."
+            )
+        self._is_marked = found is not None
+        if found is None and (self.storage.names("") or self.storage.names("", folders=True)):
+            raise ConfigurationError(
+                f"{self.storage.uri} is no archive of redrive, and not empty", "Give the archive's folder, or a new one."
+            )
+
+    @property
+    def is_new(self) -> bool:
+        """Whether nothing was ever put into it."""
+        return not self._is_marked
+
+    def runs(self) -> list[Run]:
+        """The runs, the oldest first."""
+        found = [self._json(f"runs/{name}/run.json") for name in self.storage.names("runs", folders=True) if _RUN.fullmatch(name)]
+        return [Run(**values) for values in found if values is not None]
+
+    def run(self, id_: str | None = None) -> Run:
+        """The run of this name, or the latest.
+
+        Raises:
+            ConfigurationError: there is none.
+        """
+        runs = self.runs()
+        for run in reversed(runs):
+            if id_ in (None, run.id):
+                return run
+        if id_ is not None and runs:
+            raise ConfigurationError(f"the archive {self.storage.uri} has no run {id_}", f"It has {', '.join(run.id for run in runs)}.")
+        raise ConfigurationError(
+            f"there is nothing drained in the archive {self.storage.uri}",
+            "Check its place, or drain a failed queue first: redrive spark drain.",
+        )
+
+    def begin(self, address: str, depths: dict[str, int]) -> Run:
+        """Begins a run."""
+        now = datetime.now(UTC)
+        run = Run(f"{now:%Y%m%dT%H%M%SZ}-{uuid.uuid4().hex[:6]}", address, depths, now.isoformat(timespec="seconds"))
+        if not self._is_marked:
+            self._write_json(_MARK, {"format": _FORMAT})
+            self._is_marked = True
+        self._write_json(f"runs/{run.id}/run.json", asdict(run))
+        return run
+
+    def is_drained(self, run: Run) -> bool:
+        """Whether a run's draining came to its end."""
+        return self.storage.exists(f"runs/{run.id}/drained.json")
+
+    def end_draining(self, run: Run) -> None:
+        """Notes that nothing is left to drain."""
+        self._write_json(f"runs/{run.id}/drained.json", {"ended_at": datetime.now(UTC).isoformat(timespec="seconds")})
+
+    def is_ended(self, run: Run) -> bool:
+        """Whether each of a run's messages has found its place."""
+        return self.storage.exists(f"runs/{run.id}/ended.json")
+
+    def end(self, run: Run) -> None:
+        """Notes that each of a run's messages has found its place."""
+        if not self.is_ended(run):
+            self._write_json(f"runs/{run.id}/ended.json", {"ended_at": datetime.now(UTC).isoformat(timespec="seconds")})
+
+    def choice(self, run: Run) -> dict[str, str | None] | None:
+        """What was chosen to be sent of a run; None where nothing was chosen yet."""
+        return self._json(f"runs/{run.id}/choice.json")
+
+    def choose(self, run: Run, choice: dict[str, str | None]) -> None:
+        """Notes what is to be sent of a run, so that taking it up again means the same."""
+        self._write_json(f"runs/{run.id}/choice.json", choice)
+
+    def write_report(self, run: Run, report: dict[str, object]) -> str:
+        """Keeps a run's report; returns where."""
+        self._write_json(f"reports/{run.id}.json", report)
+        return f"{self.storage.uri}/reports/{run.id}.json"
+
+    def write_page(self, run: Run, page: str) -> str:
+        """Keeps a run's page for people; returns where."""
+        self.storage.write(f"reports/{run.id}.html", page.encode())
+        return f"{self.storage.uri}/reports/{run.id}.html"
+
+    def _json(self, path: str) -> dict[str, Any] | None:
+        data = self.storage.read(path)
+        if data is None:
+            return None
+        try:
+            value = json.loads(data)
+        except ValueError as error:
+            raise ConfigurationError(f"{self.storage.uri}/{path} is damaged: {error}", "Restore it, or use another archive.") from error
+        return value if isinstance(value, dict) else {}
+
+    def _write_json(self, path: str, value: object) -> None:
+        self.storage.write(path, json.dumps(value, indent=2, ensure_ascii=False).encode())
+
+
+def messages_folder(queue: str, run: str) -> str:
+    """Where the messages of a queue's run are."""
+    return f"messages/queue={escaped(queue)}/run={run}"
+
+
+def settled_mark(run: str, session: str) -> str:
+    """The file that says that every ack of a session is in."""
+    return f"runs/{run}/settled/{session}"
+
+
+def file_name(session: str, number: int, rows: int) -> str:
+    """The name of a session's file."""
+    return f"{session}-{number:06d}-{rows}.parquet"
+
+
+def session_of(name: str) -> str:
+    """The session that a file is of."""
+    return name.rsplit("-", 2)[0]
+
+
+def rows_of(name: str) -> int:
+    """How many rows a file has, by its name."""
+    return int(name.rsplit("-", 1)[1].partition(".")[0])
+
+
+def escaped(text: str) -> str:
+    """A value as Spark writes it into a folder's name."""
+    return "".join(f"%{ord(character):02X}" if character in _ESCAPED else character for character in text)

@@ -1,0 +1,159 @@
+"""What one task does of a draining: takes its share of a failed queue into files, and acks what is in them."""
+
+import random
+import time
+from dataclasses import dataclass
+
+from redrive.errors import BrokerUnavailable
+from redrive.pubsub.blocking.connection import Connector
+from redrive.pubsub.blocking.declare import declaring
+from redrive.pubsub.blocking.taking import Taken, Taking
+from redrive.pubsub.connecting import default_name, reconnect_delay
+from redrive.pubsub.consumer import MOST_PREFETCH
+from redrive.spark_reprocess.archive import file_name, messages_folder, rows_of, settled_mark
+from redrive.spark_reprocess.storage import Storage
+from redrive.spark_reprocess.stored import parquet_of
+from redrive.topology.names import failed_queue
+
+_BYTES_IN_A_FILE = 32 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What a task is to take.
+
+    Args:
+        queue: the main queue.
+        count: how many messages of its failed queue at most.
+        name: the share's name, which no other of its run has; the same for each attempt at it.
+    """
+
+    queue: str
+    count: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class DrainTask:
+    """Takes shares.
+
+    Args:
+        url: the broker's address, with the password.
+        storage: the archive's place.
+        run: the run's id.
+        file_rows: messages in a file; so many may be unacked in a file when a task dies, and as many besides in memory.
+        timeout: seconds for which the broker may be away, or hold back what is in a queue.
+        takes: whether what is in a file is taken out of its queue; otherwise all is given back.
+    """
+
+    url: str
+    storage: Storage
+    run: str
+    file_rows: int
+    timeout: float
+    takes: bool = True
+
+    def take(self, share: Share, attempt: int) -> int:
+        """Takes a share, less what earlier attempts have taken of it; returns how many messages.
+
+        Raises:
+            BrokerUnavailable: the broker was away for too long. What is in no file is in its queue.
+            ConfigurationError: the archive can't be written, the queue is gone.
+        """
+        left = share.count - self._taken_before(share)
+        taken = session = tries = 0
+        connector = Connector(self.url, default_name("spark drain", f"{share.queue} {share.name}"))
+        while left > 0:
+            name = f"{share.name}-{attempt}-{session}"
+            files = _Files(self.storage, self.run, share.queue, name)
+            try:
+                self._take(connector, share.queue, left, files)
+            except BrokerUnavailable as error:
+                # What was not acked is in the queue again, and another session takes it.
+                if files.rows:
+                    tries = 0
+                tries += 1
+                self._wait(tries, error)
+            else:
+                files.settled()
+                left = 0
+            taken += files.rows
+            left -= files.rows
+            session += 1
+        return taken
+
+    def _take(self, connector: Connector, queue: str, count: int, files: "_Files") -> None:
+        def is_empty() -> bool:
+            with declaring(connector) as declarer:
+                depth = declarer.depth(failed_queue(queue))
+            return depth is None or depth.messages == 0
+
+        # Twice what a file holds: the broker goes on sending while one is written.
+        prefetch = min(2 * self.file_rows, count, MOST_PREFETCH) if self.takes else None
+        with Taking(connector, failed_queue(queue), prefetch=prefetch, most=count, comes_back=False) as taking:
+            for _ in range(count):
+                taken = taking.next(self.timeout, empty=is_empty)
+                if taken is None:
+                    break
+                files.add(taken)
+                if files.waiting >= self.file_rows or files.waiting_bytes >= _BYTES_IN_A_FILE:
+                    self._take_out(taking, files.write())
+            self._take_out(taking, files.write())
+        if self.takes and not taking.is_settled:
+            raise BrokerUnavailable(connector.url.address, "the connection was lost while it was being closed")
+
+    def _take_out(self, taking: Taking, written: list[Taken]) -> None:
+        if self.takes:
+            taking.ack_all(written)
+
+    def _taken_before(self, share: Share) -> int:
+        names = self.storage.names(messages_folder(share.queue, self.run))
+        return sum(rows_of(name) for name in names if name.startswith(f"{share.name}-"))
+
+    def _wait(self, tries: int, error: BrokerUnavailable) -> None:
+        waited = sum(reconnect_delay(attempt, 0) for attempt in range(tries))
+        if waited > self.timeout:
+            raise error
+        time.sleep(reconnect_delay(tries - 1, random.random()))
+
+
+class _Files:
+    """The files of one session: one connection, from its first message to its end."""
+
+    def __init__(self, storage: Storage, run: str, queue: str, session: str) -> None:
+        self._storage = storage
+        self._run = run
+        self._queue = queue
+        self._session = session
+        self._number = 0
+        self._waiting: list[Taken] = []
+        self.waiting_bytes = 0
+        self.rows = 0
+
+    @property
+    def waiting(self) -> int:
+        """Messages that are in no file yet."""
+        return len(self._waiting)
+
+    def add(self, taken: Taken) -> None:
+        """Adds a message to the next file."""
+        self._waiting.append(taken)
+        self.waiting_bytes += len(taken.received.body) + len(taken.received.properties)
+
+    def write(self) -> list[Taken]:
+        """Writes what is waiting; returns it once the file is complete and visible."""
+        written = self._waiting
+        if written:
+            data = parquet_of(self._queue, (taken.received for taken in written))
+            name = file_name(self._session, self._number, len(written))
+            self._storage.write(f"{messages_folder(self._queue, self._run)}/{name}", data)
+            self.rows += len(written)
+            self._number += 1
+            self._waiting = []
+            self.waiting_bytes = 0
+        return written
+
+    def settled(self) -> None:
+        """Notes that the broker has every ack."""
+        if self._number:
+            self._storage.write(settled_mark(self._run, self._session), b"")

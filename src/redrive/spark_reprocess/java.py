@@ -1,0 +1,47 @@
+"""Whether there is a Java that Spark can run on."""
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+from redrive.errors import ConfigurationError
+
+OLDEST = 17
+"""Source: the release notes of Spark 4.0: Java 17 and 21."""
+
+_REMEDY = f"Install Java {OLDEST} or newer (on Debian and Ubuntu: apt-get install openjdk-{OLDEST}-jre-headless), or set JAVA_HOME to one."
+_VERSION = re.compile(r'version "(?:1\.)?(?P<major>\d+)')
+_PATIENCE = 60.0
+
+
+def check_java() -> None:
+    """Finds the Java that Spark would start.
+
+    Raises:
+        ConfigurationError: there is none, or it is too old; the message names the package.
+    """
+    program = _program()
+    try:
+        done = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=_PATIENCE, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ConfigurationError(f"Spark needs Java, and {program} does not run: {error}", _REMEDY) from error
+    found = _VERSION.search(done.stderr + done.stdout)
+    if done.returncode or found is None:
+        raise ConfigurationError(f"Spark needs Java, and {program} does not say its version", _REMEDY)
+    if int(found["major"]) < OLDEST:
+        raise ConfigurationError(f"Spark needs Java {OLDEST}, and {program} is Java {found['major']}", _REMEDY)
+
+
+def _program() -> str:
+    home = os.environ.get("JAVA_HOME")
+    if home:
+        program = Path(home) / "bin" / "java"
+        if not program.exists():
+            raise ConfigurationError(f"Spark needs Java, and JAVA_HOME ({home}) has no bin/java", _REMEDY)
+        return str(program)
+    found = shutil.which("java")
+    if found is None:
+        raise ConfigurationError("Spark needs Java, and there is no java on PATH", _REMEDY)
+    return found

@@ -1,0 +1,312 @@
+"""The whole job, phase by phase: drain, plan, send, restore, verify. Each can be done by itself, and taken up again."""
+
+import time
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from redrive.errors import ConfigurationError, RedriveError
+from redrive.pubsub.blocking.connection import Connector
+from redrive.pubsub.blocking.declare import declaring
+from redrive.pubsub.blocking.holding import check_safe_to_return
+from redrive.pubsub.config import BrokerURL
+from redrive.pubsub.connecting import default_name
+from redrive.spark_reprocess import draining, sending
+from redrive.spark_reprocess.archive import Archive, Run
+from redrive.spark_reprocess.drain_task import DrainTask, Share
+from redrive.spark_reprocess.draining import FILE_ROWS, depths_of
+from redrive.spark_reprocess.failing import explained
+from redrive.spark_reprocess.identity import Identity, verify
+from redrive.spark_reprocess.keeping import Kept
+from redrive.spark_reprocess.ledger import Entry, Event, Ledger
+from redrive.spark_reprocess.page import page_of
+from redrive.spark_reprocess.planning import Plan, plan
+from redrive.spark_reprocess.progress import Told, no_one
+from redrive.spark_reprocess.publishing import ID, Mode
+from redrive.spark_reprocess.sending import Pace
+from redrive.spark_reprocess.transforming import transform_named, transformed
+from redrive.spark_reprocess.where import spark_sql_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+EVERYTHING = "true"
+_DISCARDED_AT_A_TIME = 100_000
+
+
+class Stopped(RedriveError):
+    """A job sent no more, because too few messages were confirmed, or the canary came back.
+
+    Args:
+        reason: what was seen.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"the job stopped: {self.reason}.\nWhat was not sent is in the archive: run it again to go on, or restore it."
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What of a run is sent, and how it is changed.
+
+    Args:
+        where: an expression of the filter language; None for all.
+        transform: `module:function`; None for none.
+        now: what `now()` says in the expression.
+    """
+
+    where: str | None = None
+    transform: str | None = None
+    now: datetime = field(default_factory=lambda: datetime.now(UTC))
+
+    @property
+    def condition(self) -> str:
+        """Spark SQL that is true of what is sent."""
+        return EVERYTHING if self.where is None else spark_sql_of(self.where, self.now)
+
+
+@dataclass(frozen=True, slots=True)
+class Canary:
+    """A few messages that are sent first.
+
+    Args:
+        count: how many.
+        wait: seconds after which nothing of them may be in the failed queues again.
+    """
+
+    count: int
+    wait: float = 0.0
+
+
+class Reprocess:
+    """One job on an archive.
+
+    Args:
+        spark: the session; its time zone must be UTC where an expression is used.
+        archive: where messages are kept in between.
+        url: the broker's address.
+        exchange: the main exchange of the family.
+        pace: how fast, and how careful.
+        told: told of progress.
+    """
+
+    def __init__(
+        self, spark: "SparkSession", archive: Archive, url: str, *, exchange: str = "master", pace: Pace | None = None, told: Told = no_one
+    ) -> None:
+        self.archive = archive
+        self._spark = spark
+        self._url = url
+        self._exchange = exchange
+        self._pace = pace or Pace()
+        self._told = told
+
+    def drain(self, queues: Sequence[str], *, tasks: int | None = None, file_rows: int = FILE_ROWS) -> Run:
+        """Takes the failed queues into the archive, as a new run or an unfinished one."""
+        return draining.drain(
+            self._spark, self.archive, self._url, queues, tasks=tasks, file_rows=file_rows, timeout=self._pace.timeout, told=self._told
+        )
+
+    def unfinished(self, queues: Sequence[str]) -> Run | None:
+        """The latest run of these queues of which messages are still to be decided on; None where there is none."""
+        address = BrokerURL.parse(self._url).address
+        for run in reversed(self.archive.runs()):
+            if run.address == address and sorted(run.queues) == sorted(queues) and not self.archive.is_ended(run):
+                return run
+        return None
+
+    def choose(self, run: Run, choice: Choice) -> Choice:
+        """Fixes what is sent of a run; one that is taken up again keeps what was chosen.
+
+        Raises:
+            ConfigurationError: something else was chosen before; the expression can't be used.
+        """
+        before = self.archive.choice(run)
+        if before is None:
+            _ = choice.condition
+            self.archive.choose(run, {"where": choice.where, "transform": choice.transform, "now": choice.now.isoformat()})
+            return choice
+        if (before["where"], before["transform"]) != (choice.where, choice.transform):
+            raise ConfigurationError(
+                f"run {run.id} was begun with where={before['where']!r} and transform={before['transform']!r}",
+                "Take it up with the same, or restore what is left of it first: redrive spark restore.",
+            )
+        return Choice(before["where"], before["transform"], datetime.fromisoformat(before["now"] or ""))
+
+    def plan(self, run: Run, choice: Choice) -> Plan:
+        """What is there of a run, and what would be sent."""
+        self._check_time_zone(choice)
+        kept = Kept(self._spark, self.archive, run)
+        found = plan(run, kept.with_states(), kept.open(), choice.condition, where=choice.where, transform=choice.transform)
+        if choice.transform is not None:
+            self._picked(run, choice)  # so that a transform that is wrong is told of in the plan
+        return found
+
+    def plan_by_looking(self, queues: Sequence[str], choice: Choice, management_url: str | None = None) -> Plan:
+        """What is in the failed queues, and what would be sent, without taking anything.
+
+        Raises:
+            ConfigurationError: looking would make the broker delete messages.
+        """
+        depths = depths_of(self._url, queues)
+        folder = f"_look-{uuid.uuid4().hex[:8]}"
+        connector = Connector(self._url, default_name("spark look"))
+        try:
+            archive = Archive(f"{self.archive.storage.uri}/{folder}")
+            run = archive.begin(connector.url.address, depths)
+            task = DrainTask(self._url, archive.storage, run.id, FILE_ROWS, self._pace.timeout, takes=False)
+            for queue, depth in depths.items():
+                with declaring(connector) as declarer:
+                    check_safe_to_return(declarer, queue, connector.url, management_url)
+                # One consumer: the order of what several of them return is not theirs.
+                task.take(Share(queue, depth, "look"), 0)
+            looked = Reprocess(self._spark, archive, self._url, exchange=self._exchange, pace=self._pace)
+            return looked.plan(run, choice)
+        finally:
+            self.archive.storage.delete_folder(folder)
+
+    def send(self, run: Run, choice: Choice, canary: Canary | None = None) -> None:
+        """Sends what is chosen, the canary first.
+
+        Raises:
+            Stopped: too few were confirmed, or the canary came back.
+            RedriveError: the broker was away for too long, or refused.
+        """
+        self._check_time_zone(choice)
+        with explained():
+            messages = self._picked(run, choice)
+            total = messages.count()
+        if canary is not None and total > canary.count:
+            before = depths_of(self._url, run.queues)
+            self._send(run, messages.limit(canary.count), canary.count)
+            self._watch_canary(run, canary, before)
+            with explained():
+                messages = self._picked(run, choice)
+                total = messages.count()
+        if total:
+            self._send(run, messages, total)
+
+    def restore(self, run: Run, *, refused: bool = True) -> None:
+        """Puts what is left back into the failed queues."""
+        sending.restore(
+            self._spark, self.archive, run, self._url, refused=refused, pace=self._pace, exchange=self._exchange, told=self._told
+        )
+
+    def discard(self, run: Run, choice: Choice) -> int:
+        """Notes that what is chosen is not wanted any more; it stays in the archive. Returns how many."""
+        self._check_time_zone(choice)
+        ledger = Ledger(self.archive.storage, run.id, str(uuid.uuid4()))
+        count = 0
+        with explained():
+            ids = [row[ID] for row in Kept(self._spark, self.archive, run).open().where(choice.condition).select(ID).collect()]
+        for start in range(0, len(ids), _DISCARDED_AT_A_TIME):
+            some = ids[start : start + _DISCARDED_AT_A_TIME]
+            ledger.write("discard", 0, count, [Entry(id_, Event.DISCARDED) for id_ in some])
+            count += len(some)
+        return count
+
+    def verify(self, run: Run, planned: Plan | None = None) -> Identity:
+        """Counts what became of each message; keeps it, and with a plan the page for people."""
+        identity = verify(self._spark, self.archive, run)
+        if planned is not None:
+            self.archive.write_page(run, page_of(planned, identity))
+        return identity
+
+    def _picked(self, run: Run, choice: Choice) -> "DataFrame":
+        """What is chosen and can still be sent, as it would be sent."""
+        kept = Kept(self._spark, self.archive, run)
+        messages = kept.open().where(choice.condition)
+        if choice.transform is None:
+            return messages
+        # Applied once, to all that was ever chosen: a run that is taken up again sends the same bodies.
+        everything = kept.messages().where(choice.condition)
+        changed = transformed(self._spark, self.archive, run, everything, transform_named(choice.transform))
+        return changed.join(messages.select(ID), ID, "left_semi")
+
+    def _send(self, run: Run, messages: "DataFrame", total: int) -> None:
+        job = sending.send(
+            self._spark,
+            self.archive,
+            run,
+            self._url,
+            messages,
+            Mode.REQUEUE,
+            total=total,
+            pace=self._pace,
+            exchange=self._exchange,
+            told=self._told,
+        )
+        stopped = Ledger(self.archive.storage, run.id, job).stopped()
+        if stopped is not None:
+            raise Stopped(stopped)
+
+    def _watch_canary(self, run: Run, canary: Canary, before: dict[str, int]) -> None:
+        """Looks for a while whether messages come into the failed queues again."""
+        until = time.monotonic() + canary.wait
+        least = self._pace.least_share
+        while True:
+            came = sum(max(0, depth - before[queue]) for queue, depth in depths_of(self._url, run.queues).items())
+            if came > (1 - least) * canary.count:
+                raise Stopped(f"of the canary's {canary.count} messages about {came} are in the failed queues again")
+            if time.monotonic() >= until:
+                return
+            time.sleep(min(0.5, max(0.0, until - time.monotonic())))
+
+    def _check_time_zone(self, choice: Choice) -> None:
+        zone = self._spark.conf.get("spark.sql.session.timeZone")
+        if choice.where is not None and zone not in ("UTC", "Etc/UTC", "Z", "+00:00"):
+            raise ConfigurationError(
+                f"the session's time zone is {zone}, and expressions mean UTC", "Set spark.sql.session.timeZone to UTC."
+            )
+
+
+def requeue(
+    spark: "SparkSession",
+    archive: Archive,
+    url: str,
+    queues: Sequence[str],
+    *,
+    where: str | None = None,
+    transform: str | None = None,
+    canary: Canary | None = None,
+    pace: Pace | None = None,
+    exchange: str = "master",
+    tasks: int | None = None,
+    keep: bool = False,
+    told: Told = no_one,
+) -> Identity:
+    """Sends failed messages back to their main queues: all phases of the job, or those that an earlier run did not come to.
+
+    Args:
+        spark: the session.
+        archive: where messages are kept in between.
+        url: the broker's address.
+        queues: the main queues.
+        where: which; None for all.
+        transform: `module:function`, which changes bodies.
+        canary: a few that are sent first.
+        pace: how fast, and how careful.
+        exchange: the main exchange of the family.
+        tasks: competing consumers for each queue.
+        keep: whether what is not chosen stays in the archive; else it is put back.
+        told: told of progress.
+
+    Returns:
+        What became of each message, counted.
+    """
+    job = Reprocess(spark, archive, url, exchange=exchange, pace=pace, told=told)
+    _ = Choice(where).condition
+    run = job.unfinished(queues)
+    if run is None or not archive.is_drained(run):
+        run = job.drain(queues, tasks=tasks)
+    choice = job.choose(run, Choice(where, transform))
+    planned = job.plan(run, choice)
+    job.send(run, choice, canary)
+    if not keep:
+        job.restore(run, refused=False)
+    return job.verify(run, planned)

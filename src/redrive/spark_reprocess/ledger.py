@@ -1,0 +1,119 @@
+"""The ledger: what became of which message, written down while it happens.
+
+    ledger/run=<run>/job=<job>/<part>-<attempt>-<n>-<outcomes>.parquet
+
+Before a task publishes a chunk it notes the ids as `sending`, and once that is confirmed, as `sent`. What was noted as `sending` and never
+as `sent`, because its task died, is sent again by the next attempt, and counted as possibly sent twice. Each note is a file that is there
+whole or not at all, so the ledger can be on a store that can't append.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+import pyarrow
+import pyarrow.parquet
+
+from redrive.spark_reprocess.storage import Storage
+
+
+class Event(StrEnum):
+    """What can become of a message."""
+
+    SENDING = "sending"
+    """It is about to be sent back."""
+    SENT = "sent"
+    """Its main queue has it."""
+    RESTORING = "restoring"
+    """It is about to be put back."""
+    RESTORED = "restored"
+    """Its failed queue has it again."""
+    REFUSED = "refused"
+    """It can't be sent; it stays in the archive."""
+    DISCARDED = "discarded"
+    """Nobody wants it; it stays in the archive and is not sent any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A line of the ledger.
+
+    Args:
+        id: the message's id in the archive.
+        event: what became of it.
+        detail: why it was refused.
+        again: whether it may be there twice: a connection was lost before its confirm came.
+    """
+
+    id: str
+    event: Event
+    detail: str = ""
+    again: bool = False
+
+
+SCHEMA = pyarrow.schema([("id", pyarrow.string()), ("event", pyarrow.string()), ("detail", pyarrow.string()), ("again", pyarrow.bool_())])
+_INTENTIONS = (Event.SENDING, Event.RESTORING)
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """The ledger of one job.
+
+    Args:
+        storage: the archive's place.
+        run: whose messages they are.
+        job: the job's id.
+    """
+
+    storage: Storage
+    run: str
+    job: str
+
+    @property
+    def folder(self) -> str:
+        """Where its files are."""
+        return f"ledger/run={self.run}/job={self.job}"
+
+    def write(self, part: str, attempt: int, number: int, entries: Sequence[Entry]) -> None:
+        """Notes what an attempt at a part has to say; `number` counts its notes."""
+        table = pyarrow.Table.from_pydict(
+            {
+                "id": [entry.id for entry in entries],
+                "event": [str(entry.event) for entry in entries],
+                "detail": [entry.detail for entry in entries],
+                "again": [entry.again for entry in entries],
+            },
+            SCHEMA,
+        )
+        sink = pyarrow.BufferOutputStream()
+        pyarrow.parquet.write_table(table, sink, compression="zstd")
+        outcomes = sum(entry.event not in _INTENTIONS for entry in entries)
+        self.storage.write(f"{self.folder}/{part}-{attempt}-{number:06d}-{outcomes}.parquet", sink.getvalue().to_pybytes())
+
+    def settled(self, part: str) -> set[str]:
+        """The ids of a part that an attempt at it has settled."""
+        found: set[str] = set()
+        for name in self.storage.names(self.folder):
+            if name.startswith(f"{part}-"):
+                data = self.storage.read(f"{self.folder}/{name}")
+                if data is not None:
+                    table = pyarrow.parquet.read_table(pyarrow.BufferReader(data))
+                    found |= {
+                        id_
+                        for id_, event in zip(table["id"].to_pylist(), table["event"].to_pylist(), strict=True)
+                        if event not in _INTENTIONS
+                    }
+        return found
+
+    def outcomes(self) -> int:
+        """How many messages are settled so far, by the names of the files."""
+        return sum(int(name.rsplit("-", 1)[1].partition(".")[0]) for name in self.storage.names(self.folder))
+
+    def stop(self, reason: str) -> None:
+        """Tells every task to send no more."""
+        self.storage.write(f"runs/{self.run}/stopped/{self.job}", reason.encode())
+
+    def stopped(self) -> str | None:
+        """Why tasks are to send no more; None where they may."""
+        reason = self.storage.read(f"runs/{self.run}/stopped/{self.job}")
+        return None if reason is None else reason.decode()

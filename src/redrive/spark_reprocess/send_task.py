@@ -1,0 +1,261 @@
+"""What one task does of a sending: publishes its rows, chunk by chunk, and keeps the ledger."""
+
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from redrive.errors import BrokerUnavailable, ConfigurationError, PublishRefused, RedriveError
+from redrive.pubsub.blocking.connection import Connector
+from redrive.pubsub.blocking.sending import Sending
+from redrive.pubsub.connecting import default_name
+from redrive.pubsub.outbox import Outgoing
+from redrive.spark_reprocess.ledger import Entry, Event, Ledger
+from redrive.spark_reprocess.publishing import Mode, Prepare, Prepared, Row, preparer
+from redrive.topology.names import ExchangeFamily
+
+_SLICE = 0.1
+_ENOUGH_TO_JUDGE = 100
+_CHUNKS_AT_A_TIME = 2
+
+
+@dataclass(frozen=True, slots=True)
+class SendTask:
+    """Publishes parts of a DataFrame.
+
+    Args:
+        url: the broker's address, with the password.
+        mode: what is done with the rows.
+        job: the job's id.
+        ledger: where it is written down; None for nowhere.
+        batch: messages that may be on their way without being in the ledger as settled.
+        rate: messages a second, of this task alone; None for as many as go.
+        timeout: seconds for which the broker may be away, or confirm nothing.
+        least_share: the share of confirmed messages below which the whole job stops.
+        exchange: where a row that names none is published to.
+        exchanges: the family of the failed queues.
+    """
+
+    url: str
+    mode: Mode
+    job: str
+    ledger: Ledger | None = None
+    batch: int = 2000
+    rate: float | None = None
+    timeout: float = 60.0
+    least_share: float = 0.9
+    exchange: str = "master"
+    exchanges: ExchangeFamily = field(default_factory=ExchangeFamily)
+
+    def send(self, rows: Iterator[Row], part: str, attempt: int) -> "Sent":
+        """Publishes a part, less what earlier attempts at it have settled.
+
+        Raises:
+            BrokerUnavailable: the broker was away, or confirmed nothing, for too long.
+            PermissionDenied, ConfigurationError: it refused; the ledger can't be written.
+        """
+        connector = Connector(self.url, default_name("spark send", f"{self.job[:8]} {part}"))
+        lock = f"redrive.lock.{self.job}.{part}" if self.ledger is not None else None
+        with Sending(connector, lock=lock) as sending:
+            return _Part(self, sending, part, attempt).send(rows)
+
+
+@dataclass(slots=True)
+class Sent:
+    """What a task has done.
+
+    Args:
+        confirmed: messages that the broker has.
+        refused: messages that can't be sent.
+        stopped: why it did not go on; None where it did.
+        first_refusal: the error of the first refused one.
+    """
+
+    confirmed: int = 0
+    refused: int = 0
+    stopped: str | None = None
+    first_refusal: str = ""
+
+
+class _Chunk:
+    """Messages that are on their way together."""
+
+    def __init__(self, messages: list[Prepared]) -> None:
+        self.messages = messages
+        self.outcomes: list[Entry] = []
+        self.lost: list[tuple[Prepared, bool]] = []
+        self._again: set[str] = set()
+        self._lock = threading.Condition()
+        self._open = 0
+        self._moved_at = time.monotonic()
+
+    def outgoing(self, messages: Iterable[tuple[Prepared, bool]], event: Event) -> list[Outgoing]:
+        """These as the outbox takes them; the flag says of each whether it may have been sent before."""
+        made: list[Outgoing] = []
+        for message, again in messages:
+
+            def settled(outgoing: Outgoing, error: RedriveError | None, message: Prepared = message, again: bool = again) -> None:
+                with self._lock:
+                    if isinstance(error, BrokerUnavailable):
+                        self.lost.append((message, again or outgoing.sent))
+                    elif error is None:
+                        self.outcomes.append(Entry(message.id, event, again=again))
+                    else:
+                        self.outcomes.append(Entry(message.id, Event.REFUSED, _in_words(error), again))
+                    self._moved_at = time.monotonic()
+                    self._open -= 1
+                    if not self._open:
+                        self._lock.notify()
+
+            made.append(Outgoing(message.exchange, message.routing_key, message.properties, message.body, message.id, settled))
+        with self._lock:
+            self._open += len(made)
+            self._moved_at = time.monotonic()
+        return made
+
+    def wait(self, timeout: float) -> bool:
+        """Waits until all are settled; False where none was for `timeout` seconds."""
+        with self._lock:
+            while self._open:
+                left = self._moved_at + timeout - time.monotonic()
+                if left <= 0:
+                    return False
+                self._lock.wait(left)
+            return True
+
+
+class _Part:
+    """One attempt at one part."""
+
+    def __init__(self, task: SendTask, sending: Sending, part: str, attempt: int) -> None:
+        self._task = task
+        self._sending = sending
+        self._part = part
+        self._attempt = attempt
+        self._notes = 0
+        self._outcomes: list[Entry] = []
+        self._sent = Sent()
+        self._settled_before: set[str] = set()
+        self._next_at = time.monotonic()
+        restoring = task.mode is Mode.RESTORE
+        self._intention = Event.RESTORING if restoring else Event.SENDING
+        self._success = Event.RESTORED if restoring else Event.SENT
+
+    def send(self, rows: Iterator[Row]) -> Sent:
+        prepare = self._connect()
+        before: _Chunk | None = None
+        try:
+            for chunk in self._chunks(rows, prepare):
+                if self._is_stopped():
+                    break
+                self._note([Entry(message.id, self._intention) for message in chunk.messages])
+                self._publish(chunk)
+                if before is not None:
+                    self._finish(before)
+                before = chunk
+            if before is not None:
+                self._finish(before)
+        finally:
+            # What is known is kept, also where the broker went away.
+            if before is not None:
+                self._keep(before)
+            if self._outcomes:
+                self._note([])
+        return self._sent
+
+    def _connect(self) -> Prepare:
+        task = self._task
+        frame_max = self._sending.wait_until_up(task.timeout)
+        # Only now that it has the lock: whoever had it before has written down all that it did.
+        if task.ledger is not None:
+            self._settled_before = task.ledger.settled(self._part)
+        return preparer(task.mode, job=task.job, frame_max=frame_max, exchange=task.exchange, exchanges=task.exchanges)
+
+    def _chunks(self, rows: Iterator[Row], prepare: Prepare) -> Iterator[_Chunk]:
+        size = max(1, self._task.batch // _CHUNKS_AT_A_TIME)
+        waiting: list[Prepared] = []
+        for row in rows:
+            try:
+                message = prepare(row)
+            except ConfigurationError as error:
+                self._outcome(Entry(str(row.get("id") or ""), Event.REFUSED, _in_words(error)))
+                continue
+            if message.id and message.id in self._settled_before:
+                continue
+            waiting.append(message)
+            if len(waiting) >= size:
+                yield _Chunk(waiting)
+                waiting = []
+        if waiting:
+            yield _Chunk(waiting)
+
+    def _publish(self, chunk: _Chunk) -> None:
+        outgoing = chunk.outgoing([(message, False) for message in chunk.messages], self._success)
+        if self._task.rate is None:
+            self._sending.send(outgoing)
+            return
+        step = max(1, int(self._task.rate * _SLICE))
+        for start in range(0, len(outgoing), step):
+            part = outgoing[start : start + step]
+            now = time.monotonic()
+            if self._next_at > now:
+                time.sleep(self._next_at - now)
+            self._next_at = max(now, self._next_at) + len(part) / self._task.rate
+            self._sending.send(part)
+
+    def _finish(self, chunk: _Chunk) -> None:
+        """Waits until a chunk is settled; what was lost with a connection is sent again on the next, unless another attempt has done it."""
+        while True:
+            if not chunk.wait(self._task.timeout):
+                why = f"it takes no messages now ({self._sending.blocked})" if self._sending.blocked else "it confirmed nothing"
+                raise BrokerUnavailable(
+                    Connector(self._task.url, "").url.address,
+                    f"{why} for {self._task.timeout:g} s",
+                    "Run it again when the broker is well.",
+                )
+            lost, chunk.lost = chunk.lost, []
+            if not lost:
+                break
+            self._connect()
+            left = [(message, again) for message, again in lost if message.id not in self._settled_before]
+            self._sending.send(chunk.outgoing(left, self._success))
+        self._keep(chunk)
+        self._judge()
+
+    def _keep(self, chunk: _Chunk) -> None:
+        outcomes, chunk.outcomes = chunk.outcomes, []
+        for entry in outcomes:
+            self._outcome(entry)
+
+    def _outcome(self, entry: Entry) -> None:
+        self._outcomes.append(entry)
+        if entry.event is Event.REFUSED:
+            self._sent.refused += 1
+            self._sent.first_refusal = self._sent.first_refusal or entry.detail
+        else:
+            self._sent.confirmed += 1
+
+    def _note(self, intentions: list[Entry]) -> None:
+        entries = [*self._outcomes, *intentions]
+        if self._task.ledger is not None:
+            self._task.ledger.write(self._part, self._attempt, self._notes, entries)
+            self._notes += 1
+        self._outcomes = []
+
+    def _judge(self) -> None:
+        total = self._sent.confirmed + self._sent.refused
+        if self._task.ledger is not None and total >= _ENOUGH_TO_JUDGE and self._sent.confirmed < self._task.least_share * total:
+            self._task.ledger.stop(
+                f"only {self._sent.confirmed} of the last {total} messages were confirmed; the first error: {self._sent.first_refusal}"
+            )
+
+    def _is_stopped(self) -> bool:
+        if self._task.ledger is not None:
+            self._sent.stopped = self._task.ledger.stopped()
+        return self._sent.stopped is not None
+
+
+def _in_words(error: RedriveError) -> str:
+    if isinstance(error, PublishRefused):
+        return " ".join(error.reason.split())
+    return " ".join(getattr(error, "reason", str(error)).split())

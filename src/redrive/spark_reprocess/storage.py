@@ -1,0 +1,162 @@
+"""Where an archive is kept: a folder, or whatever else Arrow can write to by a URI.
+
+Drivers and executors write by themselves, past Spark: a message may be acked only once its file is complete and visible, and Spark's
+own writers tell that to nobody before the whole job is done.
+"""
+
+import contextlib
+import os
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pyarrow
+from pyarrow import fs
+
+from redrive.errors import ConfigurationError
+from redrive.redaction import redact
+
+_REMEDY = "Give a folder, or a URI such as s3a://bucket/folder or hdfs://host:8020/folder."
+_NATIVE = {"s3a": "s3", "s3n": "s3"}
+"""Hadoop's names for what Arrow calls otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """A folder that all tasks reach. Paths are relative to it, with slashes.
+
+    Args:
+        uri: a path, or a URI as Hadoop writes it.
+    """
+
+    uri: str
+
+    @classmethod
+    def at(cls, place: str) -> "Storage":
+        """The storage at a path or a URI; a relative path is made absolute, since tasks run elsewhere.
+
+        Raises:
+            ConfigurationError: it can't be one.
+        """
+        parts = urlsplit(place)
+        if not place:
+            raise ConfigurationError("the archive's place is empty", _REMEDY)
+        if parts.password is not None or (parts.username is not None and parts.scheme in ("s3", *_NATIVE)):
+            raise ConfigurationError(
+                f"the archive's URI {redact(place)} has credentials in it, which Spark would show and log",
+                "Give them by the environment or by Hadoop's settings.",
+            )
+        path = {"": place, "file": parts.path}.get(parts.scheme)
+        storage = cls(place.rstrip("/") if path is None else os.path.abspath(path))
+        storage._open()
+        return storage
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it is a folder of this machine, or mounted on it."""
+        return "://" not in self.uri
+
+    def uri_of(self, path: str) -> str:
+        """What Spark calls a file or a folder in it."""
+        return f"file://{self.uri}/{path}" if self.is_local else f"{self.uri}/{path}"
+
+    def write(self, path: str, data: bytes) -> None:
+        """Makes a file, which is there whole or not at all. When it returns, the file survives a crash of this machine.
+
+        Raises:
+            ConfigurationError: it can't be written: no room, no permission.
+        """
+        try:
+            if self.is_local:
+                _write_locally(Path(self.uri, path), data)
+            else:
+                self._write_remotely(path, data)
+        except (OSError, pyarrow.ArrowException) as error:
+            raise ConfigurationError(
+                f"the archive can't be written: {self.uri}/{path}: {_why(error)}",
+                "Make room, or see to the permissions, and run it again: what is not in the archive is still in its queue.",
+            ) from error
+
+    def read(self, path: str) -> bytes | None:
+        """What is in a file; None where there is none."""
+        filesystem, root = self._open()
+        try:
+            with filesystem.open_input_stream(f"{root}/{path}") as stream:
+                data: bytes = stream.read()
+                return data
+        except FileNotFoundError:
+            return None
+        except (OSError, pyarrow.ArrowException) as error:
+            raise ConfigurationError(f"the archive can't be read: {self.uri}/{path}: {_why(error)}", _REMEDY) from error
+
+    def exists(self, path: str) -> bool:
+        """Whether there is such a file or folder."""
+        filesystem, root = self._open()
+        return bool(filesystem.get_file_info(f"{root}/{path}").type != fs.FileType.NotFound)
+
+    def names(self, folder: str, *, folders: bool = False) -> list[str]:
+        """The complete files right in a folder, or the folders in it; in their order, none where it is not there."""
+        filesystem, root = self._open()
+        wanted = fs.FileType.Directory if folders else fs.FileType.File
+        try:
+            found = filesystem.get_file_info(fs.FileSelector(f"{root}/{folder}", allow_not_found=True))
+        except (OSError, pyarrow.ArrowException) as error:
+            raise ConfigurationError(f"the archive can't be read: {self.uri}/{folder}: {_why(error)}", _REMEDY) from error
+        return sorted(info.base_name for info in found if info.type == wanted and not info.base_name.startswith(("_", ".")))
+
+    def delete_folder(self, folder: str) -> None:
+        """Deletes a folder with all that is in it; one that is not there is no error."""
+        filesystem, root = self._open()
+        with contextlib.suppress(FileNotFoundError):
+            filesystem.delete_dir(f"{root}/{folder}")
+
+    def _write_remotely(self, path: str, data: bytes) -> None:
+        filesystem, root = self._open()
+        whole = f"{root}/{path}"
+        parent = whole.rpartition("/")[0]
+        if isinstance(filesystem, fs.S3FileSystem):
+            # An object is there once it is complete.
+            with filesystem.open_output_stream(whole) as stream:
+                stream.write(data)
+            return
+        filesystem.create_dir(parent, recursive=True)
+        unfinished = f"{parent}/.{uuid.uuid4().hex}"
+        with filesystem.open_output_stream(unfinished) as stream:
+            stream.write(data)
+        filesystem.move(unfinished, whole)
+
+    def _open(self) -> tuple[fs.FileSystem, str]:
+        if self.is_local:
+            return fs.LocalFileSystem(), self.uri
+        scheme, _, rest = self.uri.partition("://")
+        try:
+            filesystem, root = fs.FileSystem.from_uri(f"{_NATIVE.get(scheme, scheme)}://{rest}")
+        except (OSError, ValueError, pyarrow.ArrowException) as error:
+            raise ConfigurationError(f"the archive {redact(self.uri)} can't be reached: {_why(error)}", _REMEDY) from error
+        return filesystem, str(root)
+
+
+def _write_locally(path: Path, data: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.parent / f".{uuid.uuid4().hex}"
+    try:
+        with unfinished.open("xb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        unfinished.rename(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            unfinished.unlink()
+        raise
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)  # the name, too
+    finally:
+        os.close(folder)
+
+
+def _why(error: BaseException) -> str:
+    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return " ".join((text or type(error).__name__).split())[:300]

@@ -1,0 +1,151 @@
+"""The Spark data source `rabbitmq`: `df.write.format("rabbitmq")` and `df.writeStream.format("rabbitmq")`.
+
+Rows are published pipelined, mandatory and confirmed. A task that fails is tried again by Spark; with a ledger it sends nothing twice but
+what was on its way.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from redrive.errors import ConfigurationError, PublishRefused
+from redrive.pubsub.config import BrokerURL
+from redrive.spark_reprocess.ledger import Ledger
+from redrive.spark_reprocess.publishing import Mode, check_columns, columns_read, rows_of
+from redrive.spark_reprocess.send_task import SendTask, Sent
+from redrive.spark_reprocess.storage import Storage
+from redrive.topology.names import ExchangeFamily
+
+if TYPE_CHECKING:
+    import pyarrow
+    from pyspark.sql import SparkSession
+
+NAME = "rabbitmq"
+
+
+def register(spark: "SparkSession") -> None:
+    """Makes `format("rabbitmq")` known to a session."""
+    spark.dataSource.register(RabbitMQ)
+
+
+class RabbitMQ(DataSource):
+    """Publishes the rows of a DataFrame.
+
+    Options: `url`; `mode` (publish, requeue, restore); `job`; `exchange`; `ledger` (an archive's place), `run`; `batch`; `rate` (messages
+    a second of each task); `timeout` (seconds); `least_share`.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        """What `format` calls it."""
+        return NAME
+
+    def writer(self, schema: StructType, overwrite: bool) -> "BatchWriter":
+        """What writes a DataFrame of this schema."""
+        return BatchWriter(*_prepared(self.options, schema))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> "StreamWriter":
+        """What writes a stream of this schema."""
+        return StreamWriter(*_prepared(self.options, schema))
+
+
+class _Message(WriterCommitMessage):
+    """A task's message to the driver."""
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """Writes the partitions of a DataFrame, each in a task."""
+
+    def __init__(self, task: SendTask, names: list[str]) -> None:
+        self._task = task
+        self._names = names
+
+    def write(self, iterator: "Iterator[pyarrow.RecordBatch]") -> WriterCommitMessage:
+        """Publishes a partition."""
+        _check(self._task, _send(self._task, self._names, iterator, ""))
+        return _Message()
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """Writes the partitions of each micro-batch. Without a ledger, a micro-batch that is tried again is sent again."""
+
+    def __init__(self, task: SendTask, names: list[str]) -> None:
+        self._task = task
+        self._names = names
+
+    def write(self, iterator: "Iterator[pyarrow.RecordBatch]") -> WriterCommitMessage:
+        """Publishes a partition of a micro-batch."""
+        _check(self._task, _send(self._task, self._names, iterator, ""))
+        return _Message()
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """All partitions of a micro-batch are confirmed."""
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """A partition failed: Spark tries the micro-batch again."""
+
+
+def _send(task: SendTask, names: list[str], batches: "Iterator[pyarrow.RecordBatch]", prefix: str) -> Sent:
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    part, attempt = (0, 0) if context is None else (context.partitionId(), context.taskAttemptId())
+
+    def rows() -> Iterator[Mapping[str, Any]]:
+        for batch in batches:
+            yield from rows_of(batch, names)
+
+    return task.send(rows(), f"part{prefix}-{part:05d}", attempt)
+
+
+def _check(task: SendTask, sent: Sent) -> None:
+    """Without a ledger nobody else would hear of what could not be sent."""
+    if task.ledger is None and sent.refused:
+        raise PublishRefused("", "", f"{sent.refused} messages could not be sent, {sent.confirmed} were; the first: {sent.first_refusal}")
+
+
+def _prepared(options: Mapping[str, str], schema: StructType) -> tuple[SendTask, list[str]]:
+    mode = _mode(options.get("mode", Mode.PUBLISH))
+    names = schema.fieldNames()
+    check_columns(mode, {field.name: field.dataType.simpleString() for field in schema.fields})
+    url = options.get("url")
+    if not url:
+        raise ConfigurationError("the writer has no option url", "Give .option('url', 'amqp://user:password@host:5672/virtual-host').")
+    BrokerURL.parse(url)
+    job = options.get("job", "")
+    ledger = options.get("ledger")
+    if ledger and not (job and options.get("run")):
+        raise ConfigurationError("a ledger needs a job and a run", "Give the options job and run.")
+    task = SendTask(
+        url,
+        mode,
+        job,
+        Ledger(Storage.at(ledger), options["run"], job) if ledger else None,
+        batch=int(_number(options, "batch", 2000, 1)),
+        rate=_number(options, "rate", 0, 0) or None,
+        timeout=_number(options, "timeout", 60, 0),
+        least_share=_number(options, "least_share", 0.9, 0),
+        exchange=options.get("exchange", "master"),
+        exchanges=ExchangeFamily(options.get("family", "master")),
+    )
+    return task, columns_read(mode, names)
+
+
+def _mode(text: str) -> Mode:
+    try:
+        return Mode(text)
+    except ValueError as error:
+        raise ConfigurationError(f"the writer's mode is {text!r}", f"Give one of {', '.join(Mode)}.") from error
+
+
+def _number(options: Mapping[str, str], name: str, default: float, least: float) -> float:
+    text = options.get(name)
+    try:
+        number = default if text is None else float(text)
+    except ValueError as error:
+        raise ConfigurationError(f"the option {name} is {text!r}", "Give a number.") from error
+    if not least <= number < float("inf"):
+        raise ConfigurationError(f"the option {name} is {text!r}", f"Give a number from {least:g}.")
+    return number
