@@ -1,0 +1,77 @@
+#!/usr/bin/env bash
+# The contract, the integration and the interop tests on each RabbitMQ of the matrix, in containers, with a table of the whole at the end.
+#
+#     tests/brokers/matrix.sh [VERSION...] [-- PYTEST-ARGUMENT...]       default: 3.10 4.0 4.3
+#
+# One version that fails, or that can't be had, does not keep the others from running. The last line is pytest's own.
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit
+# shellcheck source=../../.ci/debian.sh
+source .ci/debian.sh
+# shellcheck source=engine.sh
+source tests/brokers/engine.sh
+
+wanted=()
+while [ $# -gt 0 ] && [ "$1" != -- ]; do
+    wanted+=("$1")
+    shift
+done
+[ $# -eq 0 ] || shift
+[ "${#wanted[@]}" -gt 0 ] || wanted=(3.10 4.0 4.3)
+seconds_for_a_run=${REDRIVE_RUN_SECONDS:-1500}
+failed=0
+
+# Without a process group of its own, so that Ctrl-C reaches pytest; and an end that lets it close its brokers.
+within_terminal() {
+    if command -v timeout >/dev/null; then
+        timeout --foreground --signal=INT --kill-after=30 "$@"
+    else
+        shift
+        "$@"
+    fi
+}
+
+trap leave_engine EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+use_engine || exit 1
+if is_private_engine; then
+    # No reaper: its image can't be pulled everywhere, and a private engine takes its containers with it.
+    # And the broker's ports are the loopback's, whatever a file in / says about being in a container.
+    export TESTCONTAINERS_RYUK_DISABLED=true TESTCONTAINERS_CONNECTION_MODE=docker_host
+fi
+if [ -z "${REDRIVE_TEST_TABLE:-}" ]; then
+    REDRIVE_TEST_TABLE=$(mktemp)
+    export REDRIVE_TEST_TABLE
+    trap 'rm -f "$REDRIVE_TEST_TABLE"; leave_engine' EXIT
+fi
+unset REDRIVE_URL
+
+# Images first: the table's last line, and so the output's, should come from a version that can run.
+versions=()
+for version in "${wanted[@]}"; do
+    if bash tests/brokers/images.sh "$version"; then
+        versions+=("$version")
+    else
+        failed=1
+        printf 'contract, integration, interop\tRabbitMQ %s: no image can be had\n' "$version" >>"$REDRIVE_TEST_TABLE"
+    fi
+done
+
+for version in ${versions[@]+"${versions[@]}"}; do
+    echo "matrix: RabbitMQ $version"
+    REDRIVE_TEST_IMAGE="redrive-rabbitmq:$version" REDRIVE_TEST_LABEL="contract, integration, interop" \
+        within_terminal "$seconds_for_a_run" \
+        .venv/bin/python -m pytest -n "${REDRIVE_TEST_PROCESSES:-3}" --dist worksteal tests/contract tests/integration tests/interop "$@" </dev/null
+    code=$?
+    case $code in
+        0) ;;
+        1) failed=1 ;;
+        *)
+            # Includes 5, no test was collected: these folders have tests, so a run without any is broken.
+            failed=1
+            echo "matrix: RabbitMQ $version: pytest ended with $code" >&2
+            ;;
+    esac
+done
+exit "$failed"

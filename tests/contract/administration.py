@@ -1,0 +1,89 @@
+"""What only the broker's management API can make or tell: users, permissions, policies, connections."""
+
+import contextlib
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+from urllib.parse import quote, urlsplit, urlunsplit
+
+import httpx
+
+from contract.support import wait_until
+
+
+class Administration:
+    """The management API of the broker, for one virtual host.
+
+    Args:
+        management_url: where it listens.
+        url: the AMQP address whose user asks and whose virtual host is meant.
+    """
+
+    def __init__(self, management_url: str, url: str) -> None:
+        parts = urlsplit(url)
+        self.virtual_host = parts.path[1:]
+        self.management_url = management_url
+        self._url = url
+        self._api = f"{management_url}/api"
+        self._login = (parts.username or "guest", parts.password or "guest")
+
+    @contextlib.contextmanager
+    def user(
+        self, name: str, *, configure: str = ".*", write: str = ".*", read: str = ".*", password: str = "s3cret", tags: str = ""
+    ) -> Iterator[str]:
+        """A user with these permissions in the virtual host, as long as the block; gives the AMQP address that logs in as it."""
+        self._send("PUT", f"users/{name}", {"password": password, "tags": tags})
+        self._send("PUT", f"permissions/{self.virtual_host}/{name}", {"configure": configure, "write": write, "read": read})
+        try:
+            yield self.address_of(name, password)
+        finally:
+            self._send("DELETE", f"users/{name}")
+
+    def address_of(self, user: str, password: str) -> str:
+        """The AMQP address with another user."""
+        parts = urlsplit(self._url)
+        return urlunsplit(parts._replace(netloc=f"{user}:{password}@{parts.hostname}:{parts.port}"))
+
+    def change_password(self, user: str, password: str) -> None:
+        """Gives a user another password."""
+        self._send("PUT", f"users/{user}", {"password": password, "tags": ""})
+
+    def set_policy(self, name: str, pattern: str, definition: Mapping[str, object], apply_to: str) -> None:
+        """Sets a policy of the virtual host."""
+        self._send("PUT", f"policies/{self.virtual_host}/{name}", {"pattern": pattern, "definition": definition, "apply-to": apply_to})
+
+    def connection_names(self) -> list[str]:
+        """The names that clients gave their connections to the virtual host."""
+        return [
+            str(connection.get("user_provided_name") or connection["client_properties"].get("connection_name"))
+            for connection in self._get(f"vhosts/{self.virtual_host}/connections")
+        ]
+
+    def wait_for_connection(self, name: str) -> None:
+        """Waits until a connection of this name is listed."""
+        wait_until(lambda: name in self.connection_names(), f"the broker lists the connection {name!r}")
+
+    def close_connections(self, name: str) -> int:
+        """Closes the connections of this name, as an administrator does; returns how many there were."""
+        found = [
+            connection["name"]
+            for connection in self._get(f"vhosts/{self.virtual_host}/connections")
+            if connection.get("user_provided_name") == name
+        ]
+        for connection in found:
+            self._send("DELETE", f"connections/{quote(connection, safe='')}")
+        return len(found)
+
+    def delete(self, path: str) -> None:
+        """Deletes what is at a path below `/api/`."""
+        self._send("DELETE", path)
+
+    def _get(self, path: str) -> Any:
+        return json.loads(self._send("GET", path))
+
+    def _send(self, method: str, path: str, content: Mapping[str, object] | None = None) -> bytes:
+        # trust_env: a local broker is behind no proxy.
+        with httpx.Client(auth=self._login, timeout=30, trust_env=False) as client:
+            answer = client.request(method, f"{self._api}/{path}", json=content)
+            answer.raise_for_status()
+            return answer.content

@@ -1,0 +1,73 @@
+"""A peer without redrive: plain pika, and message properties that no client would make."""
+
+import contextlib
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+import pika
+from pika.adapters.blocking_connection import BlockingChannel
+
+from redrive.topology.table import Table
+
+_HEADERS_FLAG = 1 << 13
+_DELIVERY_MODE_FLAG = 1 << 12
+_MESSAGE_ID_FLAG = 1 << 7
+
+
+class RawProperties(pika.BasicProperties):
+    """Properties that go on the wire as these bytes, past pika's encoder."""
+
+    def __init__(self, raw: bytes) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._raw = raw
+
+    def encode(self) -> list[bytes]:
+        return [self._raw]
+
+
+def properties_of(headers: bytes | Table, message_id: str) -> RawProperties:
+    """A persistent message's properties with this field table, byte for byte."""
+    table = headers.encode() if isinstance(headers, Table) else headers
+    name = message_id.encode()
+    flags = struct.pack(">H", _HEADERS_FLAG | _DELIVERY_MODE_FLAG | _MESSAGE_ID_FLAG)
+    return RawProperties(flags + struct.pack(">I", len(table)) + table + b"\2" + bytes((len(name),)) + name)
+
+
+@contextlib.contextmanager
+def plain_channel(url: str) -> Iterator[BlockingChannel]:
+    """A channel of plain pika, with confirms."""
+    connection = pika.BlockingConnection(pika.URLParameters(url))
+    try:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        yield channel
+    finally:
+        if connection.is_open:
+            connection.close()
+
+
+def publish_plain(url: str, routing_key: str, body: bytes, properties: pika.BasicProperties, exchange: str = "master") -> None:
+    """Publishes one message as a peer would; it must get into a queue."""
+    with plain_channel(url) as channel:
+        channel.basic_publish(exchange, routing_key, body, properties, mandatory=True)
+
+
+def depth(url: str, queue: str) -> int:
+    """How many messages of a queue are ready."""
+    with plain_channel(url) as channel:
+        answer: Any = channel.queue_declare(queue, passive=True)
+        return int(answer.method.message_count)
+
+
+def drain(url: str, queue: str) -> list[tuple[pika.BasicProperties, bytes]]:
+    """Takes out what is ready in a queue."""
+    taken: list[tuple[pika.BasicProperties, bytes]] = []
+    with plain_channel(url) as channel:
+        while True:
+            method, properties, body = channel.basic_get(queue, auto_ack=True)
+            if method is None:
+                return taken
+            assert properties is not None
+            assert body is not None
+            taken.append((properties, body))

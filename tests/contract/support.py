@@ -1,0 +1,232 @@
+"""What the tests of both suites say things with: a service, handlers that remember, and waiting with a deadline."""
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, NamedTuple, TypeVar
+
+import pytest
+
+from contract.shells import BLOCKING, SHELLS, Handles, KeepsFailed, Publishes, Shell, Subscribes
+from redrive import ExchangeFamily, FailedMessage, FailedQueue, Message, RedriveError, RetryPolicy
+from redrive.topology.headers import Delivery
+from redrive.topology.model import QueueType
+from redrive.topology.properties import Properties
+from redrive.topology.table import FieldValue, Table
+
+T = TypeVar("T")
+
+DEADLINE = 60.0
+"""What should come within a second may take this long on a machine that does many things at once; then it counts as never."""
+SOON = timedelta(milliseconds=50)
+"""A retry delay that a test can wait for."""
+
+_WHAT_IS_DECLARED = {"routing_keys", "retry", "queue_type", "retry_via", "exchange", "tags", "ordered", "max_failed"}
+
+both_types = pytest.mark.parametrize("queue_type", ["quorum", "classic"])
+both_shells = pytest.mark.parametrize("shell", SHELLS, ids=lambda shell: shell.name)
+
+
+def wait_until(condition: Callable[[], T], what: str, seconds: float = DEADLINE) -> T:
+    """Asks `condition` until it says something true, and returns that."""
+    deadline = time.monotonic() + seconds
+    while True:
+        found = condition()
+        if found:
+            return found
+        assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
+        time.sleep(0.01)
+
+
+class Attempt(NamedTuple):
+    """One run of a handler."""
+
+    message_id: str
+    retries: int
+    routing_key: str
+    body: bytes
+    headers: Mapping[str, FieldValue]
+    thread: str
+
+
+class Recorder:
+    """A handler that notes each attempt, and then does as it is told."""
+
+    def __init__(self, act: Callable[[Message], object] = lambda _: None) -> None:
+        self._act = act
+        self._lock = threading.Lock()
+        self._attempts: list[Attempt] = []
+        self._handled: list[str] = []
+
+    def __call__(self, message: Message) -> None:
+        attempt = Attempt(
+            message.message_id or "",
+            message.retries,
+            message.routing_key,
+            message.body,
+            message.headers,
+            threading.current_thread().name,
+        )
+        with self._lock:
+            self._attempts.append(attempt)
+        self._act(message)
+        with self._lock:
+            self._handled.append(attempt.message_id)
+
+    @property
+    def attempts(self) -> list[Attempt]:
+        """Each run that was begun."""
+        with self._lock:
+            return list(self._attempts)
+
+    @property
+    def tried(self) -> Counter[str]:
+        """How often each message was tried, by its id."""
+        return Counter(attempt.message_id for attempt in self.attempts)
+
+    @property
+    def handled(self) -> Counter[str]:
+        """How often each message was handled to the end, by its id."""
+        with self._lock:
+            return Counter(self._handled)
+
+    @property
+    def order(self) -> list[str]:
+        """The ids of what was handled, in its order."""
+        with self._lock:
+            return list(self._handled)
+
+    def wait_for_handled(self, ids: Iterable[str], seconds: float = DEADLINE) -> None:
+        """Waits until each of these was handled at least once."""
+        wanted = set(ids)
+        wait_until(lambda: wanted <= self.handled.keys(), f"{len(wanted)} messages are handled", seconds)
+
+    def wait_for_attempts(self, count: int, seconds: float = DEADLINE) -> None:
+        """Waits until so many runs were begun."""
+        wait_until(lambda: len(self.attempts) >= count, f"{count} attempts are begun", seconds)
+
+
+class OutOfStock(Exception):
+    """What a handler of these tests fails with."""
+
+
+def always_fails(message: Message) -> None:
+    """A handler that never succeeds."""
+    raise OutOfStock(f"no more socks for {message.message_id}")
+
+
+def fails_first(times: int) -> Handles:
+    """A handler that fails at its first `times` attempts with a message."""
+
+    def handle(message: Message) -> None:
+        if message.retries < times:
+            raise OutOfStock("not yet")
+
+    return handle
+
+
+def retrying(max_retries: int = 3, delay: timedelta = SOON, max_crashes: int = 5) -> RetryPolicy:
+    """A retry budget with a delay that a test can wait for."""
+    return RetryPolicy(max_retries=max_retries, delay=delay, max_crashes=max_crashes)
+
+
+@dataclass(frozen=True)
+class Service:
+    """A service with one subscription."""
+
+    url: str
+    shell: Shell = BLOCKING
+    queue: str = "shop@orders"
+    queue_type: QueueType = "quorum"
+    routing_keys: tuple[str, ...] = ("order.*",)
+    retry: RetryPolicy = field(default_factory=retrying)
+
+    def subscriber(self, handler: Handles, **options: Any) -> AbstractContextManager[Subscribes]:
+        """Declares the subscription, and runs it for as long as the block."""
+        self.declare(**{name: value for name, value in options.items() if name in _WHAT_IS_DECLARED})
+        return self.shell.subscriber(handler, options.pop("url", self.url), self.queue, **self._subscription(options))
+
+    def declare(self, **options: Any) -> None:
+        """Declares the subscription."""
+        self.shell.declare(options.pop("url", self.url), self.queue, **self._subscription(options))
+
+    def publisher(self, **options: Any) -> AbstractContextManager[Publishes]:
+        """An open publisher."""
+        return self.shell.publisher(options.pop("url", self.url), **options)
+
+    def publish(
+        self, body: object = "socks", routing_key: str = "order.paid", *, exchange: str | ExchangeFamily = "master", **options: Any
+    ) -> str:
+        """Publishes one message that must get into a queue; returns its id."""
+        with self.publisher(exchange=exchange) as publisher:
+            return publisher.publish(body, routing_key, mandatory=True, **options)
+
+    def publish_softly(self) -> str:
+        """Publishes one message, whether or not somebody listens already; returns its id."""
+        with self.publisher() as publisher:
+            return publisher.publish("socks", "order.paid")
+
+    def publish_numbered(self, count: int, routing_key: str = "order.paid") -> list[str]:
+        """Publishes the numbers from 0 on, one at a time, and returns the ids in their order."""
+        with self.publisher() as publisher:
+            return [publisher.publish(str(number), routing_key, mandatory=True) for number in range(count)]
+
+    @property
+    def failed_queue(self) -> KeepsFailed:
+        """The subscription's failed queue."""
+        return self.shell.failed_queue(self.url, self.queue)
+
+    def failed(self) -> list[FailedMessage]:
+        """What is in the failed queue, the oldest first."""
+        return list(self.failed_queue.browse())
+
+    def failed_ids(self) -> list[str]:
+        """The ids of what is in the failed queue, the oldest first."""
+        return [message.message_id or "" for message in self.failed()]
+
+    def wait_for_failed(self, count: int = 1, seconds: float = DEADLINE) -> list[FailedMessage]:
+        """Waits until so many messages are in the failed queue, and returns them."""
+        wait_until(lambda: self.failed_queue.depth() >= count, f"{count} messages are in the failed queue", seconds)
+        found = self.failed()
+        assert len(found) == count
+        return found
+
+    def fail(self, count: int) -> list[str]:
+        """Publishes numbered messages and has them all set aside without a retry; returns their ids in the failed queue's order."""
+        retry = retrying(0, self.retry.delay)
+        self.declare()
+        with self.publisher() as publisher:
+            report = publisher.publish_many(((str(number), "order.paid") for number in range(count)), mandatory=True)
+        assert report.confirmed == count
+        with self.subscriber(always_fails, retry=retry, prefetch=200):
+            self.wait_for_failed(count, DEADLINE + count / 50)
+        return self.failed_ids()
+
+    def set_aside(self, count: int) -> list[str]:
+        """Puts numbered messages into the failed queue as if they had failed, which takes much longer; returns their ids in its order."""
+        self.declare()
+        ids = [str(number) for number in range(count)]
+        report = FailedQueue(self.url, self.queue).restore(map(self._set_aside, ids))
+        assert report.confirmed == count
+        return ids
+
+    def _set_aside(self, message_id: str) -> Delivery:
+        headers = Table.of({"redrive-failure-id": message_id, "x-orig-routing-key": "order.paid"})
+        return Delivery(self.queue, "master.failed", self.queue, Properties(headers=headers, delivery_mode=2, message_id=message_id), b"{}")
+
+    def _subscription(self, options: dict[str, Any]) -> dict[str, Any]:
+        return {"routing_keys": self.routing_keys, "retry": self.retry, "queue_type": self.queue_type, **options}
+
+
+def assert_it_helps(error: RedriveError, *found: str, secret: str = "guest:guest") -> None:
+    """An error that a person can act on: one or two lines that say what was found and what to do, and no password."""
+    text = str(error)
+    assert 1 <= len(text.splitlines()) <= 2, text
+    for words in found:
+        assert words in text
+    assert secret not in text
+    assert secret not in repr(error)

@@ -1,0 +1,179 @@
+"""Looking at a failed queue changes nothing in it."""
+
+import contextlib
+import re
+import threading
+
+import pika
+import pytest
+
+from contract.administration import Administration
+from contract.plain import plain_channel
+from contract.support import Recorder, Service, assert_it_helps, both_types, wait_until
+from redrive import ConfigurationError
+from redrive.testing import Broker, Proxy
+from redrive.topology.broker import BrokerVersion
+
+
+@both_types
+def test_looking_fifty_times_loses_nothing_and_keeps_the_order(service: Service) -> None:
+    ids = service.fail(20)
+
+    for _ in range(50):
+        assert service.failed_ids() == ids
+
+
+@both_types
+def test_looking_at_the_first_few_keeps_the_order(service: Service) -> None:
+    ids = service.fail(20)
+
+    for count in (1, 7, 19, 20, 21):
+        assert [message.message_id for message in service.failed_queue.browse(count)] == ids[:count]
+    assert service.failed_ids() == ids
+
+
+@both_types
+def test_looking_can_be_left_in_the_middle(service: Service) -> None:
+    ids = service.fail(20)
+
+    for message in service.failed_queue.browse():
+        if message.message_id == ids[7]:
+            break
+    wait_until(lambda: service.failed_queue.depth() == 20, "all are back")
+    assert service.failed_ids() == ids
+
+
+@both_types
+def test_a_message_that_is_looked_at_is_not_handled(service: Service) -> None:
+    recorder = Recorder()
+    ids = service.fail(3)
+    with service.subscriber(recorder):
+        assert service.failed_ids() == ids
+        last = service.publish()
+        recorder.wait_for_handled([last])
+
+    assert recorder.tried == {last: 1}
+
+
+@both_types
+def test_messages_that_a_dying_process_still_holds_are_waited_for(service: Service) -> None:
+    ids = service.fail(20)
+    with Proxy(service.url) as proxy:
+        connection = pika.BlockingConnection(pika.URLParameters(proxy.url))
+        connection.channel().basic_consume(f"{service.queue}@failed", lambda *_: None)
+        wait_until(lambda: service.failed_queue.depth() == 0, "all are held")
+        threading.Timer(0.5, proxy.cut).start()
+
+        assert service.failed_ids() == ids
+        with contextlib.suppress(pika.exceptions.AMQPError):
+            connection.close()
+
+
+def test_an_empty_failed_queue_shows_nothing(service: Service) -> None:
+    service.declare()
+
+    assert service.failed() == []
+    assert service.failed_queue.depth() == 0
+
+
+def test_a_failed_queue_that_is_not_there_is_an_error_that_names_it(service: Service) -> None:
+    with pytest.raises(ConfigurationError) as told:
+        service.failed()
+
+    assert_it_helps(told.value, "there is no queue 'shop@orders@failed'")
+
+
+@both_types
+def test_purging_deletes_all_and_says_how_many(service: Service) -> None:
+    service.fail(5)
+
+    assert service.failed_queue.purge() == 5
+    assert service.failed() == []
+
+
+_SET_POLICY = re.compile(r"rabbitmqctl set_policy (?:-p \S+ )?(\S+) '(.+?)' '(.+?)' (--apply-to) (\w+)")
+
+
+class ForeignQueue:
+    """A quorum failed queue that somebody declared without a delivery limit, with one message in it."""
+
+    def __init__(self, service: Service, broker: Broker) -> None:
+        assert broker.management_url is not None
+        self.loses_messages = BrokerVersion.parse(broker.version).deletes_after_deliveries is not None
+        self.administration = Administration(broker.management_url, service.url)
+        with plain_channel(service.url) as channel:
+            channel.queue_declare("shop@orders@failed", durable=True, arguments={"x-queue-type": "quorum"})
+            channel.queue_declare("shop@orders", durable=True)
+            properties = pika.BasicProperties(message_id="old", delivery_mode=2)  # type: ignore[no-untyped-call]
+            channel.basic_publish("", "shop@orders@failed", b"socks", properties, mandatory=True)
+        self.failed = service.shell.failed_queue(service.url, service.queue, management_url=broker.management_url)
+
+    def look(self) -> list[str | None]:
+        """The ids of what is in it."""
+        return [message.message_id for message in self.failed.browse()]
+
+    def is_safe(self) -> bool:
+        """Whether looking is not refused."""
+        try:
+            self.look()
+        except ConfigurationError:
+            return False
+        return True
+
+
+@pytest.fixture
+def foreign(service: Service, rabbitmq_broker: Broker) -> ForeignQueue:
+    """The foreign failed queue."""
+    return ForeignQueue(service, rabbitmq_broker)
+
+
+def test_a_failed_queue_that_looking_would_empty_is_refused_where_the_broker_has_a_limit(foreign: ForeignQueue) -> None:
+    if not foreign.loses_messages:
+        assert [foreign.look() for _ in range(50)] == [["old"]] * 50
+        return
+    with pytest.raises(ConfigurationError) as told:
+        foreign.look()
+
+    assert_it_helps(told.value, "'shop@orders@failed' could delete messages", "rabbitmqctl set_policy")
+
+
+def test_choosing_what_to_send_back_from_such_a_queue_is_refused_too(foreign: ForeignQueue) -> None:
+    if not foreign.loses_messages:
+        assert foreign.failed.requeue(lambda message: False).skipped == 1
+        return
+    with pytest.raises(ConfigurationError) as told:
+        foreign.failed.requeue(lambda message: True)
+
+    assert_it_helps(told.value, "'shop@orders@failed' could delete messages", "rabbitmqctl set_policy")
+
+
+def test_the_policy_that_the_refusal_names_mends_the_queue(foreign: ForeignQueue, rabbitmq_broker: Broker) -> None:
+    if not foreign.loses_messages:
+        assert foreign.look() == ["old"]
+        return
+    with pytest.raises(ConfigurationError) as told:
+        foreign.look()
+    command = _SET_POLICY.search(str(told.value))
+    assert command is not None
+    rabbitmq_broker.control("set_policy", "-p", foreign.administration.virtual_host, *command.groups())
+    wait_until(foreign.is_safe, "the management API shows the policy")
+
+    assert [foreign.look() for _ in range(50)] == [["old"]] * 50
+
+
+def test_all_of_such_a_queue_can_be_sent_back_without_a_policy(foreign: ForeignQueue) -> None:
+    assert foreign.failed.requeue().requeued == 1
+
+
+@both_types
+def test_more_than_one_consumer_holds_is_shown_sent_back_and_given_back_in_its_order(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("redrive.pubsub.blocking.taking.WINDOW", 40)
+    ids = service.fail(150)
+    picked = set(ids[::3])
+
+    assert service.failed_ids() == ids
+    report = service.failed_queue.requeue(lambda message: message.message_id in picked)
+    assert (report.requeued, report.skipped) == (50, 100)
+    assert service.failed_ids() == [message_id for message_id in ids if message_id not in picked]

@@ -1,0 +1,133 @@
+"""What a handler says by the way it fails."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+import pydantic
+import pytest
+
+from contract.support import Recorder, Service, both_types
+from redrive import GiveUp, Message, Retry
+
+
+class Order(pydantic.BaseModel):
+    """What some of these handlers ask for."""
+
+    id: int
+    item: str
+
+
+@both_types
+def test_a_body_that_is_no_model_of_the_handlers_is_set_aside_at_once_with_the_reason(service: Service) -> None:
+    seen: list[Order] = []
+
+    def handler(order: Order) -> None:
+        seen.append(order)
+
+    with service.subscriber(handler):
+        service.publish({"id": "many", "item": "socks"})
+        (failed,) = service.wait_for_failed()
+
+    assert seen == []
+    assert failed.reason == "invalid-message"
+    assert failed.retries == 0
+    assert failed.error_type == "redrive.errors.InvalidMessage"
+    assert failed.error_message is not None
+    assert "id: Input should be a valid integer" in failed.error_message
+    assert failed.body == b'{"id":"many","item":"socks"}'
+
+
+def test_a_body_that_is_a_model_of_the_handlers_arrives_as_one(service: Service) -> None:
+    seen: list[Order] = []
+    done = Recorder()
+
+    def handler(order: Order) -> None:
+        seen.append(order)
+
+    with service.subscriber(handler), Service(service.url, service.shell, queue="mail@orders").subscriber(done):
+        message_id = service.publish(Order(id=1, item="socks"))
+        done.wait_for_handled([message_id])
+    assert seen == [Order(id=1, item="socks")]
+
+
+@both_types
+@pytest.mark.parametrize("body", [b"\xff\xfe", b"", b'{"id": 1', b"[" * 100_000])
+def test_a_body_that_is_no_json_at_all_is_set_aside_at_once(service: Service, body: bytes) -> None:
+    def handler(order: dict[str, object]) -> None:
+        raise AssertionError("there is no order")
+
+    with service.subscriber(handler):
+        service.publish(body)
+        (failed,) = service.wait_for_failed()
+
+    assert failed.reason == "invalid-message"
+    assert failed.retries == 0
+    assert failed.body == body
+
+
+@both_types
+def test_a_handler_that_gives_up_sets_the_message_aside_at_once(service: Service) -> None:
+    def handler(message: Message) -> None:
+        raise GiveUp("the customer is gone")
+
+    recorder = Recorder(handler)
+    with service.subscriber(recorder):
+        service.publish()
+        (failed,) = service.wait_for_failed()
+
+    assert len(recorder.attempts) == 1
+    assert failed.reason == "gave-up"
+    assert failed.error_message == "the customer is gone"
+
+
+@both_types
+def test_a_retry_that_the_handler_asks_for_counts_as_any_other_failure(service: Service) -> None:
+    def handler(message: Message) -> None:
+        raise Retry("the bank is closed")
+
+    recorder = Recorder(handler)
+    with service.subscriber(recorder):
+        service.publish()
+        (failed,) = service.wait_for_failed()
+
+    assert [attempt.retries for attempt in recorder.attempts] == [0, 1, 2, 3]
+    assert failed.reason == "retries-exhausted"
+    assert failed.error_message == "the bank is closed"
+
+
+def test_a_delay_that_is_none_is_a_failed_attempt_that_says_so(service: Service) -> None:
+    def handler(message: Message) -> None:
+        raise Retry("the bank is closed", after=timedelta(seconds=-1))
+
+    with service.subscriber(handler):
+        service.publish()
+        (failed,) = service.wait_for_failed()
+
+    assert failed.error_type == "redrive.errors.ConfigurationError"
+    assert "Give a timedelta from zero, or an aware datetime" in str(failed.error_message)
+
+
+@dataclass
+class Unspeakable(Exception):
+    """An exception that can't be printed."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no")
+
+
+@pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt, Unspeakable, MemoryError])
+def test_whatever_a_handler_raises_is_a_failed_attempt_and_the_worker_lives(service: Service, kind: type[BaseException]) -> None:
+    def handler(message: Message) -> None:
+        if message.body == b"bad":
+            raise kind
+
+    recorder = Recorder(handler)
+    with service.subscriber(recorder):
+        service.publish("bad")
+        good = service.publish("good")
+        recorder.wait_for_handled([good])
+        (failed,) = service.wait_for_failed()
+
+    assert failed.retries == 3
+    assert failed.error_type is not None
+    assert failed.error_type.endswith(kind.__name__)

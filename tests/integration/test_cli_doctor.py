@@ -1,0 +1,259 @@
+"""`redrive doctor` on a real broker: each finding where it can occur, with what it means and the command that mends it."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pika
+import pytest
+from pika.adapters.blocking_connection import BlockingChannel
+
+from cli_support import declare, redrive, wait_until
+from contract.administration import Administration
+from contract.plain import plain_channel
+from redrive import Message, Subscriber
+from redrive.testing import Broker
+from redrive.topology.broker import BrokerVersion
+
+QUEUE = "ucenter@user"
+NOWHERE = "http://127.0.0.1:9"
+
+Doctor = Callable[..., list[dict[str, str]]]
+
+
+@pytest.fixture
+def version(rabbitmq_broker: Broker, rabbitmq_url: str) -> BrokerVersion:
+    return BrokerVersion.parse(rabbitmq_broker.version)
+
+
+@pytest.fixture
+def administration(rabbitmq_management_url: str, rabbitmq_url: str) -> Administration:
+    return Administration(rabbitmq_management_url, rabbitmq_url)
+
+
+@pytest.fixture
+def doctor(rabbitmq_url: str, rabbitmq_management_url: str) -> Doctor:
+    """Runs the command, and gives what it found."""
+
+    def run(*arguments: str, url: str = rabbitmq_url, management_url: str = rabbitmq_management_url) -> list[dict[str, str]]:
+        done = redrive("doctor", *arguments, "--management-url", management_url, "--output", "json", url=url)
+        found: list[dict[str, str]] = done.json()["findings"]
+        assert done.code == (1 if found else 0), done.err
+        return found
+
+    return run
+
+
+def kinds(found: list[dict[str, str]]) -> list[tuple[str, str]]:
+    """Which findings there are, and about what."""
+    return [(one["kind"], one["where"]) for one in found]
+
+
+def declare_as_peers(channel: BlockingChannel, queue: str, pattern: str) -> None:
+    """Declares a subscription as services do that republish what fails."""
+    for suffix in ("", ".retry", ".failed"):
+        channel.exchange_declare(f"master{suffix}", "topic", durable=True)
+    arguments = {"x-dead-letter-exchange": "master", "x-dead-letter-routing-key": queue, "x-message-ttl": 30000}
+    channel.queue_declare(queue, durable=True)
+    channel.queue_declare(f"{queue}@retry", durable=True, arguments=arguments)
+    channel.queue_declare(f"{queue}@failed", durable=True)
+    channel.queue_bind(queue, "master", pattern)
+    channel.queue_bind(queue, "master", queue)
+    channel.queue_bind(f"{queue}@retry", "master.retry", queue)
+    channel.queue_bind(f"{queue}@failed", "master.failed", queue)
+
+
+@pytest.fixture
+def channel(rabbitmq_url: str) -> Iterator[BlockingChannel]:
+    """A channel of a service without redrive."""
+    with plain_channel(rabbitmq_url) as channel:
+        yield channel
+
+
+def test_a_healthy_subscription_has_no_finding(doctor: Doctor, rabbitmq_url: str) -> None:
+    declare(rabbitmq_url, QUEUE)
+    assert doctor() == []
+    assert doctor(QUEUE, "--routing-key", "user.*", "--handler-time", "1m") == []
+
+
+def test_amqp_alone_tells_of_a_named_subscription(doctor: Doctor, rabbitmq_url: str, channel: BlockingChannel) -> None:
+    declare(rabbitmq_url, QUEUE)
+    assert doctor(QUEUE, management_url=NOWHERE) == []
+    channel.exchange_delete("master.retry")
+    assert kinds(doctor(QUEUE, management_url=NOWHERE)) == [("dead-letter-target", QUEUE)]
+
+
+def test_without_a_name_and_the_management_api_it_asks_for_a_name(rabbitmq_url: str) -> None:
+    done = redrive("doctor", "--management-url", NOWHERE, url=rabbitmq_url)
+    assert (done.code, done.error_lines[1]) == (2, "Name the queues: redrive doctor QUEUE…")
+
+
+def test_it_says_in_words_what_it_found_what_it_means_and_what_mends_it(
+    rabbitmq_url: str, rabbitmq_management_url: str, channel: BlockingChannel
+) -> None:
+    declare(rabbitmq_url, QUEUE)
+    channel.queue_unbind(f"{QUEUE}@retry", "master.retry", QUEUE)
+    done = redrive("doctor", "--management-url", rabbitmq_management_url, url=rabbitmq_url)
+    assert done.code == 1
+    assert "found:  it dead-letters to the exchange 'master.retry', which has no queue for the key 'ucenter@user'." in done.out
+    assert "means:  What is rejected or expires in it" in done.out
+    mend = next(line for line in done.out.splitlines() if "mend:" in line).partition("mend:")[2].split()
+    assert mend[:2] == ["redrive", "declare"]
+    assert redrive(*[word.strip("'") for word in mend[1:]], url=rabbitmq_url).code == 0
+    assert redrive("doctor", "--management-url", rabbitmq_management_url, url=rabbitmq_url).code == 0
+
+
+def test_a_dead_letter_target_that_was_deleted_is_found(doctor: Doctor, rabbitmq_url: str, channel: BlockingChannel) -> None:
+    declare(rabbitmq_url, QUEUE)
+    channel.queue_delete(QUEUE)
+    assert kinds(doctor()) == [("not-there", QUEUE), ("dead-letter-target", f"{QUEUE}@retry")]
+
+
+def test_a_queue_that_gets_the_retries_of_another_is_found_and_its_remedy_mends_it(
+    doctor: Doctor, administration: Administration, channel: BlockingChannel
+) -> None:
+    declare_as_peers(channel, QUEUE, "user.*")
+    channel.queue_declare("audit", durable=True)
+    channel.queue_bind("audit", "master", "#")
+    (found,) = doctor(QUEUE)
+    assert kinds([found]) == [("copies-of-retries", "audit")]
+    _, _, path = found["remedy"].partition("http://HOST:15672/api/")
+    administration.delete(path.partition(" ")[0].rstrip("."))
+    assert doctor(QUEUE) == []
+
+
+def test_a_queue_bound_to_everything_is_no_finding_where_retries_go_past_the_exchange(
+    doctor: Doctor, rabbitmq_url: str, channel: BlockingChannel
+) -> None:
+    declare(rabbitmq_url, QUEUE)
+    channel.queue_declare("audit", durable=True)
+    channel.queue_bind("audit", "master", "#")
+    assert doctor() == []
+
+
+def declare_with_a_limit_that_deletes(channel: BlockingChannel, version: BrokerVersion) -> None:
+    """Puts a failed queue that loses what is looked at in the place of ours."""
+    channel.queue_delete(f"{QUEUE}@failed")
+    limit = {} if version.deletes_after_deliveries else {"x-delivery-limit": -1}
+    channel.queue_declare(f"{QUEUE}@failed", durable=True, arguments={"x-queue-type": "quorum", **limit})
+    channel.queue_bind(f"{QUEUE}@failed", "master.failed", QUEUE)
+
+
+def test_a_delivery_limit_that_deletes_failed_messages_is_found(
+    doctor: Doctor, version: BrokerVersion, administration: Administration, rabbitmq_url: str, channel: BlockingChannel
+) -> None:
+    declare(rabbitmq_url, QUEUE)
+    declare_with_a_limit_that_deletes(channel, version)
+    for address in (NOWHERE, administration.management_url):
+        (found,) = doctor(QUEUE, management_url=address)
+        assert kinds([found]) == [("delivery-limit", f"{QUEUE}@failed")]
+        assert "deletes them" in found["meaning"]
+        assert ("rabbitmqctl set_policy" if version.deletes_after_deliveries else "rabbitmqctl delete_queue") in found["remedy"]
+
+
+def test_a_handler_that_takes_longer_than_the_consumer_timeout_is_found(doctor: Doctor, rabbitmq_url: str) -> None:
+    declare(rabbitmq_url, QUEUE)
+    (found,) = doctor(QUEUE, "--handler-time", "45m")
+    assert kinds([found]) == [("consumer-timeout", QUEUE)]
+    assert "for 2700 s" in found["problem"]
+    assert "5400000" in found["remedy"]
+
+
+def test_a_policy_counts_where_it_hurts_and_where_it_mends(
+    doctor: Doctor, version: BrokerVersion, administration: Administration, rabbitmq_url: str, channel: BlockingChannel
+) -> None:
+    declare(rabbitmq_url, QUEUE)
+    if version.deletes_after_deliveries:
+        declare_with_a_limit_that_deletes(channel, version)
+    timeout = {"consumer-timeout": 5_400_000} if version.has_a_consumer_timeout_for_each_queue else {}
+    administration.set_policy("tidy", ".*", {"message-ttl": 60_000, "delivery-limit": 1_000_000_000, **timeout}, "queues")
+    # The management API lists a policy's effect after some seconds.
+    wait_until(lambda: sum(one["kind"] == "message-ttl" for one in doctor()) == 2, "the policy is listed")
+    found = doctor(QUEUE, "--handler-time", "45m")
+    assert kinds(found) == [
+        ("message-ttl", QUEUE),
+        ("message-ttl", f"{QUEUE}@failed"),
+        *([] if timeout else [("consumer-timeout", QUEUE)]),
+    ]
+    assert found[0]["problem"] == "policy 'tidy' sets message-ttl to 60000 ms"
+    assert found[0]["remedy"].endswith(f"rabbitmqctl clear_policy -p {administration.virtual_host} tidy")
+
+
+def test_a_binding_that_is_no_longer_asked_for_is_found_and_its_remedy_mends_it(
+    doctor: Doctor, rabbitmq_url: str, channel: BlockingChannel
+) -> None:
+    declare(rabbitmq_url, QUEUE)
+    channel.queue_bind(QUEUE, "master", "order.#")
+    (found,) = doctor(QUEUE, "--routing-key", "user.*")
+    assert kinds([found]) == [("stale-binding", QUEUE)]
+    assert found["remedy"] == f"redrive declare --queue {QUEUE} --routing-key 'user.*' --retry-delay 200ms --prune"
+
+
+@contextlib.contextmanager
+def consumed_by_redrive(url: str) -> Iterator[None]:
+    """A worker of ours on the queue."""
+    subscriber = Subscriber(url, QUEUE, declare=False, queue_type="classic")
+
+    @subscriber.handler
+    def handle(_: Message) -> None: ...
+
+    subscriber.start()
+    try:
+        yield
+    finally:
+        subscriber.stop()
+        subscriber.wait()
+
+
+def test_a_consumer_that_can_only_republish_is_found_where_the_broker_ignores_its_count(
+    doctor: Doctor, version: BrokerVersion, rabbitmq_url: str, channel: BlockingChannel
+) -> None:
+    declare_as_peers(channel, QUEUE, "user.*")
+    assert doctor(QUEUE) == []
+    channel.basic_consume(QUEUE, lambda *_: None)
+    expected = [] if version.continues_client_x_death else [("republishing-consumer", QUEUE)]
+    assert kinds(doctor(QUEUE)) == expected
+    assert kinds(doctor(QUEUE, management_url=NOWHERE)) == expected
+
+
+def test_a_consumer_of_redrives_own_is_none_that_can_only_republish(doctor: Doctor, rabbitmq_url: str, channel: BlockingChannel) -> None:
+    declare_as_peers(channel, QUEUE, "user.*")
+    with consumed_by_redrive(rabbitmq_url):
+        wait_until(lambda: not doctor(QUEUE), "the broker lists whose consumer it is")
+
+
+# --- rights ---------------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_user_that_may_only_publish_is_found_able_to_publish_and_nothing_else(
+    doctor: Doctor, administration: Administration, rabbitmq_url: str
+) -> None:
+    declare(rabbitmq_url, QUEUE)
+    with administration.user("writer", configure="^$", write="^master$", read="^$") as url:
+        assert doctor(QUEUE, "--role", "publisher", url=url, management_url=NOWHERE) == []
+        found = doctor(QUEUE, url=url, management_url=NOWHERE)
+    assert kinds(found) == [("permission", QUEUE)] * 3
+    assert "can't be a subscriber" in found[0]["problem"]
+    assert f"read queue {QUEUE}" in found[0]["problem"]
+    assert "write exchange master," not in found[0]["problem"]
+
+
+def test_looking_for_rights_makes_nothing_and_sends_nothing(doctor: Doctor, rabbitmq_url: str, channel: BlockingChannel) -> None:
+    channel.exchange_declare("master", "topic", durable=True)
+    channel.queue_declare("audit", durable=True)
+    channel.queue_bind("audit", "master", "#")
+    assert [kind for kind, _ in kinds(doctor(QUEUE))] == ["not-there"]
+    answer: Any = channel.queue_declare("audit", passive=True)
+    assert answer.method.message_count == 0
+    with pytest.raises(pika.exceptions.ChannelClosedByBroker, match="NOT_FOUND"):
+        channel.queue_declare(QUEUE, passive=True)
+
+
+def test_a_role_that_there_is_not_is_named_with_those_that_are(rabbitmq_url: str) -> None:
+    done = redrive("doctor", QUEUE, "--role", "admin", url=rabbitmq_url)
+    assert (done.code, done.error_lines[1]) == (2, "Choose of publisher, subscriber, declarer, operator.")
+
+
+def test_a_pattern_needs_one_queue(rabbitmq_url: str) -> None:
+    done = redrive("doctor", "a@b", "c@d", "--routing-key", "user.*", url=rabbitmq_url)
+    assert (done.code, done.error_lines[1]) == (2, "Name the one queue that it is of.")

@@ -1,0 +1,103 @@
+"""What becomes of messages that were sent back: seen while they are sent, and afterwards."""
+
+import contextlib
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+
+from cli_support import Outcome, declare, depth_of, redrive, wait_until
+from redrive import FailedQueue, Message, RetryPolicy, Subscriber
+from redrive.topology.headers import Delivery
+from redrive.topology.properties import Properties
+from redrive.topology.table import Table
+
+QUEUE = "ucenter@user"
+
+
+@contextlib.contextmanager
+def a_worker(url: str, breaks: bool | None = None) -> Iterator[None]:
+    """A worker whose handler fails always, never, or, without being told, for every other message."""
+    subscriber = Subscriber(url, QUEUE, ["user.*"], retry=RetryPolicy(0, timedelta(milliseconds=200)))
+
+    @subscriber.handler
+    def handle(message: Message) -> None:
+        if int(message.body) % 2 if breaks is None else breaks:
+            raise ValueError(f"still no plan {message.body.decode()}")
+
+    subscriber.start()
+    try:
+        yield
+    finally:
+        subscriber.stop()
+        subscriber.wait()
+
+
+@pytest.fixture
+def failures(rabbitmq_url: str) -> str:
+    """A failed queue of 60 messages."""
+    declare(rabbitmq_url, QUEUE)
+    FailedQueue(rabbitmq_url, QUEUE).restore(
+        Delivery(
+            QUEUE, "master.failed", QUEUE, Properties(headers=Table.of({"redrive-failure-id": str(n)}), delivery_mode=2), str(n).encode()
+        )
+        for n in range(60)
+    )
+    return rabbitmq_url
+
+
+def requeue(url: str, *arguments: str) -> Outcome:
+    return redrive("failed", "requeue", QUEUE, "--yes", "--output", "json", *arguments, url=url)
+
+
+def told_of(url: str, job: str) -> tuple[int, int, int, int]:
+    """Sent, succeeded, failed again, on the way."""
+    found = redrive("jobs", "show", job, "--output", "json", url=url).json()
+    return found["sent"], found["handled"], max(found["failed_told"], found["failed_here"]), found["on_the_way"]
+
+
+def test_a_job_knows_what_became_of_its_messages(failures: str) -> None:
+    with a_worker(failures):
+        job = requeue(failures).json()["job"]
+        wait_until(lambda: told_of(failures, job) == (60, 30, 30, 0), "the worker tells of all")
+    assert told_of(failures, job) == (60, 30, 30, 0)
+
+
+def test_what_an_older_worker_does_not_tell_is_counted_in_the_failed_queue(failures: str) -> None:
+    job = requeue(failures, "--limit", "3").json()["job"]
+    with a_worker(failures, breaks=True):
+        wait_until(lambda: depth_of(failures, QUEUE)["failed"] == 60, "they fail again")
+    FailedQueue(failures, QUEUE).heard(job)  # as if nothing had been told
+    assert told_of(failures, job) == (3, 0, 3, 0)
+
+
+def test_a_canary_that_is_handled_lets_the_rest_follow(failures: str) -> None:
+    with a_worker(failures, breaks=False):
+        done = requeue(failures, "--canary", "5", "--watch", "30s")
+    assert (done.code, done.json()["requeued"], done.json()["state"]) == (0, 60, "done")
+    assert "All 5 were handled; going on." in done.err
+
+
+def test_a_canary_that_fails_again_stops_the_job_and_says_why(failures: str) -> None:
+    with a_worker(failures, breaks=True):
+        done = redrive("failed", "requeue", QUEUE, "--yes", "--canary", "5", "--watch", "30s", url=failures)
+        wait_until(lambda: depth_of(failures, QUEUE)["failed"] == 60, "the canary fails again")
+    assert done.code == 1
+    assert "of the first 5 failed again" in done.out
+    assert "ValueError: still no plan <n>" in done.out
+    job = redrive("jobs", "list", "--output", "json").json()[0]
+    assert (job["state"], job["sent"]) == ("stopped", 5)
+
+
+def test_a_job_stops_when_too_many_fail_again(failures: str) -> None:
+    with a_worker(failures, breaks=True):
+        done = requeue(failures, "--rate", "40/s", "--stop-at", "5%")
+    assert done.code == 1
+    assert "more than 5.0%" in done.json()["problem"]
+    assert 20 <= done.json()["requeued"] < 60
+
+
+def test_a_canary_of_which_nothing_is_heard_lets_the_rest_follow_when_its_time_is_up(failures: str) -> None:
+    done = requeue(failures, "--canary", "5", "--watch", "100ms")
+    assert (done.code, done.json()["requeued"]) == (0, 60)
+    assert "None of 5 failed within 0.1 s (0 were handled for sure); going on." in done.err

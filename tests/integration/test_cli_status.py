@@ -1,0 +1,90 @@
+"""`redrive status` on a real broker."""
+
+from datetime import timedelta
+
+from cli_support import declare, depth_of, give_up_on, redrive
+from redrive import Publisher
+
+QUEUE = "ucenter@user"
+NOTHING = {"messages": 0, "consumers": 0}
+
+
+def test_it_counts_what_is_in_each_queue(rabbitmq_url: str) -> None:
+    give_up_on(rabbitmq_url, QUEUE, [1, 2])
+    assert redrive("publish", "user.create", "x", url=rabbitmq_url).code == 0
+    assert depth_of(rabbitmq_url, QUEUE) == {"main": 1, "retry": 0, "failed": 2}
+
+
+def test_the_table_has_a_row_for_each_subscription(rabbitmq_url: str) -> None:
+    declare(rabbitmq_url, QUEUE)
+    done = redrive("status", QUEUE, url=rabbitmq_url)
+    lines = done.out.splitlines()
+    assert lines[0].split() == ["queue", "main", "retry", "failed", "consumers"]
+    assert lines[2].split() == [QUEUE, "0", "0", "0", "0"]
+
+
+def test_a_queue_that_is_not_there_is_null(rabbitmq_url: str) -> None:
+    declare(rabbitmq_url, QUEUE)
+    done = redrive("status", QUEUE, "nobody@knows", "--output", "json", url=rabbitmq_url)
+    assert done.code == 1
+    assert done.json() == [
+        {"queue": QUEUE, "main": NOTHING, "retry": NOTHING, "failed": NOTHING},
+        {"queue": "nobody@knows", "main": None, "retry": None, "failed": None},
+    ]
+    assert "nobody@knows@retry" in done.err
+
+
+def test_in_the_table_a_queue_that_is_not_there_is_said_in_words(rabbitmq_url: str) -> None:
+    done = redrive("status", "nobody@knows", url=rabbitmq_url)
+    assert done.code == 1
+    assert done.out.count("not there") == 3
+
+
+def test_without_a_name_it_finds_every_subscription(rabbitmq_url: str, rabbitmq_management_url: str) -> None:
+    declare(rabbitmq_url, "a@first")
+    declare(rabbitmq_url, "b@second")
+    done = redrive("status", "--management-url", rabbitmq_management_url, "--output", "json", url=rabbitmq_url)
+    assert [one["queue"] for one in done.json()] == ["a@first", "b@second"]
+    assert done.code == 0
+
+
+def test_where_nothing_is_there_it_says_so(rabbitmq_url: str, rabbitmq_management_url: str) -> None:
+    done = redrive("status", "--management-url", rabbitmq_management_url, url=rabbitmq_url)
+    assert (done.code, done.out) == (0, "")
+    assert done.err.startswith("No subscription is here")
+
+
+def test_where_the_management_api_does_not_answer_it_says_to_name_the_queues(rabbitmq_url: str) -> None:
+    done = redrive("status", "--management-url", "http://127.0.0.1:9", url=rabbitmq_url)
+    assert done.code == 2
+    assert done.error_lines[1].startswith("Name the queues: redrive status QUEUE…")
+    assert len(done.error_lines) == 2
+
+
+def test_the_name_of_a_retry_queue_is_no_subscription(rabbitmq_url: str) -> None:
+    done = redrive("status", f"{QUEUE}@retry", url=rabbitmq_url)
+    assert (done.code, done.error_lines[1]) == (2, "Name the main queue: 'ucenter@user'.")
+
+
+def test_it_tells_of_what_waits_on_the_delay_ladder_by_when_it_is_due(rabbitmq_url: str) -> None:
+    declare(rabbitmq_url, QUEUE)
+    with Publisher(rabbitmq_url) as publisher:
+        for minutes in (0.5, 0.5, 30, 60 * 24 * 30):
+            publisher.publish("x", "user.create", delay=timedelta(minutes=minutes))
+
+    shown = redrive("status", QUEUE, url=rabbitmq_url).out
+    found = redrive("status", "--ladder", "--output", "json", url=rabbitmq_url).json()
+
+    assert "On the delay ladder: 2 due within a minute, 1 due within an hour, 1 due within a longer time." in shown
+    assert (found["waiting"], found["unrouted"], len(found["levels"])) == (4, 0, 22)
+    assert {level["due_within_seconds"]: level["messages"] for level in found["levels"] if level["messages"]} == {
+        31: 2,
+        2047: 1,
+        2**22 - 1: 1,
+    }
+
+
+def test_where_nothing_was_delayed_it_says_that_there_is_no_ladder(rabbitmq_url: str) -> None:
+    done = redrive("status", "--ladder", url=rabbitmq_url)
+    assert (done.code, done.out) == (0, "")
+    assert done.err.startswith("There is no delay ladder")

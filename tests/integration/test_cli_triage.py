@@ -1,0 +1,285 @@
+"""`redrive failed` after an incident: which messages are of one cause, which are chosen, and where each of them is then."""
+
+import json
+import random
+import signal
+import time
+from collections import Counter
+from pathlib import Path
+
+import pika
+import pytest
+
+from cli_support import Outcome, Terminal, declare, depth_of, give_up_on, redrive, running, wait_until
+from contract.plain import drain, plain_channel
+from contract.support import both_types
+from redrive import FailedQueue
+from redrive.failures.journal import Journal
+from redrive.failures.record import State
+from redrive.topology.headers import Delivery
+from redrive.topology.model import QueueType
+from redrive.topology.properties import Properties
+from redrive.topology.table import Table
+
+QUEUE = "ucenter@user"
+
+
+@pytest.fixture
+def incident(rabbitmq_url: str) -> str:
+    """A failed queue with three KeyErrors, two ValueErrors, and a message of a peer that says nothing and is no JSON."""
+    give_up_on(rabbitmq_url, QUEUE, [{"n": n, "country": "DE" if n % 2 else "FR"} for n in range(3)], KeyError("no country 'DE'"))
+    give_up_on(rabbitmq_url, QUEUE, [{"n": 7}, b"hello"], ValueError("no plan 17"))
+    with plain_channel(rabbitmq_url) as channel:
+        properties = pika.BasicProperties(delivery_mode=2)  # type: ignore[no-untyped-call]
+        channel.basic_publish("master.failed", QUEUE, b"\xff", properties, mandatory=True)
+    return rabbitmq_url
+
+
+def failed(*arguments: str, url: str) -> Outcome:
+    """`redrive failed …` that has to work, in JSON."""
+    done = redrive("failed", *arguments, "--output", "json", url=url)
+    assert done.code == 0, done.err
+    return done
+
+
+def bodies_in_failed(url: str) -> list[bytes]:
+    return [message.body for message in FailedQueue(url, QUEUE).browse()]
+
+
+# --- understand -----------------------------------------------------------------------------------------------------------------------
+
+
+def test_messages_of_one_cause_are_a_group(incident: str) -> None:
+    found = failed("groups", QUEUE, url=incident).json()
+    assert [(group["error_type"], group["message"], group["count"]) for group in found["groups"]] == [
+        ("KeyError", "'…'", 3),
+        ("ValueError", "no plan <n>", 2),
+        (None, None, 1),
+    ]
+    assert found["groups"][0]["frame"] == "tests/cli_support.py in fail"
+    assert found["groups"][0]["routing_keys"] == {"user.create": 3}
+    done = redrive("failed", "groups", QUEUE, url=incident)
+    assert "6 messages of ucenter@user@failed in 3 groups." in done.out
+
+
+def test_messages_are_grouped_by_any_column(incident: str) -> None:
+    found = failed("groups", QUEUE, "--by", "error_type", "--where", "size > 1", url=incident).json()
+    assert [(group["error_type"], group["count"]) for group in found["groups"]] == [("KeyError", 3), ("ValueError", 2)]
+
+
+def test_only_matching_messages_are_listed(incident: str) -> None:
+    found = failed("list", QUEUE, "--where", "error_type = 'KeyError' and body->>'$.country' = 'DE'", url=incident).json()
+    assert [message["body"] for message in found["messages"]] == [{"n": 1, "country": "DE"}]
+    assert (found["matching"], found["total"]) == (1, 6)
+
+
+def test_anything_can_be_asked_in_sql_and_no_body_breaks_it(incident: str) -> None:
+    sql = "select error_type, count(*) as n, max(body->>'$.n') as most from failed group by all order by n desc;"
+    assert failed("query", QUEUE, sql, url=incident).json()["rows"] == [
+        {"error_type": "KeyError", "n": 3, "most": "2"},
+        {"error_type": "ValueError", "n": 2, "most": "7"},
+        {"error_type": None, "n": 1, "most": None},
+    ]
+    assert len(bodies_in_failed(incident)) == 6
+
+
+def test_what_was_not_looked_at_is_said(incident: str) -> None:
+    done = redrive("failed", "query", QUEUE, "select count(*) as n from failed", "--look-at", "2", url=incident)
+    assert "Looked at the first 2 of 6 messages" in done.err
+    assert done.out.split()[-1] == "2"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("list", QUEUE, "--where", "error_typ = 'x'"),
+        ("groups", QUEUE, "--where", "error_typ = 'x'"),
+        ("query", QUEUE, "select error_typ from failed"),
+        ("requeue", QUEUE, "--yes", "--where", "error_typ = 'x'"),
+    ],
+)
+def test_a_bad_expression_says_where_it_is_wrong_before_anything_is_done(rabbitmq_url: str, arguments: tuple[str, ...]) -> None:
+    declare(rabbitmq_url, QUEUE)
+    done = redrive("failed", *arguments, url=rabbitmq_url)
+    assert (done.code, len(done.error_lines)) == (2, 2)
+    assert "error_typ" in done.error_lines[0]
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "jsonl", "duckdb"])
+def test_the_same_expression_picks_the_same_from_a_queue_and_its_snapshot(incident: str, tmp_path: Path, suffix: str) -> None:
+    file = str(tmp_path / f"incident.{suffix}")
+    assert failed("snapshot", QUEUE, "-o", file, url=incident).json()["messages"] == 6
+    for where in ("error_type = 'KeyError'", "body is null", "failed_at < now()", "headers->>'$.tenant' = 'acme' and size > 5"):
+        of_queue, of_file = (failed("list", name, "--where", where, url=incident).json()["messages"] for name in (QUEUE, file))
+        assert [message["failure_id"] for message in of_queue] == [message["failure_id"] for message in of_file]
+    assert failed("groups", file, url=incident).json()["groups"] == failed("groups", QUEUE, url=incident).json()["groups"]
+    id_ = str(of_file[0]["failure_id"])
+    assert failed("show", file, id_, url=incident).json()["body"] == of_file[0]["body"]
+
+
+# --- choose and send back -------------------------------------------------------------------------------------------------------------
+
+
+def test_one_group_goes_back_and_exactly_the_others_stay_in_their_order(incident: str) -> None:
+    before = bodies_in_failed(incident)
+    group = failed("groups", QUEUE, url=incident).json()["groups"][1]["group_id"]
+    done = failed("requeue", QUEUE, "--group", group, "--yes", url=incident).json()
+    assert (done["requeued"], done["planned"]) == (2, 2)
+    assert {body for _, body in drain(incident, QUEUE)} == {b'{"n":7}', b"hello"}
+    assert bodies_in_failed(incident) == [body for body in before if body not in {b'{"n":7}', b"hello"}]
+
+
+def test_messages_go_to_another_queue_at_a_rate(incident: str) -> None:
+    with plain_channel(incident) as channel:
+        channel.queue_declare("elsewhere", durable=True)
+    began = time.monotonic()
+    done = failed("requeue", QUEUE, "--to", "elsewhere", "--rate", "10/s", "--limit", "4", "--yes", url=incident)
+    assert done.json()["requeued"] == 4
+    assert time.monotonic() - began > 0.3  # the fourth one may go after three tenths of a second
+    assert len(drain(incident, "elsewhere")) == 4
+    assert depth_of(incident, QUEUE) == {"main": 0, "retry": 0, "failed": 2}
+
+
+def test_a_message_is_not_sent_back_for_ever(rabbitmq_url: str) -> None:
+    declare(rabbitmq_url, QUEUE)
+    with plain_channel(rabbitmq_url) as channel:
+        for count in (4, 5):
+            properties = pika.BasicProperties(headers={"redrive-count": count}, delivery_mode=2)  # type: ignore[no-untyped-call]
+            channel.basic_publish("master.failed", QUEUE, str(count).encode(), properties, mandatory=True)
+    assert failed("requeue", QUEUE, "--yes", url=rabbitmq_url).json()["too_often"] == 1
+    assert [body for _, body in drain(rabbitmq_url, QUEUE)] == [b"4"]
+    refused = redrive("failed", "requeue", QUEUE, "--yes", url=rabbitmq_url)
+    assert refused.code == 1
+    assert "--force" in refused.out
+    assert failed("requeue", QUEUE, "--yes", "--force", url=rabbitmq_url).json()["requeued"] == 1
+
+
+def test_bodies_are_patched_and_the_originals_can_be_set_aside_again(incident: str, tmp_path: Path) -> None:
+    patch, originals = tmp_path / "patch.json", tmp_path / "originals.jsonl"
+    patch.write_text('{"country": "AT"}')
+    done = redrive("failed", "requeue", QUEUE, "--where", "error_type = 'KeyError'", "--patch", str(patch), "--yes", url=incident)
+    assert '+  "country": "AT"' in done.out
+    assert {json.loads(body)["country"] for _, body in drain(incident, QUEUE)} == {"AT"}
+    job = redrive("jobs", "list", "--output", "json").json()[0]["id"]
+    assert redrive("jobs", "originals", job, "-o", str(originals)).code == 0
+    assert redrive("failed", "restore", str(originals), "--yes", url=incident).code == 0
+    countries = Counter(json.loads(body).get("country") for body in bodies_in_failed(incident) if body[:1] == b"{")
+    assert countries == {"FR": 2, "DE": 1, None: 1}
+
+
+def test_bodies_are_changed_by_a_function(incident: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mending.py").write_text(
+        "import json\n\n\ndef add_plan(message):\n    return json.dumps({**message.json(), 'plan': message.error_type}).encode()\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    where = "error_type = 'KeyError'"
+    done = redrive("failed", "requeue", QUEUE, "--where", where, "--python", "mending:add_plan", "--yes", url=incident)
+    assert '+  "plan": "KeyError"' in done.out
+    sent = [json.loads(body) for _, body in drain(incident, QUEUE)]
+    assert {body["plan"] for body in sent} == {"KeyError"}
+    assert {"n", "plan"} <= sent[0].keys()
+
+
+def test_bodies_are_edited_in_the_editor(incident: str) -> None:
+    editor = {"EDITOR": "sed -i s/DE/CH/"}
+    where = "body->>'$.country' = 'DE'"
+    with Terminal("failed", "requeue", QUEUE, "--where", where, "--edit", url=incident, environment=editor) as terminal:
+        terminal.wait_for("[y/N]")
+        terminal.type("y\n")
+        assert terminal.end() == 0
+    assert '+  "country": "CH"' in terminal.words
+    assert [body for _, body in drain(incident, QUEUE)] == [b'{"n":1,"country":"CH"}']
+
+
+def test_what_is_discarded_is_in_a_file_first_and_comes_back(incident: str, tmp_path: Path) -> None:
+    file = str(tmp_path / "gone.parquet")
+    before = {message.failure_id: message.properties.encode() for message in FailedQueue(incident, QUEUE).browse()}
+    done = failed("discard", QUEUE, "--where", "error_type is not null", "-o", file, "--reason", "not ours", "--yes", url=incident)
+    assert (done.json()["written"], done.json()["deleted"]) == (5, 5)
+    assert bodies_in_failed(incident) == [b"\xff"]
+    assert failed("restore", file, "--yes", url=incident).json()["restored"] == {QUEUE: 5}
+    after = {message.failure_id for message in FailedQueue(incident, QUEUE).browse()}
+    assert after == set(before)
+    assert redrive("jobs", "list", "--output", "json").json()[1]["reason"] == "not ours"
+
+
+def test_where_the_file_can_not_be_written_nothing_is_deleted(incident: str) -> None:
+    done = redrive("failed", "discard", QUEUE, "-o", "/nowhere/gone.jsonl", "--yes", url=incident)
+    assert (done.code, len(done.error_lines)) == (2, 2)
+    assert len(bodies_in_failed(incident)) == 6
+
+
+def test_old_messages_go_to_a_file(incident: str, tmp_path: Path) -> None:
+    old = ("expire", QUEUE, "--to", str(tmp_path / "old.jsonl"), "--yes")
+    assert failed(*old, "--older-than", "1d", url=incident).json()["deleted"] == 0
+    assert failed(*old, "--older-than", "1ms", url=incident).json()["deleted"] == 5
+    assert bodies_in_failed(incident) == [b"\xff"]
+
+
+# --- jobs -----------------------------------------------------------------------------------------------------------------------------
+
+
+def test_the_journal_says_who_did_what_and_why(incident: str, tmp_path: Path) -> None:
+    journal = str(tmp_path / "audit.sqlite3")
+    failed("requeue", QUEUE, "--where", "size = 7", "--reason", "plan 17 is there now", "--journal", journal, "--yes", url=incident)
+    (job,) = redrive("jobs", "list", "--journal", journal, "--output", "json").json()
+    assert (job["kind"], job["queue"], job["sent"], job["state"]) == ("requeue", QUEUE, 1, "done")
+    assert job["reason"] == "plan 17 is there now"
+    assert job["order"]["selection"]["where"] == "size = 7"
+    assert "@" in job["who"]
+    assert "guest:guest" not in json.dumps(job)
+    shown = redrive("jobs", "show", job["id"][:6], "--journal", journal)
+    assert "where size = 7" in shown.out
+    assert redrive("jobs", "resume", job["id"], "--journal", journal, url=incident).code == 0
+
+
+def test_a_job_that_is_not_there_is_named(tmp_path: Path) -> None:
+    done = redrive("jobs", "show", "nothing", "--journal", str(tmp_path / "empty.sqlite3"))
+    assert (done.code, done.error_lines[0].startswith("Error: there is no job 'nothing'")) == (2, True)
+
+
+def test_a_journal_that_can_not_be_written_is_an_error_before_anything_is_sent(incident: str) -> None:
+    done = redrive("failed", "requeue", QUEUE, "--yes", "--journal", "/proc/nowhere/journal", url=incident)
+    assert (done.code, len(done.error_lines)) == (2, 2)
+    assert len(bodies_in_failed(incident)) == 6
+
+
+def _failure(number: int) -> Delivery:
+    own = {"redrive-failure-id": str(number), "redrive-error-type": "KeyError" if number % 3 else "ValueError"}
+    return Delivery(QUEUE, "master.failed", QUEUE, Properties(headers=Table.of(own), delivery_mode=2), str(number).encode())
+
+
+@both_types
+def test_a_job_that_is_killed_ten_times_loses_nothing_and_tells_what_may_be_there_twice(
+    rabbitmq_url: str, tmp_path: Path, queue_type: QueueType
+) -> None:
+    count = 6000
+    redrive("declare", "--queue", QUEUE, "--routing-key", "user.*", "--queue-type", queue_type, url=rabbitmq_url)
+    FailedQueue(rabbitmq_url, QUEUE).restore(_failure(number) for number in range(count))
+    wanted = {str(number) for number in range(count) if number % 3}
+    journal = tmp_path / "journal.sqlite3"
+    command = ["failed", "requeue", QUEUE, "--where", "error_type = 'KeyError'", "--rate", "1000/s", "--yes"]
+    for _ in range(10):
+        sent = _sent(journal)
+        with running(*command, "--journal", str(journal), url=rabbitmq_url) as process:
+            wait_until(lambda sent=sent: _sent(journal) > sent, "the job sends")  # type: ignore[misc]
+            time.sleep(random.random() / 4)
+            process.signal(signal.SIGKILL)
+            process.end()
+        (job,) = Journal(journal).jobs()
+        assert job.state is State.INTERRUPTED
+        command = ["jobs", "resume", job.id, "--yes"]
+    resumed = redrive(*command, "--journal", str(journal), url=rabbitmq_url)
+    assert resumed.code == 0, resumed.err
+    (job,) = Journal(journal).jobs()
+    main = Counter(body.decode() for _, body in drain(rabbitmq_url, QUEUE))
+
+    assert main.keys() == wanted
+    assert main.total() - len(main) <= job.possible_duplicates
+    assert (job.state, job.sent) == (State.DONE, len(wanted))
+    assert {body.decode() for body in bodies_in_failed(rabbitmq_url)} == {str(number) for number in range(0, count, 3)}
+
+
+def _sent(journal: Path) -> int:
+    """How many messages the only job of a journal has sent."""
+    return sum(job.sent for job in Journal(journal).jobs()) if journal.exists() else 0

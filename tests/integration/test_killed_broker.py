@@ -1,0 +1,82 @@
+"""A broker that dies in the middle of everything, and comes back."""
+
+from datetime import timedelta
+
+import pytest
+from journey import COUNT, MOST_DUPLICATES, PREFETCH, Journey, fails, let_the_broker_remember
+
+from contract.shells import Shell
+from contract.support import Recorder, Service, both_shells, fails_first
+from redrive import Publisher, RetryPolicy
+from redrive.testing import Broker
+
+pytestmark = pytest.mark.timeout(300)
+
+
+def killed_and_started(broker: Broker) -> None:
+    """What happens to the broker."""
+    broker.kill()
+    broker.start()
+
+
+@both_shells
+def test_a_broker_killed_in_the_middle_of_ten_thousand_messages_loses_none_from_quorum_queues(
+    rabbitmq_broker: Broker, rabbitmq_url: str, shell: Shell
+) -> None:
+    journey = Journey(Service(rabbitmq_url, shell=shell), lambda: killed_and_started(rabbitmq_broker))
+
+    assert journey.unconfirmed == 0
+    assert journey.lost == set()
+    assert journey.duplicates <= MOST_DUPLICATES
+
+
+def test_what_a_killed_broker_loses_from_classic_queues_is_measured(
+    rabbitmq_broker: Broker, rabbitmq_url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    journey = Journey(Service(rabbitmq_url, queue_type="classic"), lambda: killed_and_started(rabbitmq_broker))
+    with capsys.disabled():
+        print(
+            f"\n{rabbitmq_broker}: killed during {COUNT} messages, classic queues lost {len(journey.lost)}, {journey.duplicates} came twice"
+        )
+
+    # Classic queues dead-letter without confirms: a node that dies may lose what is on its way to or from the retry queue.
+    assert all(fails(number) for number in journey.lost)
+    assert journey.unconfirmed == 0
+    assert journey.duplicates <= MOST_DUPLICATES
+
+
+def test_what_was_confirmed_is_there_after_the_broker_was_killed(rabbitmq_broker: Broker, rabbitmq_url: str) -> None:
+    service = Service(rabbitmq_url)
+    service.declare()
+    let_the_broker_remember()
+    with Publisher(rabbitmq_url) as publisher:
+        report = publisher.publish_many((str(number), "order.paid") for number in range(5000))
+        rabbitmq_broker.kill()
+    rabbitmq_broker.start()
+    recorder = Recorder()
+    with service.subscriber(recorder, prefetch=500):
+        recorder.wait_for_attempts(report.confirmed)
+
+    assert report.confirmed == 5000
+    assert {int(attempt.body) for attempt in recorder.attempts} == set(range(5000))
+
+
+@both_shells
+def test_what_waits_on_the_delay_ladder_outlives_a_killed_broker(rabbitmq_broker: Broker, rabbitmq_url: str, shell: Shell) -> None:
+    backoff = RetryPolicy(max_retries=2, backoff=[timedelta(seconds=1), timedelta(seconds=2)])
+    service = Service(rabbitmq_url, shell=shell, retry=backoff)
+    recorder = Recorder(fails_first(2))
+    service.declare()
+    with service.publisher() as publisher:
+        scheduled = [publisher.publish("later", "order.paid", delay=timedelta(seconds=second), mandatory=True) for second in (1, 2, 3, 5)]
+    let_the_broker_remember()
+    with service.subscriber(recorder, prefetch=PREFETCH, concurrency=4):
+        ids = service.publish_numbered(500)
+        recorder.wait_for_attempts(700)
+        killed_and_started(rabbitmq_broker)
+        recorder.wait_for_handled([*ids, *scheduled], 60)
+
+    assert recorder.handled.keys() == {*ids, *scheduled}
+    # What was moved and not acked when the broker died is moved again.
+    assert recorder.handled.total() - len(recorder.handled) <= PREFETCH
+    assert service.failed() == []

@@ -1,0 +1,118 @@
+"""A worker that dies takes no message with it."""
+
+from pathlib import Path
+
+import pytest
+from worker_process import Notes, Supervised, Worker
+
+from contract.shells import ASYNC, BLOCKING, Shell
+from contract.support import Recorder, Service, wait_until
+from redrive.topology.model import QueueType
+
+
+def _names(value: object) -> str:
+    return str(getattr(value, "name", value))
+
+
+@pytest.mark.parametrize(("shell", "queue_type"), [(BLOCKING, "quorum"), (BLOCKING, "classic"), (ASYNC, "quorum")], ids=_names)
+def test_a_worker_killed_in_its_handler_loses_no_message(rabbitmq_url: str, shell: Shell, queue_type: QueueType, tmp_path: Path) -> None:
+    service = Service(rabbitmq_url, shell=shell, queue_type=queue_type)
+    notes = Notes(tmp_path / "notes")
+    service.declare()
+    before = service.publish_numbered(20)
+    held = service.publish("hang")
+    after = service.publish_numbered(20)
+    with Worker(service, notes, "hang", prefetch=10) as worker:
+        wait_until(lambda: held in notes.begun, "the handler hangs")
+        worker.kill()
+    rest = Recorder()
+    with service.subscriber(rest):
+        rest.wait_for_handled([held, *after])
+
+    assert notes.handled.keys() | rest.handled.keys() == {*before, held, *after}
+    # Acked in the same instant that the kill came: at most what the worker held.
+    assert (notes.handled + rest.handled).total() <= 41 + 10
+    assert service.failed() == []
+
+
+def test_a_message_that_survives_a_killed_worker_has_no_fewer_retries_left(rabbitmq_url: str, tmp_path: Path) -> None:
+    service = Service(rabbitmq_url)
+    notes = Notes(tmp_path / "notes")
+    service.declare()
+    held = service.publish("hang")
+    for _ in range(3):
+        with Worker(service, notes, "hang") as worker:
+            count = notes.begun[held]
+            wait_until(lambda count=count: notes.begun[held] > count, "the handler hangs")  # type: ignore[misc]
+            worker.kill()
+    recorder = Recorder(lambda _: 1 / 0)
+    with service.subscriber(recorder):
+        service.wait_for_failed()
+
+    assert [attempt.retries for attempt in recorder.attempts] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("shell", "behaviour", "failures"), [(BLOCKING, "die", 0), (BLOCKING, "fail then die", 2), (ASYNC, "die", 0)], ids=_names
+)
+def test_a_message_that_kills_its_worker_each_time_is_set_aside_and_its_neighbours_are_handled(
+    rabbitmq_url: str, tmp_path: Path, shell: Shell, behaviour: str, failures: int
+) -> None:
+    service = Service(rabbitmq_url, shell=shell)
+    notes = Notes(tmp_path / "notes")
+    service.declare()
+    before = service.publish_numbered(10)
+    poison = service.publish("poison")
+    after = service.publish_numbered(10)
+    with Supervised(service, notes, behaviour) as supervised:
+        supervised.wait_until(lambda: service.failed_queue.depth() == 1, "the poison is set aside")
+        supervised.wait_until(lambda: {*before, *after} <= notes.handled.keys(), "its neighbours are handled")
+    (failed,) = service.failed()
+
+    assert failed.message_id == poison
+    assert failed.reason == "crashed"
+    assert failed.error_type == "redrive.Crashed"
+    assert notes.begun[poison] == failures + supervised.deaths
+    # RabbitMQ 3.10 counts deliveries anew after each retry: one more crash passes for each.
+    assert 5 <= supervised.deaths <= 5 + failures
+    assert notes.handled.keys() == {*before, *after}
+
+
+def test_two_messages_that_kill_their_worker_are_both_set_aside(rabbitmq_url: str, tmp_path: Path) -> None:
+    service = Service(rabbitmq_url)
+    notes = Notes(tmp_path / "notes")
+    service.declare()
+    poison = [service.publish("poison"), service.publish("poison")]
+    good = service.publish_numbered(10)
+    with Supervised(service, notes, "die") as supervised:
+        supervised.wait_until(lambda: service.failed_queue.depth() == 2, "both are set aside")
+        supervised.wait_until(lambda: set(good) <= notes.handled.keys(), "their neighbours are handled")
+
+    failed = service.failed()
+    assert {message.message_id for message in failed} == set(poison)
+    assert {message.reason for message in failed} == {"crashed"}
+    assert [notes.begun[message_id] for message_id in poison] == [5, 5]
+
+
+@pytest.mark.parametrize("shell", [BLOCKING, ASYNC], ids=_names)
+def test_an_ordered_queue_keeps_its_order_while_its_workers_are_killed(rabbitmq_url: str, tmp_path: Path, shell: Shell) -> None:
+    service = Service(rabbitmq_url, shell=shell)
+    notes = Notes(tmp_path / "notes")
+    service.declare(ordered=True)
+    ids: list[str] = []
+    for round_ in range(3):
+        # A worker may be done with all of these before the kill comes: each finds new ones, and so does the last.
+        ids += service.publish_numbered(100)
+        with Worker(service, notes, ordered=True) as worker:
+            wait_until(lambda round_=round_: len(notes.handled) > 100 * round_ + 50, "it has handled some")  # type: ignore[misc]
+            worker.kill()
+    ids += service.publish_numbered(100)
+    rest = Recorder()
+    with service.subscriber(rest, ordered=True):
+        rest.wait_for_handled(ids[-1:])
+    order = [*notes.handled_in_order, *rest.order]
+
+    # What was handled in the instant of a kill, and not acked, is handled again; nothing else comes before it.
+    assert list(dict.fromkeys(order)) == ids
+    assert len(order) <= len(ids) + 3
+    assert [ids.index(message_id) for message_id in order] == sorted(ids.index(message_id) for message_id in order)

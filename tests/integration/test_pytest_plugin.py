@@ -1,0 +1,95 @@
+"""A service's own tests get the real RabbitMQ by two lines in their conftest."""
+
+import os
+
+import pytest
+
+TWO_LINES = """
+pytest_plugins = ["redrive.testing.plugin"]
+"""
+NOTHING_TO_BE_HAD = """
+import pytest
+
+@pytest.fixture(autouse=True, scope="session")
+def a_bare_machine():
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("REDRIVE_URL", "REDRIVE_TEST_IMAGE"):
+            patch.delenv(name, raising=False)
+        patch.setattr("redrive.testing.choice.engine_answers", lambda: False)
+        patch.setattr("redrive.testing.choice.server_scripts", lambda: None)
+        yield
+"""
+
+
+def run(pytester: pytest.Pytester) -> pytest.RunResult:
+    return pytester.runpytest_subprocess("-W", "error", "-p", "no:cacheprovider")
+
+
+def test_each_test_has_a_virtual_host_of_its_own_on_one_broker(pytester: pytest.Pytester) -> None:
+    pytester.makeconftest(TWO_LINES)
+    pytester.makepyfile(
+        """
+        import pika
+        import pytest
+
+        seen = []
+
+        @pytest.mark.parametrize("turn", [1, 2])
+        def test_a_queue_is_new(turn, rabbitmq_url, rabbitmq_broker, rabbitmq_management_url):
+            with pika.BlockingConnection(pika.URLParameters(rabbitmq_url)) as connection:
+                declared = connection.channel().queue_declare("orders", durable=True)
+                assert declared.method.message_count == 0
+                connection.channel().basic_publish("", "orders", b"")
+            assert rabbitmq_management_url == rabbitmq_broker.management_url
+            seen.append((rabbitmq_url, rabbitmq_broker))
+
+        def test_the_virtual_hosts_are_gone(rabbitmq_broker):
+            (first, broker), (second, same_broker) = seen
+            assert first != second
+            assert broker is same_broker is rabbitmq_broker
+            if rabbitmq_broker.kind != "external":
+                assert "test-" not in rabbitmq_broker.control("list_vhosts", "--quiet")
+        """
+    )
+    result = run(pytester)
+    result.assert_outcomes(passed=3)
+    result.stdout.re_match_lines([r"RabbitMQ \d+\.\d+\.\d+ \((container|process|external).*\)"])
+
+
+@pytest.mark.skipif("REDRIVE_URL" in os.environ, reason="a broker of somebody else is not killed")
+def test_a_test_that_leaves_the_broker_dead_does_no_harm_to_the_next(pytester: pytest.Pytester) -> None:
+    pytester.makeconftest(TWO_LINES)
+    pytester.makepyfile(
+        """
+        import pika
+
+        def test_a_power_cut(rabbitmq_url, rabbitmq_broker):
+            rabbitmq_broker.kill()
+
+        def test_the_day_after(rabbitmq_url):
+            pika.BlockingConnection(pika.URLParameters(rabbitmq_url)).close()
+        """
+    )
+    run(pytester).assert_outcomes(passed=2)
+
+
+def test_a_broker_that_can_not_be_had_is_an_error_that_says_what_to_install(pytester: pytest.Pytester) -> None:
+    pytester.makeconftest(TWO_LINES + NOTHING_TO_BE_HAD)
+    pytester.makepyfile("def test_the_broker(rabbitmq_url): pass")
+    result = run(pytester)
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(
+        [
+            "No RabbitMQ can be started here: no container engine answers, and no rabbitmq-server is installed.",
+            "Start Docker or Podman and install redrive?testing?, install rabbitmq-server, or set REDRIVE_URL to a running broker.",
+        ]
+    )
+    result.stdout.no_fnmatch_line("*choice.py*")
+
+
+def test_tests_that_need_no_broker_start_none(pytester: pytest.Pytester) -> None:
+    pytester.makeconftest(TWO_LINES + NOTHING_TO_BE_HAD)
+    pytester.makepyfile("def test_arithmetic(): assert 1 + 1 == 2")
+    result = run(pytester)
+    result.assert_outcomes(passed=1)
+    result.stdout.no_fnmatch_line("RabbitMQ *")

@@ -1,0 +1,224 @@
+"""Metrics, traces, health and JSON logs of a service on a real broker."""
+
+import json
+import re
+import socket
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from cli_support import redrive, running
+from contract.support import Recorder, Service, always_fails, retrying, wait_until
+from redrive import ConfigurationError, Message, instrument, uninstrument
+from redrive.cli.serving import Place, serving
+from redrive.pubsub.blocking.subscriber import Subscriber
+from redrive.testing.ports import free_ports
+from redrive.testing.proxy import Proxy
+
+_METRIC = re.compile(r"\b(?:messaging|redrive)_[a-z_]+_(?:total|bucket|running)\b")
+SHOP = """
+import os
+from datetime import timedelta
+from redrive import Message, RetryPolicy, Subscriber
+
+shop = Subscriber(os.environ["SHOP_URL"], "shop@orders", ["order.*"], retry=RetryPolicy(1, timedelta(milliseconds=50)))
+
+@shop.handler
+def handle(message: Message) -> None:
+    if message.body == b"bad":
+        raise ValueError("no plan for amqp://me:s3cret@there/")
+"""
+
+
+@pytest.fixture
+def spans() -> Iterator[InMemorySpanExporter]:
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    instrument(tracer_provider=provider)
+    yield exporter
+    uninstrument()
+    provider.shutdown()
+
+
+def get(port: int, path: str) -> httpx.Response:
+    with httpx.Client(timeout=30, trust_env=False) as client:
+        return client.get(f"http://127.0.0.1:{port}{path}")
+
+
+def test_one_trace_goes_through_every_attempt_the_give_up_and_the_redrive(rabbitmq_url: str, spans: InMemorySpanExporter) -> None:
+    service = Service(rabbitmq_url, retry=retrying(2))
+    with service.subscriber(always_fails):
+        id_ = service.publish()
+        service.wait_for_failed()
+    assert service.failed_queue.requeue().requeued == 1
+    with service.subscriber(recorder := Recorder()):
+        recorder.wait_for_handled([id_])
+    found = wait_until(lambda: len(done := spans.get_finished_spans()) >= 7 and done, "seven spans")
+    assert isinstance(found, tuple)
+    assert Counter(span.name for span in found) == {
+        "send master": 1,
+        "process shop@orders": 4,
+        "give up shop@orders": 1,
+        "redrive shop@orders": 1,
+    }
+    assert len({span.context.trace_id for span in found if span.context}) == 1
+    sent = next(span for span in found if span.name == "send master")
+    assert sent.context is not None
+    assert {span.parent.span_id for span in found if span.parent} == {sent.context.span_id}
+    assert [span.status.is_ok for span in found if span.name.startswith("process")] == [False, False, False, True]
+
+
+def test_what_a_handler_traces_itself_belongs_to_its_attempt(rabbitmq_url: str, spans: InMemorySpanExporter) -> None:
+    from opentelemetry import trace
+
+    seen: list[int] = []
+    service = Service(rabbitmq_url)
+    with service.subscriber(lambda _: seen.append(trace.get_current_span().get_span_context().span_id)):
+        service.publish()
+        wait_until(lambda: seen, "the handler ran")
+    attempt = wait_until(
+        lambda: next((s for s in spans.get_finished_spans() if s.name == "process shop@orders"), None), "the attempt's span"
+    )
+    assert attempt is not None
+    assert attempt.context is not None
+    assert seen == [attempt.context.span_id]
+
+
+def test_an_unroutable_message_is_an_error_in_its_span(rabbitmq_url: str, spans: InMemorySpanExporter) -> None:
+    with Service(rabbitmq_url).publisher() as publisher:
+        publisher.publish("x", "nobody.listens")
+    (span,) = spans.get_finished_spans()
+    assert not span.status.is_ok
+
+
+def test_scraped_metrics_match_the_messages_counted(rabbitmq_url: str) -> None:
+    service = Service(rabbitmq_url, retry=retrying(1))
+    subscriber = Subscriber(rabbitmq_url, service.queue, service.routing_keys, retry=service.retry)
+
+    @subscriber.handler
+    def handle(message: Message) -> None:
+        if message.body == b"bad":
+            raise ValueError("no")
+
+    service.declare()
+    with serving(Place("127.0.0.1", 0), [subscriber]) as port:
+        subscriber.start()
+        with service.publisher() as publisher:
+            report = publisher.publish_many(((body, "order.paid") for body in ["good"] * 20 + ["bad"] * 5), mandatory=True)
+        wait_until(lambda: service.failed_queue.depth() == 5 and _samples(port)["redrive_messages_handled_total"] == 20, "all are handled")
+        assert service.failed_queue.requeue(limit=3).requeued == 3
+        wait_until(lambda: service.failed_queue.depth() == 5 and _samples(port)["redrive_messages_given_up_total"] == 8, "they fail again")
+        samples = _samples(port)
+        subscriber.stop()
+        subscriber.wait()
+    assert report.confirmed == samples["messaging_client_sent_messages_total"] == 25
+    assert samples["messaging_client_consumed_messages_total"] == 20 + 2 * 5 + 2 * 3
+    assert samples["messaging_process_duration_seconds_count"] == 36
+    assert samples["redrive_messages_retried_total"] == 5 + 3
+    assert samples["redrive_messages_redriven_total"] == 3
+    assert samples["redrive_attempts_running"] == 0
+
+
+def test_ready_is_false_while_the_broker_is_away_and_true_after(rabbitmq_url: str) -> None:
+    with Proxy(rabbitmq_url) as proxy:
+        subscriber = Subscriber(proxy.url, "shop@orders", ["order.*"])
+        subscriber.handler(Recorder())
+        with serving(Place("127.0.0.1", 0), [subscriber]) as port:
+            assert get(port, "/ready").status_code == 503
+            subscriber.start()
+            wait_until(lambda: get(port, "/ready").status_code == 200, "it is ready")
+            proxy.refuse()
+            proxy.cut()
+            wait_until(lambda: get(port, "/ready").json() == {"ready": False, "subscribers": {"shop@orders": False}}, "it is not ready")
+            assert get(port, "/health").status_code == 200
+            proxy.accept()
+            wait_until(lambda: get(port, "/ready").status_code == 200, "it is ready again")
+            assert get(port, "/elsewhere").status_code == 404
+            subscriber.stop()
+            subscriber.wait()
+            assert get(port, "/health").status_code == 503
+
+
+def test_a_worker_logs_each_move_as_one_json_line_and_serves_its_health(rabbitmq_url: str, tmp_path: Path) -> None:
+    import signal
+
+    (tmp_path / "shop.py").write_text(SHOP)
+    port = free_ports(1, "127.0.0.1")[0]
+    arguments = ("run", "shop:shop", "--log-format", "json", "--log-level", "debug", "--metrics", f"127.0.0.1:{port}")
+    with running(*arguments, environment={"SHOP_URL": rabbitmq_url}, cwd=str(tmp_path)) as process:
+        wait_until(lambda: _is_ready(port), "the worker is ready")
+        for body in ("good", "bad"):
+            redrive("publish", "order.paid", body, url=rabbitmq_url)
+        wait_until(lambda: _samples(port)["redrive_messages_given_up_total"] == 1, "the message is given up")
+        process.signal(signal.SIGTERM)
+        done = process.end()
+    assert done.code == 0
+    moves = [line for line in map(json.loads, done.err.splitlines()) if "event" in line]
+    assert [(line["event"], line["now_in"]) for line in moves] == [
+        ("handled", None),
+        ("retried", "shop@orders@retry"),
+        ("given-up", "shop@orders@failed"),
+    ]
+    assert (moves[2]["reason"], moves[2]["error_type"], moves[2]["routing_key"]) == ("retries-exhausted", "ValueError", "order.paid")
+    assert "s3cret" not in done.err
+
+
+@pytest.mark.parametrize("place", ["9464", "host:", ":70000", ":x"])
+def test_a_place_that_is_none_is_said(place: str, tmp_path: Path) -> None:
+    done = redrive("run", "shop:shop", "--metrics", place)
+    assert (done.code, done.error_lines[0]) == (2, f"Error: {place!r} is no host and port to serve metrics at")
+
+
+def test_a_port_in_use_is_said_before_anything_runs(rabbitmq_url: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port: int = taken.getsockname()[1]
+        subscriber = Subscriber(rabbitmq_url, "shop@orders")
+        with (
+            pytest.raises(ConfigurationError, match=f"can't be served at 127.0.0.1:{port}: Address already in use"),
+            serving(Place("127.0.0.1", port), [subscriber]),
+        ):
+            raise AssertionError("it serves")
+
+
+def _is_ready(port: int) -> bool:
+    try:
+        return get(port, "/ready").status_code == 200
+    except httpx.HTTPError:
+        return False
+
+
+def _samples(port: int) -> Counter[str]:
+    """The sum of each metric's samples over its labels."""
+    sums: Counter[str] = Counter()
+    for line in get(port, "/metrics").text.splitlines():
+        if not line.startswith("#"):
+            name, _, value = line.rpartition(" ")
+            sums[name.partition("{")[0]] += float(value)  # type: ignore[assignment]
+    return sums
+
+
+def test_the_dashboard_asks_for_metrics_that_are_there(rabbitmq_url: str) -> None:
+    dashboard = json.loads((Path(__file__).resolve().parents[2] / "examples/06-grafana/dashboard.json").read_text())
+    asked = {name for panel in dashboard["panels"] for target in panel["targets"] for name in _METRIC.findall(target["expr"])}
+    service = Service(rabbitmq_url, retry=retrying(1))
+    subscriber = Subscriber(rabbitmq_url, service.queue, service.routing_keys, retry=service.retry)
+    subscriber.handler(always_fails)
+    service.declare()
+    with serving(Place("127.0.0.1", 0), [subscriber]) as port:
+        subscriber.start()
+        service.publish()
+        service.wait_for_failed()
+        subscriber.stop()
+        subscriber.wait()
+        with service.subscriber(Recorder()):
+            service.failed_queue.requeue()
+            wait_until(lambda: _samples(port)["redrive_messages_handled_total"] == 1, "it is handled")
+        assert asked
+        assert asked <= set(_samples(port))

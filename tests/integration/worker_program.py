@@ -1,0 +1,98 @@
+"""A worker as a service would start it, in a process of its own. What it did stands in a file, line by line, whatever becomes of it.
+
+python worker_program.py '{"url": …, "queue": …, "behaviour": …, "notes": …}'
+"""
+
+import asyncio
+import json
+import os
+import sys
+import time
+from datetime import timedelta
+
+from redrive import AsyncSubscriber, Message, RetryPolicy, Subscriber
+
+settings = json.loads(sys.argv[1])
+notes = os.open(settings["notes"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+
+
+def note(what: str, message: Message) -> None:
+    """One line, written at once: a kill can't take it back."""
+    os.write(notes, f"{what} {message.message_id}\n".encode())
+
+
+def handle(message: Message) -> None:
+    """What all of them do with a message that is meant for nothing else."""
+
+
+def hang(message: Message) -> None:
+    """Never returns from a message that says so."""
+    if message.body == b"hang":
+        time.sleep(600)
+
+
+def die(message: Message) -> None:
+    """A message that says so takes the process with it."""
+    if message.body == b"poison":
+        os._exit(1)
+
+
+def fail_then_die(message: Message) -> None:
+    """A message that says so fails twice, and takes the process with it from then on."""
+    if message.body == b"poison":
+        if message.retries < 2:
+            raise RuntimeError("not yet")
+        os._exit(1)
+
+
+def take_long(message: Message) -> None:
+    """Takes a second and a half."""
+    time.sleep(1.5)
+
+
+behaviour = {
+    "handle": handle,
+    "hang": hang,
+    "die": die,
+    "fail then die": fail_then_die,
+    "take long": take_long,
+}[settings["behaviour"]]
+
+arguments = {
+    "url": settings["url"],
+    "queue": settings["queue"],
+    "routing_keys": settings.get("routing_keys", ["order.*"]),
+    "retry": RetryPolicy(max_retries=3, delay=timedelta(milliseconds=50)),
+    "queue_type": settings.get("queue_type", "quorum"),
+    **settings.get("options", {}),
+}
+
+
+def on_message(message: Message) -> None:
+    """Notes what it begins and what it has done."""
+    note("begun", message)
+    behaviour(message)
+    note("handled", message)
+
+
+async def on_message_async(message: Message) -> None:
+    """The same, on an event loop: what takes long is awaited there."""
+    note("begun", message)
+    if behaviour is hang and message.body == b"hang":
+        await asyncio.sleep(600)
+    elif behaviour is take_long:
+        await asyncio.sleep(1.5)
+    else:
+        behaviour(message)
+    note("handled", message)
+
+
+if settings["shell"] == "async":
+    on_a_loop = AsyncSubscriber(**arguments)
+    on_a_loop.handler(on_message_async)
+    asyncio.run(on_a_loop.run())
+else:
+    subscriber = Subscriber(**arguments)
+    subscriber.handler(on_message)
+    subscriber.run()
+os.write(notes, b"left in-order\n")

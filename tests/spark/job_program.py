@@ -1,0 +1,15 @@
+"""The whole job as a process of its own, to be killed: `python job_program.py MASTER URL PLACE RATE [SETTING=VALUE…]`."""
+
+import sys
+
+from redrive.spark_reprocess.archive import Archive
+from redrive.spark_reprocess.job import requeue
+from redrive.spark_reprocess.sending import Pace
+from redrive.spark_reprocess.session import session_for
+from spark.conftest import FRUGAL
+
+if __name__ == "__main__":
+    master, url, place, rate, *settings = sys.argv[1:]
+    spark = session_for(master, settings={**FRUGAL, "spark.ui.enabled": "false", **dict(one.split("=", 1) for one in settings)})
+    print(requeue(spark, Archive(place), url, ["shop@orders"], pace=Pace(rate=float(rate), batch=100)).to_dict(), flush=True)
+    spark.stop()

@@ -1,0 +1,102 @@
+"""`redrive spark` as people use it, and what must not show anywhere."""
+
+import json
+import os
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cli_support import redrive, run_redrive
+from redrive.spark_reprocess.archive import Archive
+from spark.support import QUEUE, Failures
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.usefixtures("spark")
+
+
+def test_all_phases_end_with_the_identity_and_a_report(archive: Archive, rabbitmq_url: str) -> None:
+    failures = Failures(rabbitmq_url).fill(100)
+    place = archive.storage.uri
+    looked = redrive("spark", "requeue", QUEUE, "--archive", place, "--dry-run", url=rabbitmq_url)
+    assert looked.code == 0, looked.err
+    assert "100 messages" in looked.out
+    assert failures.depths() == (0, 100)
+    unasked = redrive("spark", "requeue", QUEUE, "--archive", place, url=rabbitmq_url)
+    assert unasked.code == 2
+    assert "--yes" in unasked.err
+    # It was drained, and nobody was there to ask: the next one goes on with that run.
+    done = redrive("spark", "requeue", QUEUE, "--archive", place, "--where", "error_type = 'KeyError'", "--yes", url=rabbitmq_url)
+    assert done.code == 2
+    assert "was begun with where=None" in done.err
+    done = redrive("spark", "requeue", QUEUE, "--archive", place, "--yes", "--rate", "1000/s", url=rabbitmq_url)
+    assert done.code == 0, done.err
+    assert done.out.splitlines()[-1] == "100 drained = 100 redelivered + 0 restored + 0 kept + 0 discarded"
+    assert "Going on with run" in done.err
+    report = json.loads(next(Path(place, "reports").glob("*.json")).read_text())
+    assert report["holds"]
+    assert report["redelivered"] == 100
+    page = next(Path(place, "reports").glob("*.html")).read_text()
+    assert "TimeoutError" in page
+    assert "<script" not in page
+    assert "http" not in page.replace('http-equiv="', "")
+    verified = redrive("spark", "verify", "--archive", place, "--output", "json", url=rabbitmq_url)
+    assert verified.json()["drained"] == 100
+
+
+def test_no_password_is_in_the_archive_the_spark_ui_or_what_is_printed(spark: "SparkSession", archive: Archive, rabbitmq_url: str) -> None:
+    Failures(rabbitmq_url).fill(20)
+    secret = "guest:guest"
+    assert secret in rabbitmq_url
+    done = redrive("spark", "requeue", QUEUE, "--archive", archive.storage.uri, "--yes", url=rabbitmq_url)
+    assert done.code == 0, done.err
+    for where, text in [("what is printed", done.out + done.err), *_archive(archive), *_user_interface(spark)]:
+        assert secret not in text, where
+
+
+def _archive(archive: Archive) -> Iterator[tuple[str, str]]:
+    for file in Path(archive.storage.uri).rglob("*"):
+        if file.is_file():
+            yield str(file), file.read_bytes().decode("latin-1")
+
+
+def _user_interface(spark: "SparkSession") -> Iterator[tuple[str, str]]:
+    address = spark.sparkContext.uiWebUrl
+    assert address is not None
+    rest = f"/api/v1/applications/{spark.sparkContext.applicationId}"
+    pages = ["/jobs/", "/stages/", "/environment/", "/SQL/", f"{rest}/environment", f"{rest}/sql?details=true&length=1000", f"{rest}/jobs"]
+    for page in pages:
+        with urllib.request.urlopen(f"{address}{page}", timeout=30) as answer:
+            yield page, answer.read().decode()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("plan", "--archive", "{new}"), "there is nothing drained in the archive"),
+        (("plan", "--archive", "{new}", "--where", "colour = 1"), "there is no column 'colour'"),
+        (("plan", "--archive", "s3a://key:secret-word@bucket/x"), "has credentials in it"),
+        (("drain", QUEUE, "--archive", "{new}", "--url", "amqp://me:secret-word@127.0.0.1:1/"), "nothing listens there"),
+        (("drain", QUEUE, "--archive", "{new}", "--url", "http://me:secret-word@host/"), "is no address of a broker"),
+        (("redeliver", "--archive", "{new}", "--rate", "fast"), "the rate 'fast' can't be read"),
+        (("redeliver", "--archive", "{new}", "--transform", "nowhere", "--run", "x"), "there is nothing drained"),
+    ],
+)
+def test_what_is_wrong_is_told_in_two_lines(tmp_path: Path, arguments: tuple[str, ...], told: str) -> None:
+    done = redrive("spark", *(argument.format(new=tmp_path / "new") for argument in arguments))
+    assert done.code == 2
+    assert told in done.err
+    assert len(done.error_lines) <= 2
+    assert "secret-word" not in done.out + done.err
+
+
+def test_a_missing_java_is_told_of(tmp_path: Path) -> None:
+    done = run_redrive("spark", "plan", "--archive", str(tmp_path / "new"), environment={"PATH": "/nowhere", "JAVA_HOME": ""})
+    assert done.code == 2
+    assert done.error_lines[0] == "Error: Spark needs Java, and there is no java on PATH"
+    assert "openjdk-17-jre-headless" in done.error_lines[1]
+    assert not os.path.exists(tmp_path / "new")

@@ -1,0 +1,223 @@
+"""The phases of the job on a broker: each message ends where it should, and the identity says so."""
+
+import time
+from itertools import chain
+from typing import TYPE_CHECKING
+
+import pytest
+
+from redrive.errors import BrokerUnavailable, ConfigurationError
+from redrive.pubsub.blocking.connection import Connector
+from redrive.pubsub.blocking.declare import declaring
+from redrive.spark_reprocess.archive import Archive
+from redrive.spark_reprocess.job import Canary, Choice, Reprocess, Stopped, requeue
+from redrive.spark_reprocess.keeping import Kept
+from redrive.spark_reprocess.ledger import Event
+from redrive.spark_reprocess.reading import stored
+from redrive.spark_reprocess.sending import Pace
+from redrive.topology import headers
+from redrive.topology.model import Queue
+from spark.support import QUEUE, Failures, numbers
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+COUNT = 300
+QUICK = Pace(timeout=20, batch=50)
+
+
+def test_what_was_drained_goes_back_with_a_fresh_budget(spark: "SparkSession", archive: Archive, rabbitmq_url: str) -> None:
+    both = [Failures(rabbitmq_url).fill(COUNT), Failures(rabbitmq_url, "shop@classic", "classic").fill(COUNT)]
+    identity = requeue(spark, archive, rabbitmq_url, [failures.queue for failures in both], pace=QUICK)
+    assert str(identity) == "600 drained = 600 redelivered + 0 restored + 0 kept + 0 discarded"
+    assert [failures.depths() for failures in both] == [(COUNT, 0), (COUNT, 0)]
+    found = [failures.in_main() for failures in both]
+    assert [numbers(some) for some in found] == [list(range(COUNT))] * 2
+    for one in chain(*found):
+        assert one.headers[headers.COUNT] == 1
+        assert one.headers[headers.ORIG_ROUTING_KEY] == "sample.made"
+        assert not {headers.X_DEATH, headers.FAILURE_ID, headers.RETRIES} & one.headers.keys()
+
+
+def test_what_is_not_chosen_is_put_back_byte_for_byte(spark: "SparkSession", archive: Archive, rabbitmq_url: str) -> None:
+    failures = Failures(rabbitmq_url).fill(COUNT)
+    job = Reprocess(spark, archive, rabbitmq_url, pace=QUICK)
+    run = job.drain([QUEUE], file_rows=40)
+    before = {(row["body_bytes"], bytes(row["properties"])) for row in stored(spark, archive, run).collect()}
+    job.restore(run)
+    assert failures.depths() == (0, COUNT)
+    found = failures.in_failed()
+    assert {(one.body, one.properties) for one in found} == before
+    assert all((one.exchange, one.routing_key) == ("master.failed", QUEUE) for one in found)
+    assert str(job.verify(run)) == "300 drained = 0 redelivered + 300 restored + 0 kept + 0 discarded"
+
+
+def test_an_expression_picks_and_the_rest_goes_back_into_its_failed_queue(
+    spark: "SparkSession", archive: Archive, rabbitmq_url: str
+) -> None:
+    failures = Failures(rabbitmq_url).fill(COUNT)
+    identity = requeue(spark, archive, rabbitmq_url, [QUEUE], where="error_type = 'TimeoutError' and failed_at < now()", pace=QUICK)
+    assert identity.holds
+    assert identity.redelivered + identity.restored == COUNT
+    assert failures.depths() == (identity.redelivered, identity.restored)
+    assert not [one for one in failures.in_failed() if one.headers.get(headers.ERROR_TYPE) == "TimeoutError"]
+
+
+def test_a_second_run_sends_nothing_again(spark: "SparkSession", archive: Archive, rabbitmq_url: str) -> None:
+    failures = Failures(rabbitmq_url).fill(50)
+    job = Reprocess(spark, archive, rabbitmq_url, pace=QUICK)
+    run = job.drain([QUEUE])
+    job.send(run, Choice())
+    job.send(run, Choice())
+    identity = requeue(spark, archive, rabbitmq_url, [QUEUE], pace=QUICK)
+    assert identity.redelivered == 50
+    assert failures.depths() == (50, 0)
+
+
+def test_equal_messages_of_a_peer_are_all_sent(spark: "SparkSession", archive: Archive, rabbitmq_url: str) -> None:
+    failures = Failures(rabbitmq_url).fill(10)
+    # The same seed: what PHP set aside is there three times, and has no id of its own.
+    failures.fill(10).fill(10)
+    identity = requeue(spark, archive, rabbitmq_url, [QUEUE], pace=QUICK)
+    assert (identity.rows, identity.drained) == (30, 8 + 3 * 2)
+    assert numbers(failures.in_main()) == sorted([*range(10), 0, 0, 5, 5])
+
+
+def test_a_poisoned_message_is_kept_and_told_of_while_the_others_are_sent(
+    spark: "SparkSession", archive: Archive, rabbitmq_url: str
+) -> None:
+    good, lost = Failures(rabbitmq_url).fill(100), Failures(rabbitmq_url, "billing@gone").fill(5)
+    job = Reprocess(spark, archive, rabbitmq_url, pace=QUICK)
+    run = job.drain([QUEUE, "billing@gone"])
+    with declaring(Connector(rabbitmq_url, "test")) as declarer:
+        declarer.delete(Queue("billing@gone"))
+    job.send(run, Choice())
+    identity = job.verify(run)
+    assert (identity.redelivered, identity.kept, identity.refused) == (100, 5, 5)
+    assert identity.holds
+    assert {one["id"] for one in identity.refusals} == set(lost.ids(5))
+    assert all("no queue is bound" in one["error"] for one in identity.refusals)
+    assert good.depths() == (100, 0)
+    job.restore(run)
+    assert job.verify(run).restored == 5
+
+
+def test_a_job_stops_where_too_few_messages_are_confirmed(spark: "SparkSession", archive: Archive, rabbitmq_url: str) -> None:
+    Failures(rabbitmq_url).fill(1000)
+    job = Reprocess(spark, archive, rabbitmq_url, pace=QUICK)
+    run = job.drain([QUEUE])
+    with declaring(Connector(rabbitmq_url, "test")) as declarer:
+        declarer.delete(Queue(QUEUE))
+    with pytest.raises(Stopped, match="only 0 of the last"):
+        job.send(run, Choice())
+    identity = job.verify(run)
+    assert identity.kept == 1000
+    assert 100 <= identity.refused < 1000
+
+
+def test_a_canary_that_comes_back_stops_the_job(spark: "SparkSession", archive: Archive, rabbitmq_url: str) -> None:
+    failures = Failures(rabbitmq_url).fill(200)
+    job = Reprocess(spark, archive, rabbitmq_url, pace=QUICK)
+    run = job.drain([QUEUE])
+    failures.fill(0)
+
+    def fails_again(phase: str, done: int, total: int) -> None:
+        if done >= 20 and failures.depths()[1] < 20:
+            failures.fill(20, seed=7)
+
+    with pytest.raises(Stopped, match="canary"):
+        Reprocess(spark, archive, rabbitmq_url, pace=QUICK, told=fails_again).send(run, Choice(), Canary(20, wait=5))
+    assert job.verify(run).redelivered == 20
+
+
+def test_discarded_messages_are_neither_sent_nor_put_back(spark: "SparkSession", archive: Archive, rabbitmq_url: str) -> None:
+    failures = Failures(rabbitmq_url).fill(COUNT)
+    job = Reprocess(spark, archive, rabbitmq_url, pace=QUICK)
+    run = job.drain([QUEUE])
+    discarded = job.discard(run, Choice("error_type is null"))
+    job.send(run, Choice())
+    job.restore(run)
+    assert discarded == COUNT // 5
+    assert str(job.verify(run)) == "300 drained = 240 redelivered + 0 restored + 0 kept + 60 discarded"
+    assert failures.depths() == (240, 0)
+
+
+def test_a_rate_is_never_exceeded(spark: "SparkSession", archive: Archive, rabbitmq_url: str) -> None:
+    Failures(rabbitmq_url).fill(200)
+    job = Reprocess(spark, archive, rabbitmq_url, pace=QUICK)
+    run = job.drain([QUEUE])
+    seen: list[int] = []
+    begun = time.monotonic()
+    Reprocess(spark, archive, rabbitmq_url, pace=Pace(rate=200, batch=20), told=lambda _, done, __: seen.append(done)).send(run, Choice())
+    assert seen[-1] == 200
+    # 200 messages at 200 a second can't be through in less, whatever the machine does.
+    assert time.monotonic() - begun > 0.8
+
+
+def test_the_plan_has_the_causes_and_what_would_be_sent(spark: "SparkSession", archive: Archive, rabbitmq_url: str) -> None:
+    Failures(rabbitmq_url).fill(COUNT)
+    job = Reprocess(spark, archive, rabbitmq_url, pace=QUICK)
+    run = job.drain([QUEUE])
+    plan = job.plan(run, Choice("error_type = 'KeyError'"))
+    assert plan.count == COUNT
+    assert sum(group.count for group in plan.groups) == COUNT
+    assert {group.error_type for group in plan.groups} == {None, "KeyError", "TimeoutError", "shop.PaymentError"}
+    assert plan.picked == sum(group.count for group in plan.groups if group.error_type == "KeyError") > 0
+    assert sum(count for _, count in plan.times) == COUNT - COUNT // 5
+
+
+def test_looking_takes_nothing(spark: "SparkSession", archive: Archive, rabbitmq_url: str) -> None:
+    failures = Failures(rabbitmq_url).fill(100)
+    plan = Reprocess(spark, archive, rabbitmq_url, pace=QUICK).plan_by_looking([QUEUE], Choice())
+    assert plan.count == plan.picked == 100
+    assert archive.runs() == []
+    assert numbers(failures.in_failed()) == list(range(100))
+
+
+def test_what_arrives_meanwhile_is_left(spark: "SparkSession", archive: Archive, rabbitmq_url: str) -> None:
+    failures = Failures(rabbitmq_url).fill(100)
+    late: list[int] = []
+
+    def arrives(phase: str, done: int, total: int) -> None:
+        if not late:
+            late.append(1)
+            failures.fill(30, seed=1)
+
+    run = Reprocess(spark, archive, rabbitmq_url, pace=QUICK, told=arrives).drain([QUEUE])
+    assert stored(spark, archive, run).count() == 100
+    assert failures.depths() == (0, 30)
+
+
+def test_a_queue_that_is_not_there_is_named(spark: "SparkSession", archive: Archive, rabbitmq_url: str) -> None:
+    with pytest.raises(ConfigurationError, match="there is no queue 'nobody@here@failed'"):
+        requeue(spark, archive, rabbitmq_url, ["nobody@here"])
+    assert archive.runs() == []
+
+
+def test_an_unfinished_draining_of_other_queues_is_refused(spark: "SparkSession", archive: Archive, rabbitmq_url: str) -> None:
+    Failures(rabbitmq_url).fill(5)
+    archive.begin("amqp://guest@elsewhere:5672/%2F", {"other@queue": 7})
+    with pytest.raises(ConfigurationError, match=r"unfinished draining .* of other@queue at amqp://guest@elsewhere"):
+        requeue(spark, archive, rabbitmq_url, [QUEUE])
+
+
+def test_a_broker_that_is_not_there_is_told_of_in_two_lines(spark: "SparkSession", archive: Archive, rabbitmq_url: str) -> None:
+    Failures(rabbitmq_url).fill(5)
+    job = Reprocess(spark, archive, rabbitmq_url, pace=QUICK)
+    run = job.drain([QUEUE])
+    nowhere = "amqp://guest:secret-word@127.0.0.1:1/"
+    with pytest.raises(BrokerUnavailable) as raised:
+        Reprocess(spark, archive, nowhere, pace=Pace(timeout=1)).send(run, Choice())
+    assert "127.0.0.1:1" in str(raised.value)
+    assert "secret-word" not in str(raised.value)
+    assert len(str(raised.value).splitlines()) <= 2
+
+
+def test_states_tell_what_became_of_each_id(spark: "SparkSession", archive: Archive, rabbitmq_url: str) -> None:
+    failures = Failures(rabbitmq_url).fill(20)
+    job = Reprocess(spark, archive, rabbitmq_url, pace=QUICK)
+    run = job.drain([QUEUE])
+    job.send(run, Choice("retries = 3 and error_type is not null"))
+    states = {row["id"]: row["state"] for row in Kept(spark, archive, run).with_states().collect()}
+    expected = {id_: "kept" if number % 5 == 0 else Event.SENT for number, id_ in enumerate(failures.ids(20))}
+    assert states == expected

@@ -1,0 +1,89 @@
+"""A transform of the user's: what it may do, and what is found before anything is sent."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from pyspark.sql import functions as F
+
+from redrive.errors import ConfigurationError
+from redrive.spark_reprocess.archive import Archive
+from redrive.spark_reprocess.job import Choice, Reprocess
+from redrive.spark_reprocess.transforming import Transform, transform_named, transformed
+from spark.support import QUEUE, Failures
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+MODULE = """
+from pyspark.sql.functions import udf
+
+@udf("binary")
+def shout(body):
+    return bytes(body).upper()
+
+def mends(messages):
+    return messages.withColumn("body_bytes", shout("body_bytes"))
+"""
+SCHEMA = "id string, queue string, delivered_exchange binary, delivered_routing_key binary, properties binary, body_bytes binary"
+
+
+@pytest.fixture(autouse=True)
+def transforms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A module of the user's in the current folder."""
+    (tmp_path / "shop_mends.py").write_text(MODULE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "shop_mends", raising=False)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+
+
+def _raises(messages: "DataFrame") -> "DataFrame":
+    raise ValueError("no such thing")
+
+
+def _to_nothing(messages: "DataFrame") -> "DataFrame":
+    return None  # type: ignore[return-value]
+
+
+WRONG: "list[tuple[Transform, str]]" = [
+    (lambda messages: messages.where("id <> 'm1'"), "1 dropped (such as m1)"),
+    (lambda messages: messages.union(messages), "3 doubled"),
+    (lambda messages: messages.withColumn("id", F.concat("id", F.lit("x"))), "made up"),
+    (lambda messages: messages.withColumn("queue", F.lit("other@queue")), "3 changed in more than the body"),
+    (lambda messages: messages.withColumn("body_bytes", F.lit(None).cast("binary")), "3 left without a body"),
+    (lambda messages: messages.withColumn("body_bytes", F.lit("text")), "has the column 'body_bytes' as string, not binary"),
+    (lambda messages: messages.drop("properties"), "has no column 'properties'"),
+    (_raises, "raised ValueError: no such thing"),
+    (_to_nothing, "gave a NoneType"),
+]
+
+
+def test_a_result_that_can_not_be_sent_is_refused_and_not_kept(spark: "SparkSession", archive: Archive) -> None:
+    run = archive.begin("amqp://test", {QUEUE: 3})
+    messages = spark.createDataFrame([(f"m{number}", QUEUE, b"e", b"k", b"p", b"{}") for number in range(3)], SCHEMA)
+    for transform, why in WRONG:
+        with pytest.raises(ConfigurationError) as raised:
+            transformed(spark, archive, run, messages, transform)
+        assert why in str(raised.value)
+        assert not archive.storage.exists(f"transformed/run={run.id}")
+
+
+def test_a_changed_body_is_what_is_sent(spark: "SparkSession", archive: Archive, rabbitmq_url: str) -> None:
+    failures = Failures(rabbitmq_url).fill(20)
+    job = Reprocess(spark, archive, rabbitmq_url)
+    run = job.drain([QUEUE])
+    job.send(run, Choice(transform="shop_mends:mends"))
+    assert job.verify(run).redelivered == 20
+    found = failures.in_main()
+    assert len(found) == 20
+    assert all(one.body == one.body.upper() for one in found)
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [("shop_mends", "names no function"), ("nowhere:mends", "can't be imported"), ("shop_mends:dreams", "has no function 'dreams'")],
+)
+def test_a_transform_that_is_not_there_is_told_of(name: str, why: str) -> None:
+    with pytest.raises(ConfigurationError, match=why):
+        transform_named(name)

@@ -1,0 +1,65 @@
+"""The data source on DataFrames and streams of anybody's."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from redrive.errors import ConfigurationError
+from redrive.spark_reprocess.failing import explained
+from redrive.spark_reprocess.publishing import Mode, check_columns
+from redrive.spark_reprocess.writer import register
+from redrive.topology.properties import Properties
+from spark.support import QUEUE, Failures
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+MESSAGES = "routing_key string, body string, message_id string, headers map<string,string>"
+
+
+def messages(spark: "SparkSession", count: int, routing_key: str = QUEUE) -> "DataFrame":
+    """So many messages for a queue."""
+    return spark.createDataFrame([(routing_key, f'{{"id": {number}}}', f"m{number}", {"tenant": "a"}) for number in range(count)], MESSAGES)
+
+
+def test_a_dataframe_of_messages_is_published(spark: "SparkSession", rabbitmq_url: str) -> None:
+    failures = Failures(rabbitmq_url).fill(0)
+    register(spark)
+    messages(spark, 100).write.format("rabbitmq").options(url=rabbitmq_url, exchange="").mode("append").save()
+    found = failures.in_main()
+    assert sorted(Properties.parse(one.properties).message_id or "" for one in found) == sorted(f"m{number}" for number in range(100))
+    assert {one.headers["tenant"] for one in found} == {"a"}
+    assert {one.headers["x-orig-routing-key"] for one in found} == {QUEUE}
+    with pytest.raises(ConfigurationError, match="no queue is bound"), explained():
+        messages(spark, 3, "nobody").write.format("rabbitmq").options(url=rabbitmq_url, exchange="").mode("append").save()
+
+
+def test_a_stream_is_published(spark: "SparkSession", rabbitmq_url: str, tmp_path: Path) -> None:
+    failures = Failures(rabbitmq_url).fill(0)
+    register(spark)
+    messages(spark, 40).coalesce(1).write.json(str(tmp_path / "in"))
+    stream = spark.readStream.schema(MESSAGES).json(str(tmp_path / "in"))
+    query = (
+        stream.writeStream.format("rabbitmq")
+        .options(url=rabbitmq_url, exchange="", checkpointLocation=str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(240)
+    assert failures.depths()[0] == 40
+
+
+@pytest.mark.parametrize(
+    ("mode", "columns", "why"),
+    [
+        (Mode.PUBLISH, {"body": "string"}, "no column 'routing_key'"),
+        (Mode.PUBLISH, {"routing_key": "string", "body": "int"}, "'body' is int, not binary or string"),
+        (Mode.PUBLISH, {"routing_key": "string", "body": "binary", "colour": "string"}, "the column 'colour', which no message has"),
+        (Mode.PUBLISH, {"routing_key": "string", "body": "binary", "headers": "string"}, "not map<string,string>"),
+        (Mode.REQUEUE, {"id": "string"}, "no column 'queue'"),
+    ],
+)
+def test_columns_that_make_no_message_are_named(mode: Mode, columns: dict[str, str], why: str) -> None:
+    with pytest.raises(ConfigurationError, match=why):
+        check_columns(mode, columns)

@@ -1,0 +1,96 @@
+"""Groups of failures: what differs from message to message is left out, what tells causes apart is not."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from redrive.failures.cause import Cause, cause_of, frame_of, masked
+from redrive.pubsub.message import FailedMessage
+
+from deliveries import failed, table  # isort: skip
+
+OWN = '  File "/srv/app/shop/orders.py", line 3, in charge\n    pay()\n'
+LIBRARY = '  File "/srv/venv/lib/python3.11/site-packages/httpx/_client.py", line 9, in send\n    raise\n'
+STANDARD = '  File "/usr/lib/python3.11/json/decoder.py", line 337, in decode\n    raise\n'
+REDRIVE = '  File "/opt/redrive/pubsub/codec.py", line 3, in _validated\n    raise\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("no plan for 'gold'", "no plan for '…'"),
+        ('no plan for "gold", nor `silver`', "no plan for '…', nor '…'"),
+        ("user 17 has 3.50 of -1,000", "user <n> has <n> of <n>"),
+        ("order-17 is gone", "order-<n> is gone"),
+        ("no 0b6f9c1e-6a9c-4a55-8c3e-2f1f8f4f5a10 here", "no <id> here"),
+        ("commit deadbeef01 of 01ARZ3NDEKTSV4RRFFQ69G5FAV", "commit <id> of <id>"),
+        ("<Order object at 0x7f3a10>", "<Order object at <id>>"),
+        ("late since 2024-05-17T08:30:15.250Z", "late since <time>"),
+        ("it can't be what it isn't", "it can't be what it isn't"),
+        ("  two\n lines ", "two lines"),
+        ("", ""),
+    ],
+)
+def test_what_differs_between_messages_is_masked(text: str, expected: str) -> None:
+    assert masked(text) == expected
+
+
+@pytest.mark.parametrize("word", ["deadline", "internationalisation", "ConnectionRefusedError", "facade", "effaced-decade"])
+def test_words_are_not_masked(word: str) -> None:
+    assert masked(word) == word
+
+
+@given(st.integers(), st.integers(), st.uuids(), st.uuids())
+def test_messages_that_differ_in_numbers_and_ids_are_of_one_group(one: int, other: int, id_: object, other_id: object) -> None:
+    assert masked(f"order {one} of {id_} failed") == masked(f"order {other} of {other_id} failed")
+
+
+@given(st.text())
+def test_any_text_can_be_masked_and_is_one_line(text: str) -> None:
+    assert len(masked(text).splitlines()) <= 1
+
+
+@pytest.mark.parametrize(
+    ("traceback", "expected"),
+    [
+        (OWN, "shop/orders.py in charge"),
+        (OWN + LIBRARY, "shop/orders.py in charge"),
+        (OWN + STANDARD + REDRIVE, "shop/orders.py in charge"),
+        (LIBRARY, ""),
+        ("", ""),
+        ("no traceback at all", ""),
+        ('  File "C:\\app\\shop\\orders.py", line 3, in charge\n', "shop/orders.py in charge"),
+        ('  File "orders.py", line 3, in <module>\n', "orders.py in <module>"),
+        (f"{OWN}\nThe above exception was the direct cause of …\n\n" + OWN.replace("charge", "buy"), "shop/orders.py in buy"),
+    ],
+)
+def test_the_frame_is_the_innermost_of_the_service(traceback: str, expected: str) -> None:
+    assert frame_of(traceback) == expected
+
+
+def _message(error_type: str, error_message: str, traceback: str = OWN) -> FailedMessage:
+    return FailedMessage(
+        failed(table(redrive_error_type=error_type, redrive_error_message=error_message, redrive_error_traceback=traceback))
+    )
+
+
+def test_a_cause_is_type_masked_message_and_frame() -> None:
+    cause = cause_of(_message("shop.OutOfStock", "no more socks in size 42"))
+    assert cause == Cause("shop.OutOfStock", "no more socks in size <n>", "shop/orders.py in charge")
+
+
+def test_the_line_of_the_frame_makes_no_other_group() -> None:
+    assert cause_of(_message("E", "m", OWN)).group_id == cause_of(_message("E", "m", OWN.replace("line 3", "line 4"))).group_id
+
+
+def test_type_message_and_frame_make_other_groups() -> None:
+    messages = [_message("E", "m"), _message("F", "m"), _message("E", "n"), _message("E", "m", OWN.replace("charge", "buy"))]
+    assert len({cause_of(message).group_id for message in messages}) == 4
+
+
+def test_a_group_has_the_same_id_on_every_machine_and_in_every_version() -> None:
+    assert Cause("shop.OutOfStock", "no more socks in size <n>", "shop/orders.py in charge").group_id == "f1049e45c345"
+
+
+def test_a_peers_message_is_in_a_group_too() -> None:
+    assert cause_of(FailedMessage(failed())) == Cause("", "", "")

@@ -1,0 +1,132 @@
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from redrive.pubsub import topology_file
+from redrive.topology.compare import Observed
+from redrive.topology.model import Binding, QueueType, RetryVia, Subscription
+from redrive.topology.names import ExchangeFamily
+from redrive.topology.policy import RetryPolicy
+from redrive.topology.recovery import file_of, recover
+from redrive.topology.spec import union_of
+from redrive.topology.tags import TagFilter
+
+USER = Subscription("ucenter@user", ["user.*"])
+
+
+def on_broker(*subscriptions: Subscription) -> Observed:
+    """What a broker shows that these were declared on."""
+    topology = union_of(subscription.topology() for subscription in subscriptions)
+    return Observed(
+        {exchange.name: exchange.type for exchange in topology.exchanges},
+        {queue.name: dict(queue.arguments) for queue in topology.queues},
+        frozenset(topology.bindings),
+    )
+
+
+def without_queue(observed: Observed, name: str) -> Observed:
+    return replace(
+        observed,
+        queues={queue: arguments for queue, arguments in observed.queues.items() if queue != name},
+        bindings=frozenset(binding for binding in observed.bindings if binding.destination != name),
+    )
+
+
+def with_arguments(observed: Observed, name: str, **arguments: object) -> Observed:
+    changed = {key.replace("_", "-"): value for key, value in arguments.items()}
+    kept = {key: value for key, value in {**observed.queues[name], **changed}.items() if value is not None}
+    return replace(observed, queues={**observed.queues, name: kept})
+
+
+words = st.text("abcdefghijklmnopqrstuvwxyz0123456789_@'\"é{}[]:,", min_size=1, max_size=12)
+kinds: st.SearchStrategy[tuple[QueueType, RetryVia]] = st.sampled_from(
+    [("quorum", "dead-letter"), ("classic", "dead-letter"), ("classic", "republish")]
+)
+subscriptions = st.builds(
+    lambda queue, keys, exchange, suffixes, delay, kinds, tags: Subscription(
+        f"{queue}.q",
+        sorted({*keys} - {f"{queue}.q"}),
+        ExchangeFamily(f"x.{exchange}", *suffixes),
+        RetryPolicy(delay=timedelta(milliseconds=delay)),
+        kinds[0],
+        kinds[1],
+        tags,
+    ),
+    words,
+    st.lists(words | st.just("#") | st.just("*.paid"), max_size=4),
+    words,
+    st.sampled_from([(".retry", ".failed"), ("@retry", "@failed")]),
+    st.integers(1, 2**32 - 1),
+    kinds,
+    st.none() | st.sampled_from(["vip", "vip || eu", "a && (b || c)"]).map(TagFilter),
+)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(subscriptions, max_size=4, unique_by=(lambda subscription: subscription.queue)))
+def test_what_was_declared_is_recovered_and_its_file_says_the_same(declared: list[Subscription]) -> None:
+    recovered = recover(on_broker(*declared))
+    assert recovered.notes == ()
+    assert topology_file.parse(file_of(recovered), "team.yaml").built() == recovered.subscriptions
+    assert on_broker(*recovered.subscriptions) == on_broker(*declared)
+
+
+def test_a_delay_ladder_is_noted_for_the_broker_does_not_know_whose_it_is() -> None:
+    observed = on_broker(USER)
+    recovered = recover(replace(observed, queues={**observed.queues, "master.delay.0": {"x-queue-type": "quorum"}}))
+    (note,) = recovered.notes
+    assert note.startswith("master has a delay ladder")
+
+
+def test_a_queue_without_a_retry_and_a_failed_queue_is_none_of_ours() -> None:
+    found = recover(Observed({}, {"plain": {"x-queue-type": "classic"}}, frozenset()))
+    assert (found.subscriptions, found.notes) == ((), ())
+
+
+def test_what_is_not_quite_as_the_file_says_is_noted() -> None:
+    observed = with_arguments(on_broker(USER), "ucenter@user", x_delivery_limit=20)
+    recovered = recover(observed)
+    assert [subscription.queue for subscription in recovered.subscriptions] == ["ucenter@user"]
+    (note,) = recovered.notes
+    assert note.startswith("ucenter@user: differs: queue ucenter@user has x-delivery-limit=20")
+    assert f"# {note}" in file_of(recovered)
+
+
+SEVERAL = Binding("ucenter@user@tags.0", "ucenter@user", ""), Binding("ucenter@user@tags.1", "ucenter@user", "")
+
+
+@pytest.mark.parametrize(
+    ("observed", "note"),
+    [
+        (
+            replace(on_broker(USER), bindings=on_broker(USER).bindings | set(SEVERAL)),
+            "it has several filters of tags: ucenter@user@tags.0, ucenter@user@tags.1",
+        ),
+        (without_queue(on_broker(USER), "ucenter@user@retry"), "it has no retry queue"),
+        (with_arguments(on_broker(USER), "ucenter@user@retry", x_message_ttl=None), "ucenter@user@retry has no x-message-ttl"),
+        (with_arguments(on_broker(USER), "ucenter@user", x_queue_type="stream"), "it is a queue of type stream"),
+        (without_queue(on_broker(USER), "ucenter@user@failed"), "its retry or its failed queue is bound to no exchange"),
+        (
+            replace(
+                on_broker(USER),
+                bindings=frozenset(binding for binding in on_broker(USER).bindings if binding.destination != "ucenter@user"),
+            ),
+            "none of the exchanges that it is bound to goes with master.retry and master.failed",
+        ),
+        (
+            replace(
+                on_broker(USER), bindings=on_broker(USER).bindings | {Binding("another.failed", "ucenter@user@failed", "ucenter@user")}
+            ),
+            "its retry or its failed queue is bound to no exchange",
+        ),
+        (with_arguments(on_broker(USER), "ucenter@user@retry", x_message_ttl=0), "the retry delay is 0:00:00"),
+    ],
+)
+def test_what_cant_be_written_down_is_left_out_and_noted(observed: Observed, note: str) -> None:
+    recovered = recover(observed)
+    assert recovered.subscriptions == ()
+    assert recovered.notes == (f"ucenter@user is left out: {note}",)
+    assert "subscriptions: {}" in file_of(recovered)
