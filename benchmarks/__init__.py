@@ -1,0 +1,1 @@
+"""Benchmarks: redrive beside its peers, on a real broker. `python -m benchmarks --help`."""

@@ -1,0 +1,81 @@
+"""Runs the contenders in turn, each run in a process of its own. Knows nothing of any client."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+
+from benchmarks.measure import Place
+from benchmarks.places import declare, fresh_place, settled_depth
+from benchmarks.plan import SIZE, Entry, Scenario
+from benchmarks.results import Result, Run
+from redrive.testing import Broker
+
+_LONGEST_RUN_SECONDS = 900
+
+Say = Callable[[str], None]
+
+
+class RunFailed(Exception):
+    """A contender's process failed, or did not do all of its work."""
+
+
+def measure(scenario: Scenario, broker: Broker, *, runs: int, messages: int, say: Say) -> Result:
+    """Runs a scenario's contenders round by round: A B C, A B C, so that a slow minute of the machine hits them all."""
+    result = Result(scenario, broker.version)
+    runs = scenario.runs or runs
+    for number in range(1, runs + 1):
+        for entry in scenario.entries:
+            count = max(1, int((scenario.messages or messages) * entry.share))
+            name = f"{scenario.name} on {broker.version}, round {number} of {runs}: {entry.name}"
+            try:
+                run = _run(scenario, entry, broker, count)
+            except RunFailed as error:
+                result.failures.append(f"{name}: {error}")
+                say(f"{name}: FAILED: {error}")
+                continue
+            result.add(entry, run)
+            say(f"{name}: {run.rate:,.0f}/s, {run.cpu_us:.0f} µs of CPU a message, peak {run.peak_mb:.0f} MB")
+    return result
+
+
+def _run(scenario: Scenario, entry: Entry, broker: Broker, count: int) -> Run:
+    with fresh_place(broker, entry.prefetch) as place:
+        module = f"benchmarks.contenders.{entry.module}"
+        expected = count
+        if scenario.action == "requeue":
+            _child("benchmarks.failures", "fill", place, count)
+        elif not entry.own_queue:
+            declare(place)
+        if scenario.action == "consume":
+            _child(module if entry.own_queue else "benchmarks.contenders.pika_in_flight", "publish", place, count)
+            expected = 0
+        run = _child(module, entry.action or scenario.action, place, count)
+        if run.done != count:
+            raise RunFailed(f"{run.done} of {count} messages")
+        if (depth := settled_depth(place, expected)) != expected:
+            raise RunFailed(f"the queue holds {depth} messages afterwards, and should hold {expected}")
+        return run
+
+
+def _child(module: str, action: str, place: Place, count: int) -> Run:
+    task = {"module": module, "action": action, "place": asdict(place), "count": count, "size": SIZE}
+    try:
+        process = subprocess.run(
+            [sys.executable, "-m", "benchmarks.child"],
+            input=json.dumps(task),
+            capture_output=True,
+            text=True,
+            timeout=_LONGEST_RUN_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise RunFailed(f"it did not end within {_LONGEST_RUN_SECONDS} s") from error
+    if process.returncode != 0:
+        reason = process.stderr.strip().rpartition("\n")[2]
+        raise RunFailed(f"exit status {process.returncode}: {reason}\n{process.stderr.strip()[-3000:]}")
+    try:
+        return Run(**json.loads(process.stdout.strip().rpartition("\n")[2]))
+    except ValueError as error:
+        raise RunFailed(f"it ended without a result\n{process.stderr.strip()[-3000:]}") from error

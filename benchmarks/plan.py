@@ -1,0 +1,162 @@
+"""What is measured, beside whom, and what redrive promises."""
+
+from dataclasses import dataclass
+
+SIZE = 512
+PREFETCH = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A contender's part in a scenario.
+
+    Args:
+        name: what the tables call it.
+        module: its file in `contenders`.
+        action: its function; None for the scenario's own name.
+        share: which part of the messages it gets. A slow one gets fewer: rates are per second.
+        prefetch: unsettled deliveries; None for its default.
+        own_queue: whether it declares a queue of its own and fills it in its own wire format.
+    """
+
+    name: str
+    module: str
+    action: str | None = None
+    share: float = 1.0
+    prefetch: int | None = PREFETCH
+    own_queue: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """A task that its contenders do in turn.
+
+    Args:
+        name: for `--only`.
+        title: what the tables call it.
+        action: the contenders' function.
+        entries: who takes part; the first of them is redrive.
+        reference: the entry that the ratios are to.
+        messages: how many; None for `--messages`.
+        runs: how many runs; None for `--runs`.
+        every_broker: whether it is run on every broker, or on the first alone.
+    """
+
+    name: str
+    title: str
+    action: str
+    entries: tuple[Entry, ...]
+    reference: str
+    messages: int | None = None
+    runs: int | None = None
+    every_broker: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A promise: the ratio of a contender's rate to another's, run by run, or its peak memory.
+
+    Args:
+        promise: in words.
+        scenario: where it is measured.
+        entry: whose.
+        against: beside whom; None for memory.
+        at_least: the least ratio.
+        under_mb: the memory, in MB, that it stays under.
+    """
+
+    promise: str
+    scenario: str
+    entry: str
+    against: str | None = None
+    at_least: float | None = None
+    under_mb: float | None = None
+
+
+SCENARIOS = (
+    Scenario(
+        "publish",
+        "publish: confirmed, persistent, to one bound quorum queue",
+        "publish",
+        (
+            Entry("redrive publish_many", "redrive"),
+            Entry("redrive publish_many, instrumented", "redrive_instrumented"),
+            Entry("pika, confirms in flight", "pika_in_flight"),
+            Entry("pika, confirm each", "pika_blocking", share=0.2),
+            Entry("redrive AsyncPublisher", "redrive_async"),
+            Entry("aio-pika", "aio_pika", share=0.5),
+            Entry("FastStream", "faststream", share=0.5),
+            Entry("dramatiq", "dramatiq", share=0.2, own_queue=True),
+            Entry("Celery", "celery", share=0.2, own_queue=True),
+        ),
+        reference="pika, confirms in flight",
+    ),
+    Scenario(
+        "publish-one",
+        "publish one at a time: each confirmed before the next",
+        "publish",
+        (
+            Entry("redrive publish", "redrive", "publish_one", share=0.2),
+            Entry("pika, confirm each", "pika_blocking", share=0.2),
+        ),
+        reference="pika, confirm each",
+    ),
+    Scenario(
+        "million",
+        "a million messages from a generator",
+        "publish",
+        (Entry("redrive publish_many", "redrive"),),
+        reference="redrive publish_many",
+        messages=1_000_000,
+        runs=1,
+    ),
+    Scenario(
+        "consume",
+        f"consume: an empty handler, each message acknowledged, prefetch {PREFETCH} where no other is named",
+        "consume",
+        (
+            Entry("redrive Subscriber", "redrive"),
+            Entry("redrive Subscriber, instrumented", "redrive_instrumented"),
+            Entry("redrive Subscriber, default prefetch", "redrive", prefetch=None),
+            Entry("pika, blocking loop", "pika_blocking"),
+            Entry("redrive AsyncSubscriber", "redrive_async"),
+            Entry("aio-pika", "aio_pika"),
+            Entry("FastStream", "faststream"),
+            Entry("dramatiq", "dramatiq", share=0.5, own_queue=True),
+            Entry("Celery", "celery", share=0.5, own_queue=True),
+        ),
+        reference="pika, blocking loop",
+    ),
+    Scenario(
+        "retry",
+        "retry: each message fails once, waits a second, and succeeds; from the first failure to the last success",
+        "consume",
+        (
+            Entry("redrive, delay ladder", "redrive", "consume_by_ladder"),
+            Entry("dramatiq", "dramatiq", "consume_failing_once", share=0.5, own_queue=True),
+            Entry("Celery", "celery", "consume_failing_once", share=0.25, own_queue=True),
+        ),
+        reference="dramatiq",
+        runs=3,
+    ),
+    Scenario(
+        "requeue",
+        "requeue: failed messages sent back to their queue",
+        "requeue",
+        (Entry("redrive requeue", "redrive"), Entry("redrive requeue, --where", "redrive", "requeue_where"), Entry("shovel", "shovel")),
+        reference="shovel",
+        every_broker=True,
+    ),
+)
+
+TARGETS = (
+    Target("publish_many ≥ 0.95 × plain pika in flight", "publish", "redrive publish_many", "pika, confirms in flight", 0.95),
+    Target("publish_many ≥ 5 × FastStream", "publish", "redrive publish_many", "FastStream", 5),
+    Target("AsyncPublisher.publish_many ≥ 1.5 × aio-pika, 500 in flight", "publish", "redrive AsyncPublisher", "aio-pika", 1.5),
+    Target("Subscriber ≥ 1.2 × plain pika's blocking loop", "consume", "redrive Subscriber", "pika, blocking loop", 1.2),
+    Target("Subscriber ≥ 4 × FastStream", "consume", "redrive Subscriber", "FastStream", 4),
+    Target("AsyncSubscriber ≥ 1.2 × aio-pika", "consume", "redrive AsyncSubscriber", "aio-pika", 1.2),
+    Target("requeue ≥ 0.7 × shovel", "requeue", "redrive requeue", "shovel", 0.7),
+    Target("requeue with a filter ≥ 0.6 × shovel", "requeue", "redrive requeue, --where", "shovel", 0.6),
+    Target("a million from a generator < 120 MB", "million", "redrive publish_many", under_mb=120),
+)

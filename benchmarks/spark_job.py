@@ -1,0 +1,147 @@
+"""`python -m benchmarks.spark_job`: the Spark job beside the broker's shovel, on the same messages in the same run.
+
+Three queues of failed messages (512 B; four fifths with redrive's headers, one fifth as PHP leaves them) are drained and sent back by Spark
+on one core and on two, and moved by the shovel. Spark's start is not counted, nor is the filling. Each master has a process of its own,
+so that the peak of memory is its own.
+"""
+
+import argparse
+import json
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from benchmarks.contenders import shovel
+from benchmarks.measure import Clock, Place
+from redrive.spark_reprocess.archive import Archive
+from redrive.spark_reprocess.job import Choice, Reprocess
+from redrive.spark_reprocess.sample import declare_queue, fill
+from redrive.spark_reprocess.session import session_for
+from redrive.testing import Broker, private_broker
+
+QUEUES = ("shop@orders", "billing@invoices", "crm@customers")
+MASTERS = ("local[1]", "local[2]")
+COUNTS = (50_000, 500_000)
+
+
+def main() -> int:
+    """Measures, and prints a table; the exit status is 1 where an identity does not hold."""
+    options = _options()
+    if options.job:
+        return _job(*options.job)
+    print(f"{'messages':>10}  {'what':<10} {'drain/s':>9} {'send/s':>9} {'whole s':>8}  peak MB: driver, largest worker")
+    with private_broker() as broker:
+        for count in options.count:
+            beside = _shovel(broker, count)
+            print(f"{count:>10,}  {'shovel':<10} {'':>9} {beside:>9,.0f} {count / beside:>8.1f}", flush=True)
+            for master in options.master:
+                found = _spark(broker, master, count)
+                drained, sent = count / found["drain"], count / found["send"]
+                print(
+                    f"{count:>10,}  {master:<10} {drained:>9,.0f} {sent:>9,.0f} {found['whole']:>8.1f}  "
+                    f"{found['driver_mb']:>6.0f} {found['worker_mb']:>6.0f}   of the shovel: {drained / beside:.2f}, {sent / beside:.2f}",
+                    flush=True,
+                )
+    return 0
+
+
+def _fill(broker: Broker, name: str, count: int) -> str:
+    url = broker.create_virtual_host(name)
+    for queue in QUEUES:
+        declare_queue(url, queue)
+        fill(url, queue, count // len(QUEUES))
+    return url
+
+
+def _shovel(broker: Broker, count: int) -> float:
+    """Messages a second, one queue after the other: the broker's own process is what is busy."""
+    name = f"shovel-{count}"
+    url = _fill(broker, name, count)
+    seconds = 0.0
+    for queue in QUEUES:
+        clock = Clock()
+        shovel.requeue(Place(url=url, management_url=str(broker.management_url), prefetch=None, queue=queue), clock)
+        seconds += clock.seconds
+    broker.delete_virtual_host(name)
+    return count / seconds
+
+
+def _spark(broker: Broker, master: str, count: int) -> dict[str, float]:
+    name = f"spark-{count}-{master}"
+    url = _fill(broker, name, count)
+    folder = tempfile.mkdtemp(prefix="redrive-bench-")
+    try:
+        command = [sys.executable, "-m", "benchmarks.spark_job", "--job", master, url, folder]
+        done = subprocess.run(command, check=True, capture_output=True, text=True)
+        found: dict[str, float] = json.loads(done.stdout.strip().splitlines()[-1])
+        return found
+    finally:
+        shutil.rmtree(folder)
+        broker.delete_virtual_host(name)
+
+
+def _job(master: str, url: str, folder: str) -> int:
+    """One run, in a process of its own."""
+    spark = session_for(master, log=os.path.join(folder, "spark.log"))
+    # The first task of a session pays for its workers' imports.
+    spark.range(0, 2, 1, 2).mapInArrow(lambda batches: batches, "id long").collect()
+    job = Reprocess(spark, Archive(os.path.join(folder, "archive")), url)
+    began = time.perf_counter()
+    run = job.drain(QUEUES)
+    drained = time.perf_counter()
+    job.plan(run, Choice())
+    planned = time.perf_counter()
+    job.send(run, Choice())
+    sent = time.perf_counter()
+    identity = job.verify(run)
+    ended = time.perf_counter()
+    java = spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid()
+    workers = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
+    found = {
+        "drain": drained - began,
+        "plan": planned - drained,
+        "send": sent - planned,
+        "whole": ended - began,
+        "driver_mb": _peak_mb(java) + resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "worker_mb": max(workers, *(_peak_mb(pid) for pid in _children_of(java))),
+    }
+    spark.stop()
+    print(json.dumps(found))
+    return 0 if identity.holds and identity.redelivered == identity.drained else 1
+
+
+def _peak_mb(pid: int) -> float:
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmHWM"):
+            return int(line.split()[1]) / 1024
+    return 0.0
+
+
+def _children_of(parent: int) -> list[int]:
+    """The processes below one."""
+    found: list[int] = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            above = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+        except OSError:
+            continue
+        if above == parent:
+            found += [int(folder.name), *_children_of(int(folder.name))]
+    return found
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.spark_job", description=__doc__)
+    parser.add_argument("--count", type=int, nargs="+", default=list(COUNTS), help="messages in all")
+    parser.add_argument("--master", nargs="+", default=list(MASTERS), help="where Spark runs")
+    parser.add_argument("--job", nargs=3, help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
