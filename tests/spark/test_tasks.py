@@ -5,6 +5,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FuturesTimeout
 from pathlib import Path
 
 import pyarrow
@@ -20,7 +21,7 @@ from redrive.spark_reprocess.publishing import Mode
 from redrive.spark_reprocess.send_task import SendTask
 from redrive.testing import Broker
 from spark import task_program
-from spark.support import QUEUE, Failures, take_all
+from spark.support import QUEUE, Failures, numbers, take_all
 
 COUNT = 600
 
@@ -126,6 +127,19 @@ def test_a_broker_that_restarts_while_it_is_sent_to_gets_every_message(
     assert sorted(times) == list(range(COUNT))
     again = sum(bool(entry["again"]) for entry in entries(archive, run))
     assert sum(times.values()) - COUNT <= again <= task_program.BATCH
+
+
+def test_a_sending_that_begins_while_the_broker_is_away_waits_for_it(archive: Archive, rabbitmq_url: str, rabbitmq_broker: Broker) -> None:
+    failures = Failures(rabbitmq_url)
+    run = drained(archive, failures)
+    rabbitmq_broker.stop()
+    with ThreadPoolExecutor(1) as pool:
+        sending = pool.submit(task_program.send, rabbitmq_url, archive.storage, run.id, 0)
+        with pytest.raises(FuturesTimeout):
+            sending.result(3)
+        rabbitmq_broker.start()
+        assert sending.result(60).confirmed == COUNT
+    assert numbers(failures.in_main()) == list(range(COUNT))
 
 
 def test_of_two_attempts_at_one_part_only_one_sends(archive: Archive, rabbitmq_url: str) -> None:

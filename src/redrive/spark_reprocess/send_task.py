@@ -56,7 +56,8 @@ class SendTask:
         """
         connector = Connector(self.url, default_name("spark send", f"{self.job[:8]} {part}"))
         lock = f"redrive.lock.{self.job}.{part}" if self.ledger is not None else None
-        with Sending(connector, lock=lock) as sending:
+        # A task may begin while the broker is being restarted.
+        with Sending(connector, lock=lock, patience=self.timeout) as sending:
             return _Part(self, sending, part, attempt).send(rows)
 
 

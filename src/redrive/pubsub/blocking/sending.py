@@ -7,6 +7,7 @@ whether somebody else has sent it meanwhile.
 import logging
 import threading
 from collections.abc import Sequence
+from datetime import timedelta
 from types import TracebackType
 from typing import Self
 
@@ -38,12 +39,13 @@ class Sending:
         connector: how to connect.
         lock: the lock's name; None for none.
         window: messages that may be unconfirmed at a time.
+        patience: seconds for which a broker that does not answer is waited for at the first connection.
     """
 
-    def __init__(self, connector: Connector, *, lock: str | None = None, window: int = WINDOW) -> None:
+    def __init__(self, connector: Connector, *, lock: str | None = None, window: int = WINDOW, patience: float = 0.0) -> None:
         self._lock = lock
         self._outbox = Outbox(resend=False, window=window)
-        self._link = Link(connector, self)
+        self._link = Link(connector, self, patience=timedelta(seconds=patience))
         self._mailbox: Mailbox[Sequence[Outgoing]] = Mailbox(self._link, self._enqueue, self._outbox.pump)
         self._state = threading.Condition()
         self._up = False
