@@ -3,16 +3,21 @@
 import contextlib
 import re
 import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FuturesTimeout
 
 import pika
 import pytest
 
 from contract.administration import Administration
 from contract.plain import plain_channel
-from contract.support import Recorder, Service, assert_it_helps, both_types, wait_until
+from contract.support import DEADLINE, Recorder, Service, assert_it_helps, both_types, wait_until
 from redrive import ConfigurationError
 from redrive.testing import Broker, Proxy
+from redrive.testing.address import Address
 from redrive.topology.broker import BrokerVersion
+from redrive.topology.names import failed_queue
 
 
 @both_types
@@ -56,7 +61,8 @@ def test_a_message_that_is_looked_at_is_not_handled(service: Service) -> None:
 
 
 @both_types
-def test_messages_that_a_dying_process_still_holds_are_waited_for(service: Service) -> None:
+def test_messages_that_a_dying_process_still_holds_are_waited_for(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("redrive.pubsub.blocking.failed._OTHERS_LEAVE", DEADLINE)
     ids = service.fail(20)
     with Proxy(service.url) as proxy:
         connection = pika.BlockingConnection(pika.URLParameters(proxy.url))
@@ -163,6 +169,31 @@ def test_the_policy_that_the_refusal_names_mends_the_queue(foreign: ForeignQueue
 
 def test_all_of_such_a_queue_can_be_sent_back_without_a_policy(foreign: ForeignQueue) -> None:
     assert foreign.failed.requeue().requeued == 1
+
+
+@contextlib.contextmanager
+def silent_leader(broker: Broker, url: str, queue: str) -> Iterator[None]:
+    """A quorum queue whose leader answers nobody, as one that has much to do."""
+    virtual_host = Address.parse(url).virtual_host
+    name = f'rabbit_misc:r(<<"{virtual_host}">>, queue, <<"{queue}">>)'
+    find = f"{{ok, Queue}} = rabbit_amqqueue:lookup({name}), {{Leader, _}} = amqqueue:get_pid(Queue)"
+    broker.control("eval", f"{find}, sys:suspend(Leader).")
+    try:
+        yield
+    finally:
+        broker.control("eval", f"{find}, sys:resume(Leader).")
+
+
+def test_a_queue_whose_leader_is_silent_for_a_while_is_not_taken_for_empty(
+    rabbitmq_broker: Broker, rabbitmq_url: str, service: Service
+) -> None:
+    service.set_aside(3)
+    with ThreadPoolExecutor(1) as pool:
+        with silent_leader(rabbitmq_broker, rabbitmq_url, failed_queue(service.queue)):
+            depth = pool.submit(service.failed_queue.depth)
+            with pytest.raises(FuturesTimeout):
+                depth.result(1)
+        assert depth.result(DEADLINE) == 3
 
 
 @both_types
