@@ -29,6 +29,8 @@ _STATISTICS_ARE_LATE = 6.0
 """Seconds until the management API surely tells what consumers hold. Source: RabbitMQ's collect_statistics_interval, 5 s."""
 _PATIENCE = 60.0
 _MOST_RACES = 5
+_MOST_IN_FLIGHT = 1000
+"""Messages on their way back: so many may be there twice when a run dies."""
 
 Told = Callable[[str], None]
 
@@ -41,7 +43,7 @@ class MigrationReport:
         steps: how many steps.
         moved: messages that were moved, each as often as it was.
         twins: copies that were taken out again: a message that reached both queues while bindings changed.
-        possible_duplicates: messages that may be there twice: moves whose confirm was not seen, and copies without a message id.
+        possible_duplicates: messages that may be there twice: moves whose confirm was not seen, also those of a run that died.
     """
 
     steps: int = 0
@@ -81,6 +83,8 @@ class Migration:
             if step is None:
                 return self._report
             self._told(str(step))
+            if not self._report.steps and step.kind == "return":
+                self._look_after_a_run_that_died(step)
             self._do(step)
             self._report.steps += 1
 
@@ -167,8 +171,17 @@ class Migration:
             _switch(declarer, step, step.queue.name, step.transit.name)
             self._twins[step.queue.name] = self._identities_of(holder, None, time.monotonic() + _SETTLING)
 
+    def _look_after_a_run_that_died(self, step: Step) -> None:
+        """What it had on the way back may be in both queues. Of a failed queue it is looked for; others may have been left by it since."""
+        if step.place == "failed":
+            self._twins[step.queue.name] = self._identities_in(step.queue.name)
+            return
+        with declaring(self._connector) as declarer:
+            depth = declarer.depth(step.transit.name)
+        self._report.possible_duplicates += min(_MOST_IN_FLIGHT, depth.messages if depth is not None else 0)
+
     def _return(self, step: Step) -> None:
-        self._move(step, step.transit.name, lambda: self._twins.pop(step.queue.name, Counter()))
+        self._move(step, step.transit.name, lambda: self._twins.pop(step.queue.name, Counter()), _MOST_IN_FLIGHT)
         with declaring(self._connector) as declarer:
             depth = declarer.depth(step.transit.name)
             if depth is not None and not depth.messages:
@@ -213,15 +226,15 @@ class Migration:
             way_back,
         )
 
-    def _move(self, step: Step, source: str, look_for_twins: Callable[[], Counter[str]]) -> None:
+    def _move(self, step: Step, source: str, look_for_twins: Callable[[], Counter[str]], most_in_flight: int = 0) -> None:
         """Moves what is in a queue; a copy that the other queue has is only taken out.
 
-        Which these are is asked once everything of the queue comes here.
+        Which these are is asked once everything of the queue comes here: all of it, where other consumers are to get nothing.
         """
         moving = _Moving(step, source, self._report)
         with (
             declaring(self._connector) as declarer,
-            Taking(self._connector, source, prefetch=0, comes_back=False, priority=_BEFORE_ALL_OTHERS) as taking,
+            Taking(self._connector, source, prefetch=most_in_flight, comes_back=False, priority=_BEFORE_ALL_OTHERS) as taking,
         ):
             _wait_until_consuming(taking, self._connector)
             twins = look_for_twins()
