@@ -1,5 +1,6 @@
 """Runs the command `redrive` as people and programs do: in this process where speed matters, else as a process of its own."""
 
+import codecs
 import contextlib
 import io
 import json
@@ -21,7 +22,7 @@ from unittest import mock
 from redrive import FailedQueue, Message, Publisher, RetryPolicy, Subscriber
 from redrive.cli.__main__ import main
 
-PATIENCE = 30.0
+PATIENCE = 90.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,7 @@ def run_redrive(
         capture_output=True,
         env=_environment(environment),
         cwd=cwd,
-        timeout=PATIENCE * 3,
+        timeout=PATIENCE * 2,
         check=False,
     )
     return Outcome(done.returncode, done.stdout.decode(), done.stderr.decode())
@@ -134,7 +135,8 @@ class Terminal:
     @property
     def screen(self) -> str:
         """What it has written."""
-        return self._screen.decode().replace("\r\n", "\n")
+        # What was read last may end within a letter.
+        return codecs.getincrementaldecoder("utf-8")().decode(self._screen).replace("\r\n", "\n")
 
     @property
     def words(self) -> str:

@@ -55,7 +55,7 @@ class Administration:
     def connection_names(self) -> list[str]:
         """The names that clients gave their connections to the virtual host."""
         return [
-            str(connection.get("user_provided_name") or connection["client_properties"].get("connection_name"))
+            str(connection.get("user_provided_name") or connection.get("client_properties", {}).get("connection_name"))
             for connection in self._get(f"vhosts/{self.virtual_host}/connections")
         ]
 

@@ -125,7 +125,7 @@ class BlockingShell:
     """`Publisher`, `Subscriber` and `FailedQueue`, over pika."""
 
     name = "blocking"
-    hangs_in = "released.wait(20)"
+    hangs_in = "released.wait(DEADLINE)"
 
     @contextlib.contextmanager
     def publisher(self, url: str, **options: Any) -> Iterator[Publishes]:

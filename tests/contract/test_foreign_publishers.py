@@ -34,13 +34,13 @@ def all_set_aside(
 ) -> tuple[Recorder, list[FailedMessage]]:
     """The same with several messages of peers."""
     recorder = Recorder(fails_unless_ours)
-    service.declare()
-    ours = service.publish_numbered(5)
-    with plain_channel(url or service.url) as channel:
-        for properties in foreign:
-            channel.basic_publish("master", "order.paid", b"foreign", properties, mandatory=True)
-    ours += service.publish_numbered(5)
     with service.subscriber(recorder, retry=retry or service.retry):
+        ours = service.publish_numbered(5)
+        recorder.wait_for_handled(ours)  # from now on what comes is handed over at once: nothing expires before it
+        with plain_channel(url or service.url) as channel:
+            for properties in foreign:
+                channel.basic_publish("master", "order.paid", b"foreign", properties, mandatory=True)
+        ours += service.publish_numbered(5)
         failed = service.wait_for_failed(len(foreign))
         recorder.wait_for_handled(ours)
     assert depth(service.url, service.queue) == 0

@@ -8,7 +8,7 @@ import pydantic
 import pytest
 
 from contract.plain import depth, drain, plain_channel
-from contract.support import Recorder, Service, assert_it_helps
+from contract.support import DEADLINE, Recorder, Service, assert_it_helps
 from redrive import ConfigurationError, Unroutable
 
 
@@ -144,7 +144,7 @@ def test_an_exchange_that_somebody_deleted_is_an_error_and_not_a_hang(service: S
         with plain_channel(service.url) as channel:
             channel.exchange_delete("master")
         with pytest.raises(ConfigurationError) as told:
-            publisher.publish("socks", "order.paid", timeout=5)
+            publisher.publish("socks", "order.paid", timeout=DEADLINE)
 
     assert_it_helps(told.value, "no exchange 'master'")
 
@@ -156,7 +156,7 @@ def test_a_publisher_goes_on_after_an_exchange_was_deleted_and_declared_again(se
         with plain_channel(service.url) as channel:
             channel.exchange_delete("master")
         with pytest.raises(ConfigurationError):
-            publisher.publish("socks", "order.paid", timeout=5)
+            publisher.publish("socks", "order.paid", timeout=DEADLINE)
         service.declare()
         publisher.publish("socks", "order.paid", mandatory=True)
 

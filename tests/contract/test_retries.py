@@ -99,7 +99,7 @@ def test_messages_that_fail_do_not_hold_up_those_behind_them(service: Service) -
             raise OutOfStock
 
     recorder = Recorder(handle)
-    with service.subscriber(recorder, retry=retrying(1, timedelta(seconds=20))):
+    with service.subscriber(recorder, retry=retrying(1, timedelta(minutes=10))):
         ids = service.publish_numbered(10)
         recorder.wait_for_handled(ids[1:])
 

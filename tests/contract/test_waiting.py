@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from contract.plain import depth, plain_channel
-from contract.support import OutOfStock, Recorder, Service, always_fails, both_types, fails_first, retrying, wait_until
+from contract.support import DEADLINE, OutOfStock, Recorder, Service, always_fails, both_types, fails_first, retrying, wait_until
 from redrive import ConfigurationError, ErrorRule, ExchangeFamily, Message, Retry, RetryPolicy
 
 TICK = timedelta(milliseconds=50)
@@ -77,17 +77,17 @@ def test_a_message_that_always_fails_down_the_ladder_is_tried_as_often_as_its_bu
 
 
 def test_no_message_waits_behind_another_with_a_longer_delay(service: Service) -> None:
-    delays = [40, 1, 20, 3, 30, 2, 10]
+    delays = [100, 60, 40, 20]  # a second apart and more: each has that long to be published behind a longer one
     watch = Stopwatch()
     with service.subscriber(watch, **WAITING), service.publisher(exchange=FAMILY) as publisher:
-        publisher.publish("first", "order.paid", delay=ticks(40))  # declares the ladder
+        publisher.publish("at the end of all waiting", "order.paid", delay=ticks(2400))  # declares the ladder
         began = time.monotonic()
         for delay in delays:
             publisher.publish(str(delay), "order.paid", delay=ticks(delay))
-        wait_until(lambda: len(watch.moments) == len(delays) + 1, "all were delivered")
+        wait_until(lambda: len(watch.moments) == len(delays), "all but the first were delivered")
 
     arrived = {name: moment - began for name, moment in watch.moments}
-    assert [int(name) for name, _ in watch.moments if name != "first"] == sorted(delays)
+    assert [int(name) for name, _ in watch.moments] == sorted(delays)
     for delay in delays:
         assert arrived[str(delay)] >= delay * 0.05
 
@@ -181,7 +181,7 @@ def test_a_scheduled_message_that_fails_is_retried_and_set_aside_as_any_other(se
 def test_a_message_to_be_delivered_at_a_time_comes_then_and_one_whose_time_is_past_at_once(service: Service) -> None:
     watch = Stopwatch()
     with service.subscriber(watch, **WAITING), service.publisher(exchange=FAMILY) as publisher:
-        at = datetime.now(UTC) + timedelta(seconds=1)
+        at = datetime.now(UTC) + timedelta(seconds=5)
         publisher.publish("later", "order.paid", deliver_at=at)
         publisher.publish("past", "order.paid", deliver_at=at - timedelta(days=1))
         wait_until(lambda: len(watch.moments) == 2, "both came")
@@ -221,12 +221,19 @@ def test_a_queue_bound_to_everything_gets_no_copy_of_another_s_retries(service: 
 
 def test_messages_for_a_queue_that_is_gone_are_parked_and_the_others_flow(service: Service) -> None:
     gone = replace(service, queue="shop@gone", routing_keys=("gone.*",))
-    handler, never_again = Recorder(), Recorder(fails_and_waits(ticks(160)))
+    all_there = threading.Event()
+
+    def fail_together(message: Message) -> None:
+        all_there.wait(DEADLINE)
+        fails_and_waits(ticks(320))(message)
+
+    handler, never_again = Recorder(), Recorder(fail_together)
     with service.subscriber(handler, **WAITING), service.publisher(exchange=FAMILY) as publisher:
-        with gone.subscriber(never_again, retry=retrying(5), **WAITING):
+        with gone.subscriber(never_again, concurrency=40, retry=retrying(5), **WAITING):
             for number in range(40):
                 publisher.publish(str(number), "gone.away", mandatory=True)
             never_again.wait_for_attempts(40)
+            all_there.set()
         with plain_channel(service.url) as channel:
             channel.queue_delete("shop@gone")
         ids = [publisher.publish(str(number), "order.paid", delay=ticks(160)) for number in range(5)]

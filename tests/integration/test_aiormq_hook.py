@@ -70,9 +70,9 @@ def test_a_connection_that_is_never_silent_outlives_aiormqs_watch_for_heartbeats
     # A broker that sends messages sends no heartbeats, and aiormq never sees the messages.
     service = Service(rabbitmq_url, shell=ASYNC)
     recorder = Recorder()
-    with service.subscriber(recorder, url=f"{rabbitmq_url}?heartbeat=1"), service.publisher() as publisher:
+    with service.subscriber(recorder, url=f"{rabbitmq_url}?heartbeat=2"), service.publisher() as publisher:
         began = time.monotonic()
-        while time.monotonic() < began + 8:  # aiormq's patience is 6 s
+        while time.monotonic() < began + 12:  # aiormq's patience is 9 s
             publisher.publish("socks", "order.paid")
         wait_until(lambda: recorder.tried == recorder.handled, "all are handled")
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from contract.shells import Shell
-from contract.support import Recorder, Service, assert_it_helps, both_shells, retrying
+from contract.support import DEADLINE, Recorder, Service, assert_it_helps, both_shells, retrying
 from redrive import BrokerUnavailable, FailedQueue, Publisher, PublishTimeout
 from redrive.testing import Broker
 
@@ -52,7 +52,7 @@ def test_a_publish_that_a_blocked_broker_does_not_take_in_time_is_an_error_that_
 def test_a_publisher_goes_on_when_a_blocked_broker_takes_messages_again(rabbitmq_url: str, memory: Memory) -> None:
     recorder = Recorder()
     published: list[str] = []
-    with Service(rabbitmq_url).subscriber(recorder), Publisher(rabbitmq_url, timeout=30) as publisher:
+    with Service(rabbitmq_url).subscriber(recorder), Publisher(rabbitmq_url, timeout=2 * DEADLINE) as publisher:
         publisher.publish("socks", "order.paid")
         memory.use_up()
         thread = threading.Thread(target=lambda: published.extend([publisher.publish("socks", "order.paid") for _ in range(20)]))
@@ -60,7 +60,7 @@ def test_a_publisher_goes_on_when_a_blocked_broker_takes_messages_again(rabbitmq
         thread.join(2)
         assert thread.is_alive()
         memory.free()
-        thread.join(30)
+        thread.join(2 * DEADLINE)
 
         assert len(published) == 20
         recorder.wait_for_handled(published)

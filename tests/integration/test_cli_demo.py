@@ -2,9 +2,18 @@
 
 import json
 
-from cli_support import redrive, run_redrive
+import pytest
+
+from cli_support import PATIENCE, redrive, run_redrive
+from redrive.cli.story import Story
 
 COUNTED = {"published": 6, "attempts": 13, "retried": 5, "failed": 2, "requeued": 2, "succeeded": 6, "lost": 0}
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine may be slow: what takes long is not lost."""
+    monkeypatch.setattr(Story._watch_until, "__defaults__", (PATIENCE,))
 
 
 def test_the_last_line_is_what_was_counted(rabbitmq_url: str) -> None:

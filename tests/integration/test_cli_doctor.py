@@ -212,7 +212,7 @@ def test_a_consumer_that_can_only_republish_is_found_where_the_broker_ignores_it
     assert doctor(QUEUE) == []
     channel.basic_consume(QUEUE, lambda *_: None)
     expected = [] if version.continues_client_x_death else [("republishing-consumer", QUEUE)]
-    assert kinds(doctor(QUEUE)) == expected
+    wait_until(lambda: kinds(doctor(QUEUE)) == expected, "the broker lists the consumer")
     assert kinds(doctor(QUEUE, management_url=NOWHERE)) == expected
 
 

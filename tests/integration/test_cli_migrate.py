@@ -120,12 +120,12 @@ class Shop:
     def migrate(self, most: int = 0) -> int:
         """Migrates in a process of its own, which dies when it has told `most` sentences."""
         command = [sys.executable, str(PROGRAM), str(self.file), self.url, self.management_url, str(most)]
-        return subprocess.run(command, timeout=110, check=False, stdout=sys.stderr).returncode
+        return subprocess.run(command, timeout=300, check=False, stdout=sys.stderr).returncode
 
     def assert_nothing_is_lost(self, most_duplicates: int = 0) -> None:
         """Every message that was published is handled or in the failed queue, and each once."""
         wanted = self.ids("good") | self.ids("flaky")
-        self.recorder.wait_for_handled(wanted, 60)
+        self.recorder.wait_for_handled(wanted, 180)
         wait_until(lambda: self.failed.depth() >= len(self.ids("bad")), "every bad one is in the failed queue")
         failed = [message.message_id for message in self.failed.browse()]
         assert set(failed) == self.ids("bad")
@@ -148,6 +148,7 @@ def shop(rabbitmq_url: str, rabbitmq_management_url: str, tmp_path: Path, reques
     return Shop(rabbitmq_url, rabbitmq_management_url, tmp_path / "team.yaml", OLD[request.param])
 
 
+@pytest.mark.timeout(480)
 @pytest.mark.parametrize("shop", ["another delay", "the default kind for the interop kind"], indirect=True)
 def test_a_live_subscription_is_migrated_without_a_loss_or_a_duplicate(shop: Shop) -> None:
     with shop.consuming(shop.old):
@@ -162,6 +163,7 @@ def test_a_live_subscription_is_migrated_without_a_loss_or_a_duplicate(shop: Sho
     assert again.out.startswith("Nothing to migrate")
 
 
+@pytest.mark.timeout(720)
 @pytest.mark.parametrize("shop", ["quorum for classic"], indirect=True)
 def test_a_migration_that_is_killed_again_and_again_goes_on(shop: Shop) -> None:
     with shop.consuming(shop.old):

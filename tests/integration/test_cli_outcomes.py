@@ -37,13 +37,17 @@ def a_worker(url: str, breaks: bool | None = None) -> Iterator[None]:
 def failures(rabbitmq_url: str) -> str:
     """A failed queue of 60 messages."""
     declare(rabbitmq_url, QUEUE)
-    FailedQueue(rabbitmq_url, QUEUE).restore(
+    set_aside(rabbitmq_url, range(60))
+    return rabbitmq_url
+
+
+def set_aside(url: str, numbers: range) -> None:
+    FailedQueue(url, QUEUE).restore(
         Delivery(
             QUEUE, "master.failed", QUEUE, Properties(headers=Table.of({"redrive-failure-id": str(n)}), delivery_mode=2), str(n).encode()
         )
-        for n in range(60)
+        for n in numbers
     )
-    return rabbitmq_url
 
 
 def requeue(url: str, *arguments: str) -> Outcome:
@@ -90,11 +94,12 @@ def test_a_canary_that_fails_again_stops_the_job_and_says_why(failures: str) -> 
 
 
 def test_a_job_stops_when_too_many_fail_again(failures: str) -> None:
+    set_aside(failures, range(60, 2000))  # most of a minute: more than enough to be stopped in the middle of
     with a_worker(failures, breaks=True):
         done = requeue(failures, "--rate", "40/s", "--stop-at", "5%")
     assert done.code == 1
     assert "more than 5.0%" in done.json()["problem"]
-    assert 20 <= done.json()["requeued"] < 60
+    assert 20 <= done.json()["requeued"] < 2000
 
 
 def test_a_canary_of_which_nothing_is_heard_lets_the_rest_follow_when_its_time_is_up(failures: str) -> None:

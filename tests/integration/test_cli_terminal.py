@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from cli_support import Terminal, depth_of, give_up_on, redrive, run_redrive, wait_until
+from cli_support import PATIENCE, Terminal, depth_of, give_up_on, redrive, run_redrive, wait_until
 from redrive import Publisher
 
 QUEUE = "ucenter@user"
@@ -90,13 +90,13 @@ def test_a_closed_pipe_is_quiet(rabbitmq_url: str) -> None:
         process.stdout.read(1)
         process.stdout.close()
         assert process.stderr.read() == b""
-        assert process.wait(30) == 141
+        assert process.wait(PATIENCE) == 141
 
 
 def test_ctrl_c_finishes_what_is_on_its_way_and_says_how_far_it_got(rabbitmq_url: str) -> None:
     count = 30_000
     fill(rabbitmq_url, count)
-    with Terminal("failed", "requeue", QUEUE, "--yes", url=rabbitmq_url) as terminal:
+    with Terminal("failed", "requeue", QUEUE, "--yes", "--rate", "1000/s", url=rabbitmq_url) as terminal:
         terminal.wait_for("sending back")
         wait_until(lambda: (depth_of(rabbitmq_url, QUEUE)["main"] or 0) > 0, "the first message")
         terminal.type("\x03")

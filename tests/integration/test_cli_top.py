@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cli_support import give_up_on, redrive, wait_until
+from cli_support import PATIENCE, give_up_on, redrive, wait_until
 
 QUEUE = "ucenter@user"
 
@@ -49,7 +49,7 @@ class Tmux:
 
     def _run(self, *arguments: str) -> str:
         command = ["tmux", "-S", self._socket, *arguments]
-        return subprocess.run(command, env=self._environment, capture_output=True, text=True, check=True, timeout=30).stdout
+        return subprocess.run(command, env=self._environment, capture_output=True, text=True, check=True, timeout=PATIENCE).stdout
 
 
 @pytest.fixture

@@ -249,6 +249,7 @@ def _failure(number: int) -> Delivery:
     return Delivery(QUEUE, "master.failed", QUEUE, Properties(headers=Table.of(own), delivery_mode=2), str(number).encode())
 
 
+@pytest.mark.timeout(600)
 @both_types
 def test_a_job_that_is_killed_ten_times_loses_nothing_and_tells_what_may_be_there_twice(
     rabbitmq_url: str, tmp_path: Path, queue_type: QueueType
@@ -258,7 +259,7 @@ def test_a_job_that_is_killed_ten_times_loses_nothing_and_tells_what_may_be_ther
     FailedQueue(rabbitmq_url, QUEUE).restore(_failure(number) for number in range(count))
     wanted = {str(number) for number in range(count) if number % 3}
     journal = tmp_path / "journal.sqlite3"
-    command = ["failed", "requeue", QUEUE, "--where", "error_type = 'KeyError'", "--rate", "1000/s", "--yes"]
+    command = ["failed", "requeue", QUEUE, "--where", "error_type = 'KeyError'", "--rate", "300/s", "--yes"]
     for _ in range(10):
         sent = _sent(journal)
         with running(*command, "--journal", str(journal), url=rabbitmq_url) as process:

@@ -9,12 +9,13 @@ from journey import MOST_DUPLICATES, Journey
 from contract.administration import Administration
 from contract.plain import plain_channel
 from contract.shells import ASYNC, BLOCKING, Shell
-from contract.support import Recorder, Service, both_shells, wait_until
+from contract.support import DEADLINE, Recorder, Service, both_shells, wait_until
 from redrive import Message, Publisher, Subscriber
 from redrive.testing import Broker, Proxy
 from redrive.topology.model import QueueType
 
 
+@pytest.mark.timeout(480)
 @pytest.mark.parametrize(
     ("shell", "queue_type"),
     [(BLOCKING, "quorum"), (BLOCKING, "classic"), (ASYNC, "quorum")],
@@ -50,7 +51,7 @@ def test_a_publisher_whose_wire_was_cut_between_two_messages_publishes_the_secon
 def test_a_message_on_its_way_when_the_wire_is_cut_is_published_on_the_next_one(rabbitmq_url: str, shell: Shell) -> None:
     service = Service(rabbitmq_url, shell=shell)
     recorder = Recorder()
-    with Proxy(rabbitmq_url) as proxy, service.subscriber(recorder), service.publisher(url=proxy.url, timeout=20) as publisher:
+    with Proxy(rabbitmq_url) as proxy, service.subscriber(recorder), service.publisher(url=proxy.url, timeout=DEADLINE) as publisher:
         published: list[str] = []
         proxy.freeze()
         thread = threading.Thread(target=lambda: published.append(publisher.publish("socks", "order.paid", mandatory=True)))
@@ -59,7 +60,7 @@ def test_a_message_on_its_way_when_the_wire_is_cut_is_published_on_the_next_one(
         assert not published
         proxy.cut()
         proxy.thaw()
-        thread.join(20)
+        thread.join(DEADLINE)
 
         assert len(published) == 1
         recorder.wait_for_handled(published)
@@ -86,12 +87,12 @@ def test_a_message_whose_handler_ran_while_the_wire_was_cut_is_delivered_again(r
 
     def handler(_: object) -> None:
         begun.set()
-        released.wait(20)
+        released.wait(DEADLINE)
 
     recorder = Recorder(handler)
     with Proxy(rabbitmq_url) as proxy, Service(proxy.url, shell=shell).subscriber(recorder):
         message_id = Service(rabbitmq_url).publish()
-        assert begun.wait(20)
+        assert begun.wait(DEADLINE)
         proxy.cut()
         recorder.wait_for_attempts(1)
         released.set()
@@ -122,7 +123,7 @@ def test_a_subscriber_that_is_stopped_while_it_connects_just_ends(rabbitmq_url: 
             wait_until(lambda: proxy.connections, "it knocks")
             running.stop()
 
-            assert running.stopped(30)
+            assert running.stopped(DEADLINE)
 
 
 @both_shells
@@ -172,6 +173,8 @@ def test_a_connection_that_an_administrator_closes_comes_back(rabbitmq_url: str,
     administration = Administration(rabbitmq_management_url, rabbitmq_url)
     recorder = Recorder()
     with service.subscriber(recorder, connection_name="to be closed"):
+        # It consumes: the connection that it declared with, of the same name, is gone.
+        recorder.wait_for_handled([service.publish()])
         administration.wait_for_connection("to be closed")
         assert administration.close_connections("to be closed") == 1
         recorder.wait_for_handled([service.publish()])
@@ -217,7 +220,7 @@ def test_the_next_host_of_a_url_is_used_where_the_first_is_dead(rabbitmq_url: st
                 wait_until(lambda: publisher.publish("socks", "order.paid") and recorder.handled, "a message is handled")
         finally:
             subscriber.stop()
-            assert subscriber.wait(30)
+            assert subscriber.wait(DEADLINE)
 
 
 def test_a_subscriber_goes_on_with_the_second_host_when_the_first_dies(rabbitmq_url: str) -> None:
@@ -236,11 +239,11 @@ def test_a_subscriber_goes_on_with_the_second_host_when_the_first_dies(rabbitmq_
 
 
 def test_a_handler_longer_than_the_heartbeat_keeps_its_connection(rabbitmq_url: str) -> None:
-    service = Service(f"{rabbitmq_url}?heartbeat=2")
+    service = Service(f"{rabbitmq_url}?heartbeat=4")
 
     def handler(message: Message) -> None:
         if message.body == b"long":
-            time.sleep(7)
+            time.sleep(13)
 
     recorder = Recorder(handler)
     with service.subscriber(recorder):

@@ -318,7 +318,7 @@ def test_a_requeue_that_is_cancelled_settles_what_is_on_its_way(service: Service
 
     async def work() -> None:
         with Proxy(service.url) as proxy:
-            proxy.delay(0.03)
+            proxy.delay(0.1)  # long enough to be cancelled meanwhile
             begun = asyncio.Event()
             told: list[RequeueProgress] = []
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from contract.support import wait_until
+from contract.support import DEADLINE, wait_until
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
@@ -26,7 +26,7 @@ def run_example(folder: str, file: str, url: str) -> str:
         env={**os.environ, "REDRIVE_URL": url},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=2 * DEADLINE,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -78,7 +78,7 @@ def web_service(folder: str, url: str, *options: str) -> Iterator[int]:
         yield port
     finally:
         service.terminate()
-        _, told = service.communicate(timeout=30)
+        _, told = service.communicate(timeout=DEADLINE)
     assert told == ""
 
 
@@ -89,7 +89,7 @@ def _post_a_user(port: int) -> bytes | None:
         headers={"content-type": "application/json"},
     )
     try:
-        with urllib.request.urlopen(request, timeout=5) as answer:
+        with urllib.request.urlopen(request, timeout=DEADLINE) as answer:
             return bytes(answer.read())
     except urllib.error.HTTPError as error:
         pytest.fail(f"the service answered {error.code}: {error.read()!r}")
@@ -98,5 +98,5 @@ def _post_a_user(port: int) -> bytes | None:
 
 
 def _get(port: int, path: str) -> object:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/{path}", timeout=5) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/{path}", timeout=DEADLINE) as answer:
         return json.loads(answer.read())

@@ -10,7 +10,7 @@ from contract.support import Recorder, Service, both_shells, fails_first
 from redrive import Publisher, RetryPolicy
 from redrive.testing import Broker
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 
 
 def killed_and_started(broker: Broker) -> None:
@@ -23,7 +23,10 @@ def killed_and_started(broker: Broker) -> None:
 def test_a_broker_killed_in_the_middle_of_ten_thousand_messages_loses_none_from_quorum_queues(
     rabbitmq_broker: Broker, rabbitmq_url: str, shell: Shell
 ) -> None:
-    journey = Journey(Service(rabbitmq_url, shell=shell), lambda: killed_and_started(rabbitmq_broker))
+    service = Service(rabbitmq_url, shell=shell)
+    service.declare()
+    let_the_broker_remember(rabbitmq_broker)
+    journey = Journey(service, lambda: killed_and_started(rabbitmq_broker))
 
     assert journey.unconfirmed == 0
     assert journey.lost == set()
@@ -48,7 +51,7 @@ def test_what_a_killed_broker_loses_from_classic_queues_is_measured(
 def test_what_was_confirmed_is_there_after_the_broker_was_killed(rabbitmq_broker: Broker, rabbitmq_url: str) -> None:
     service = Service(rabbitmq_url)
     service.declare()
-    let_the_broker_remember()
+    let_the_broker_remember(rabbitmq_broker)
     with Publisher(rabbitmq_url) as publisher:
         report = publisher.publish_many((str(number), "order.paid") for number in range(5000))
         rabbitmq_broker.kill()
@@ -67,14 +70,15 @@ def test_what_waits_on_the_delay_ladder_outlives_a_killed_broker(rabbitmq_broker
     service = Service(rabbitmq_url, shell=shell, retry=backoff)
     recorder = Recorder(fails_first(2))
     service.declare()
-    with service.publisher() as publisher:
-        scheduled = [publisher.publish("later", "order.paid", delay=timedelta(seconds=second), mandatory=True) for second in (1, 2, 3, 5)]
-    let_the_broker_remember()
-    with service.subscriber(recorder, prefetch=PREFETCH, concurrency=4):
+    scheduled = [service.publish("later", delay=timedelta(seconds=5))]  # declares the ladder
+    let_the_broker_remember(rabbitmq_broker)
+    with service.subscriber(recorder, prefetch=PREFETCH, concurrency=4), service.publisher() as publisher:
+        for second in (1, 2, 3, 5):
+            scheduled.append(publisher.publish("later", "order.paid", delay=timedelta(seconds=second), mandatory=True))
         ids = service.publish_numbered(500)
         recorder.wait_for_attempts(700)
         killed_and_started(rabbitmq_broker)
-        recorder.wait_for_handled([*ids, *scheduled], 60)
+        recorder.wait_for_handled([*ids, *scheduled], 150)
 
     assert recorder.handled.keys() == {*ids, *scheduled}
     # What was moved and not acked when the broker died is moved again.

@@ -9,6 +9,8 @@ from contract.shells import ASYNC, BLOCKING, Shell
 from contract.support import Recorder, Service, wait_until
 from redrive.topology.model import QueueType
 
+pytestmark = pytest.mark.timeout(480)
+
 
 def _names(value: object) -> str:
     return str(getattr(value, "name", value))

@@ -58,7 +58,8 @@ def eventually(holds: Callable[[], bool], what: str) -> None:
         time.sleep(0.05)
 
 
-def answers(url: str, timeout: float = 1) -> bool:
+def answers(url: str, timeout: float = PATIENCE) -> bool:
+    """Whether a broker answers within so many seconds; one that is not there says so at once, one that is frozen does not."""
     try:
         open_once(Address.parse(url), timeout)
     except (OSError, BrokerUnavailable):
@@ -170,15 +171,15 @@ def test_a_stopped_broker_starts_and_a_running_one_stays(broker: Broker, url: st
     assert not answers(url)
     broker.start()
     assert answers(url)
-    started = time.monotonic()
-    broker.start()
-    assert time.monotonic() - started < 2
+    with opened(url) as connection:
+        broker.start()
+        assert connection.channel().is_open
 
 
 def test_a_paused_broker_keeps_its_connections_and_goes_on(broker: Broker, url: str) -> None:
     with opened(url) as connection:
         broker.pause()
-        assert not answers(url)
+        assert not answers(url, 1)
         broker.resume()
         assert connection.channel().is_open
     broker.pause()
@@ -297,7 +298,7 @@ def test_a_frozen_wire_lets_nothing_through_and_loses_nothing(proxy: Proxy) -> N
         channel.queue_declare("messages", exclusive=True)
         proxy.freeze()
         channel.basic_publish("", "messages", b"sent into the ice")
-        assert not answers(proxy.url)
+        assert not answers(proxy.url, 1)
         assert proxy.connections >= 1
         proxy.thaw()
         eventually(lambda: channel.queue_declare("messages", passive=True).method.message_count == 1, "the message comes through")
@@ -316,6 +317,6 @@ def test_a_long_wire_delays_each_direction(proxy: Proxy) -> None:
 def test_a_wire_to_a_broker_that_is_down_hangs_up(broker: Broker, proxy: Proxy) -> None:
     broker.kill()
     with pytest.raises(OSError, match=r"closed|reset"):
-        open_once(Address.parse(proxy.url), 5)
+        open_once(Address.parse(proxy.url), PATIENCE)
     broker.start()
     assert answers(proxy.url)

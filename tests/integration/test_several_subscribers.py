@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from contract.support import Recorder, Service, always_fails, assert_it_helps, retrying, wait_until
+from contract.support import DEADLINE, Recorder, Service, always_fails, assert_it_helps, retrying, wait_until
 from redrive import ConfigurationError, Message, RedriveError, Subscriber, run
 
 
@@ -23,7 +23,7 @@ class Run:
         except RedriveError as error:
             self.error = error
 
-    def has_ended(self, seconds: float = 30.0) -> bool:
+    def has_ended(self, seconds: float = DEADLINE) -> bool:
         """Waits for its end."""
         self._thread.join(seconds)
         return not self._thread.is_alive()
@@ -128,7 +128,7 @@ def test_a_subscriber_that_runs_is_not_started_twice(orders: Service) -> None:
             subscriber.start()
     finally:
         subscriber.stop()
-        assert subscriber.wait(30)
+        assert subscriber.wait(DEADLINE)
 
     assert_it_helps(told.value, "runs already")
 

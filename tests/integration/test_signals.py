@@ -41,6 +41,7 @@ def test_a_second_signal_ends_a_worker_at_once(rabbitmq_url: str, shell: Shell, 
         while time.monotonic() < asked_at + 1:
             assert worker.process.poll() is None
             time.sleep(0.05)
+        wait_until(lambda: notes.asked_to_leave, "it has heard the first")
         worker.terminate()
         assert worker.wait() == 0
     recorder = Recorder()

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from contract.support import assert_it_helps
+from contract.support import DEADLINE, assert_it_helps
 from redrive import BrokerUnavailable, ConfigurationError, FailedQueue, PermissionDenied, Publisher, RedriveError, Subscriber
 from redrive.testing import Proxy
 
@@ -18,7 +18,7 @@ Use = Callable[[str], object]
 
 def publish(url: str) -> None:
     """Publishes to an address."""
-    with Publisher(url, timeout=5) as publisher:
+    with Publisher(url, timeout=DEADLINE) as publisher:
         publisher.publish("socks", "order.paid")
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from contract.administration import Administration
-from contract.support import Recorder, Service, always_fails, assert_it_helps, retrying, wait_until
+from contract.support import DEADLINE, Recorder, Service, always_fails, assert_it_helps, retrying, wait_until
 from redrive import FailedQueue, PermissionDenied, Publisher, Subscriber
 
 
@@ -113,7 +113,7 @@ def test_a_worker_whose_user_may_not_declare_works_with_what_is_there(administra
         service.publish()
         wait_until(lambda: service.failed_queue.depth() == 1, "the message is set aside")
         subscriber.stop()
-        assert subscriber.wait(30)
+        assert subscriber.wait(DEADLINE)
 
 
 def test_a_worker_that_may_not_write_to_the_failed_exchange_keeps_the_message(administration: Administration, rabbitmq_url: str) -> None:
@@ -127,7 +127,7 @@ def test_a_worker_that_may_not_write_to_the_failed_exchange_keeps_the_message(ad
         message_id = service.publish()
         recorder.wait_for_attempts(1)
         subscriber.stop()
-        assert subscriber.wait(30)
+        assert subscriber.wait(DEADLINE)
     after = Recorder()
     with service.subscriber(after):
         after.wait_for_handled([message_id])

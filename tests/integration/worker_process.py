@@ -14,7 +14,7 @@ from typing import Any, Self
 from contract.support import Service, wait_until
 
 _PROGRAM = Path(__file__).with_name("worker_program.py")
-STOP_SECONDS = 30.0
+STOP_SECONDS = 90.0
 
 
 class Notes:
@@ -43,6 +43,11 @@ class Notes:
     def handled_in_order(self) -> list[str]:
         """The ids of what was handled, in its order."""
         return [line.split()[1] for line in self.path.read_text().splitlines() if line.startswith("handled ")]
+
+    @property
+    def asked_to_leave(self) -> bool:
+        """Whether a worker has answered its first signal."""
+        return bool(self.of("asked"))
 
     @property
     def left_in_order(self) -> int:
@@ -102,7 +107,7 @@ class Supervised:
         self._current: Worker | None = None
         self.deaths = 0
 
-    def wait_until(self, condition: Callable[[], object], what: str, seconds: float = 60.0) -> None:
+    def wait_until(self, condition: Callable[[], object], what: str, seconds: float = 180.0) -> None:
         """Keeps it running until `condition` says something true."""
         wait_until(lambda: self._revived() and condition(), what, seconds)
 

@@ -5,12 +5,15 @@ python worker_program.py '{"url": …, "queue": …, "behaviour": …, "notes": 
 
 import asyncio
 import json
+import logging
 import os
 import sys
 import time
 from datetime import timedelta
 
 from redrive import AsyncSubscriber, Message, RetryPolicy, Subscriber
+
+LONG = 6.0
 
 settings = json.loads(sys.argv[1])
 notes = os.open(settings["notes"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
@@ -19,6 +22,13 @@ notes = os.open(settings["notes"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 def note(what: str, message: Message) -> None:
     """One line, written at once: a kill can't take it back."""
     os.write(notes, f"{what} {message.message_id}\n".encode())
+
+
+def note_a_signal(record: logging.LogRecord) -> bool:
+    """One line once it has heard that it is to leave: a signal that comes before that may be one with the next."""
+    if "finishing what runs" in record.msg:
+        os.write(notes, b"asked to-leave\n")
+    return True
 
 
 def handle(message: Message) -> None:
@@ -46,8 +56,8 @@ def fail_then_die(message: Message) -> None:
 
 
 def take_long(message: Message) -> None:
-    """Takes a second and a half."""
-    time.sleep(1.5)
+    """Takes long enough to be asked to leave meanwhile."""
+    time.sleep(LONG)
 
 
 behaviour = {
@@ -81,11 +91,15 @@ async def on_message_async(message: Message) -> None:
     if behaviour is hang and message.body == b"hang":
         await asyncio.sleep(600)
     elif behaviour is take_long:
-        await asyncio.sleep(1.5)
+        await asyncio.sleep(LONG)
     else:
         behaviour(message)
     note("handled", message)
 
+
+logger = logging.getLogger("redrive")
+logger.setLevel(logging.INFO)
+logger.addFilter(note_a_signal)
 
 if settings["shell"] == "async":
     on_a_loop = AsyncSubscriber(**arguments)

@@ -10,9 +10,9 @@ from dataclasses import replace
 import pika
 import pytest
 
-from contract.plain import depth, publish_plain
+from contract.plain import depth, plain_channel, publish_plain
 from contract.shells import Shell
-from contract.support import Recorder, always_fails, both_shells, retrying, wait_until
+from contract.support import DEADLINE, Recorder, always_fails, both_shells, retrying, wait_until
 from interop.peer import Peer, Seen
 from interop.shared import SharedService, beside
 from redrive import Message
@@ -93,21 +93,27 @@ def test_a_peer_fails_and_redrive_goes_on_where_it_stopped(service: SharedServic
     assert (failed.reason, failed.retries, failed.routing_key, failed.json()) == ("retries-exhausted", 3, "user.create", USER)
 
 
-def test_redrive_fails_and_a_peer_goes_on(peer: Peer, counts_on: bool) -> None:
-    peer = peer.with_ttl(500)
-    service = beside(peer, QUEUE, PATTERN, MAX_RETRIES)
-    once = Recorder(always_fails)
-    with service.publisher(codec=peer.codec) as publisher, service.subscriber(once) as subscriber:
+def test_redrive_fails_and_a_peer_goes_on(service: SharedService, peer: Peer, counts_on: bool) -> None:
+    def fails_twice_and_stops(message: Message) -> None:
+        if message.retries == 1:
+            subscriber.stop()
+        always_fails(message)
+
+    twice = Recorder(fails_twice_and_stops)
+    with service.publisher(codec=peer.codec) as publisher, service.subscriber(twice) as subscriber:
         publisher.publish(USER, "user.create", mandatory=True)
-        once.wait_for_attempts(2)
-        subscriber.stop()
-        assert subscriber.stopped(10)
-    made = len(once.attempts)
+        assert subscriber.stopped(DEADLINE)
+    assert len(twice.attempts) == 2
 
     seen = peer.consume(QUEUE, PATTERN, attempts=1, fails=True)
 
     assert {one.routing_key for one in seen} == {"user.create"}
-    assert seen[0].retries == (made if counts_on else 1)
+    assert seen[0].retries == (2 if counts_on else 1)
+
+
+def consumers_of(service: SharedService) -> int:
+    with plain_channel(service.url) as channel:
+        return int(channel.queue_declare(service.queue, passive=True).method.consumer_count)
 
 
 @both_shells
@@ -118,6 +124,7 @@ def test_on_a_queue_that_both_consume_redrive_ends_what_always_fails(
     recorder = Recorder(always_fails)
     peer.declare(QUEUE, PATTERN)
     with peer.consuming(QUEUE, PATTERN, attempts=1000, fails=True, max_retries=1000) as seen, service.subscriber(recorder, prefetch=1):
+        wait_until(lambda: consumers_of(service) == 2, "both consume")
         peer.publish("user.create", USER)
         (failed,) = service.wait_for_failed()
         wait_until(lambda: depth(service.url, f"{QUEUE}@retry") == 0, "nothing is on its way")
