@@ -43,7 +43,9 @@ check: ## check style and types
 
 coverage: ## run the unit tests, and see that no branch of the topology is left out
 	@.ci/setup.sh
-	@.venv/bin/coverage run -m pytest -q tests/unit tests/typing
+	@.venv/bin/coverage erase
+	@.venv/bin/coverage run -m pytest -q -n 2 tests/unit tests/typing
+	@.venv/bin/coverage combine --quiet
 	@.venv/bin/coverage report --include='src/redrive/topology/*' --fail-under=100
 
 pictures: ## take the README's pictures anew, of real commands on a private RabbitMQ

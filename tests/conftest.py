@@ -31,8 +31,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     from redrive.testing.plugin import brokers_used
 
     table = os.environ.get("REDRIVE_TEST_TABLE")
-    if not table:
-        return
+    if not table or hasattr(config, "workerinput"):
+        return  # what processes that run a share of the tests have to say, the one that started them says for all
     brokers = "; ".join(brokers_used(config)) or "no broker"
     counts = (str(len(terminalreporter.stats.get(outcome, []))) for outcome in _OUTCOMES)
     seconds = f"{time.monotonic() - config.stash[_started]:.0f} s"
