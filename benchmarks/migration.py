@@ -22,7 +22,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks import machine
+from benchmarks import page
 from benchmarks.brokers import broker_of, default_brokers
 from benchmarks.places import past_the_proxy
 from redrive import FailedQueue, GiveUp, Message, Publisher, Retry, RetryPolicy, Subscriber
@@ -224,22 +224,16 @@ def _row(found: Found) -> str:
 
 
 def _write(path: Path, count: int, found: list[Found]) -> None:
-    lines = [
-        f"# Live migrations with {count:,} messages, killed on the way",
-        "",
+    words = (
         "Written by `python -m benchmarks.migration`: a quarter of the messages each in the main queue, the retry queue, the delay ladder",
         "and the failed queue, and a publisher and a consumer that go on. `redrive topology migrate` is killed at random instants, and run",
         "again. Checked by id: each message is handled or in the failed queue in the end, and no more are there twice than was told.",
-        "",
-        "|  |  |",
-        "| --- | --- |",
-        *(f"| **{name}** | {value} |" for name, value in machine.description()),
-        "",
-        "| RabbitMQ | change | messages | kills | seconds, all runs | lost | twice | told of as possible |",
-        "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |",
-        *map(_row, found),
-    ]
-    path.write_text("\n".join(lines) + "\n")
+    )
+    columns = (
+        "| RabbitMQ | change | messages | kills | seconds, all runs | lost | twice | told of as possible |\n"
+        "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |"
+    )
+    page.write(path, f"Live migrations with {count:,} messages, killed on the way", words, columns, map(_row, found))
 
 
 def _options() -> argparse.Namespace:

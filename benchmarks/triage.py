@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import pika
 
-from benchmarks import machine
+from benchmarks import page
 from benchmarks.brokers import broker_of, default_brokers
 from benchmarks.places import past_the_proxy
 from redrive import FailedQueue
@@ -166,23 +166,16 @@ def _row(found: Found) -> str:
 
 
 def _write(path: Path, count: int, found: list[Found]) -> None:
-    lines = [
-        f"# An incident of {count:,} failed messages",
-        "",
+    words = (
         "Written by `python -m benchmarks.triage`: seven causes, each command a process whose start is counted. Checked by id: the groups",
         "hold what was put there; after sending one group back the main queue holds exactly that, and the failed queue exactly the others.",
-        "",
-        "|  |  |",
-        "| --- | --- |",
-        *(f"| **{name}** | {value} |" for name, value in machine.description()),
-        "",
         f"`failed groups` is to take under {MOST_SECONDS:g} s and {MOST_MB:g} MB.",
-        "",
-        "| RabbitMQ | queues | groups: seconds | peak MB | requeue of one group: seconds | messages sent |",
-        "| --- | --- | ---: | ---: | ---: | ---: |",
-        *map(_row, found),
-    ]
-    path.write_text("\n".join(lines) + "\n")
+    )
+    columns = (
+        "| RabbitMQ | queues | groups: seconds | peak MB | requeue of one group: seconds | messages sent |\n"
+        "| --- | --- | ---: | ---: | ---: | ---: |"
+    )
+    page.write(path, f"An incident of {count:,} failed messages", words, columns, map(_row, found))
 
 
 def _options() -> argparse.Namespace:
