@@ -10,6 +10,8 @@ import contextlib
 import json
 import logging
 import random
+import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -44,6 +46,7 @@ _ON_THE_LADDER = timedelta(seconds=90)
 _LEVELS = 8
 """Of the delay ladder: enough for that."""
 _MOST_SECONDS = 600.0
+_TOLD = re.compile(r"up to (\d+) messages may be there twice")
 
 
 class Found(NamedTuple):
@@ -193,21 +196,23 @@ def _measure(broker: str, url: str, management_url: str, change: str, options: a
 def _migrate(file: Path, url: str, management_url: str, kills: int, chance: random.Random) -> tuple[int, int]:
     """Runs the command until it is done; how often it was killed, and how many messages it said may be there twice."""
     command = [sys.executable, "-m", "redrive.cli", "topology", "migrate", str(file), "--yes", "--url", url]
-    command += ["--management-url", management_url, "--output", "json"]
+    command += ["--management-url", management_url]
     killed = told = 0
     while True:
-        with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
-            try:
-                # Its start takes about a second.
-                out, _ = process.communicate(timeout=chance.uniform(1, 8) if killed < kills else _MOST_SECONDS)
-            except subprocess.TimeoutExpired:
-                assert killed < kills, f"it is not done within {_MOST_SECONDS:g} s"
-                process.kill()
-                killed += 1
-                continue
-        assert process.returncode == 0, f"it ended with {process.returncode}"
-        told += sum(one["possible_duplicates"] for one in json.loads(out)["migrated"])
-        return killed, told
+        with tempfile.TemporaryFile("w+") as notes:
+            with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=notes) as process:
+                try:
+                    # Its start takes about a second.
+                    process.wait(chance.uniform(1, 8) if killed < kills else _MOST_SECONDS)
+                except subprocess.TimeoutExpired:
+                    assert killed < kills, f"it is not done within {_MOST_SECONDS:g} s"
+                    process.kill()
+                    killed += 1
+            notes.seek(0)
+            told += sum(map(int, _TOLD.findall(notes.read())))
+        if process.returncode != -signal.SIGKILL:
+            assert process.returncode == 0, f"it ended with {process.returncode}"
+            return killed, told
 
 
 def _wait(condition: Callable[[], bool], what: str, so_far: Callable[[], str] = str) -> None:

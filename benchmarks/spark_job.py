@@ -66,8 +66,9 @@ def main() -> int:
                 )
         words = (
             f"Written by `python -m benchmarks.spark_job` on RabbitMQ {broker.version} ({broker.kind}): failed messages of 512 B",
-            "in three queues, four fifths with redrive's headers and one fifth as PHP leaves them, drained to an archive and sent back, beside",
-            "the broker's shovel. Spark's start and the filling are not counted. Each row is one run; all that was drained was sent back, by id.",
+            "in three queues, four fifths with redrive's headers and one fifth as PHP leaves them, drained to an archive and sent",
+            "back, beside the broker's shovel. Spark's start and the filling are not counted. Each row is one run; checked by id:",
+            "all that was drained was sent back.",
         )
     page.write(options.output, "The Spark job beside the shovel", words, COLUMNS, rows)
     return 0

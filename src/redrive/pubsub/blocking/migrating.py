@@ -178,7 +178,10 @@ class Migration:
             return
         with declaring(self._connector) as declarer:
             depth = declarer.depth(step.transit.name)
-        self._report.possible_duplicates += min(_MOST_IN_FLIGHT, depth.messages if depth is not None else 0)
+        count = min(_MOST_IN_FLIGHT, depth.messages if depth is not None else 0)
+        self._report.possible_duplicates += count
+        # Now, and not only at the end: this run may die, too.
+        self._told(f"{step.queue.name}: an earlier run was broken off on the way back; up to {count} messages may be there twice")
 
     def _return(self, step: Step) -> None:
         self._move(step, step.transit.name, lambda: self._twins.pop(step.queue.name, Counter()), _MOST_IN_FLIGHT)
