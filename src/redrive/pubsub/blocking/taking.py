@@ -29,6 +29,8 @@ WINDOW = 5000
 _QUIET = 0.2
 _SURELY_EMPTY = 2.0
 """Seconds for which a queue must be empty: one whose consumer was lost gets its messages back a moment later."""
+_SURELY_BACK = 8.0
+"""Seconds that what must be there may take to come from a broker that is busy with others."""
 _BATCH = 1000
 _SLOWEST = 4000
 """Messages a second that a quorum queue hands out, or takes back, on a busy machine."""
@@ -39,7 +41,7 @@ _CLOSING_TIME = 10.0
 
 def surely_back(count: int) -> float:
     """Seconds within which a broker surely hands out so many messages, or takes them back."""
-    return _SURELY_EMPTY + count / _SLOWEST
+    return (_SURELY_BACK if count else _SURELY_EMPTY) + count / _SLOWEST
 
 
 class Taken(NamedTuple):
