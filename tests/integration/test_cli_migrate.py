@@ -211,3 +211,30 @@ def test_a_live_subscription_becomes_ordered(rabbitmq_url: str, rabbitmq_broker:
     # What was in the queue before may have changed its order on its way.
     assert recorder.tried == dict.fromkeys([*ids, *later], 1)
     assert recorder.order[50:] == later
+
+
+def test_a_live_ordered_subscription_becomes_an_ordinary_one(rabbitmq_url: str, rabbitmq_broker: Broker, tmp_path: Path) -> None:
+    file = tmp_path / "topology.yaml"
+    file.write_text("subscriptions:\n  shop@orders: {routing_keys: [order.*]}\n")
+    declare(Connector(rabbitmq_url, "test"), Subscription("shop@orders", ("order.*",), ordered=True))
+    recorder = Recorder()
+    subscriber = Subscriber(rabbitmq_url, "shop@orders", ["order.*"], ordered=True, declare=False)
+    subscriber.handler(recorder)
+    with Publisher(rabbitmq_url) as publisher:
+        ids = [publisher.publish(str(number), "order.paid", mandatory=True) for number in range(50)]
+        subscriber.start()
+        recorder.wait_for_handled(ids[:10])
+        management = ("--management-url", str(rabbitmq_broker.management_url))
+        done = redrive("topology", "migrate", str(file), "--yes", *management, url=rabbitmq_url)
+        ids += [publisher.publish(str(number), "order.paid", mandatory=True) for number in range(50)]
+    assert done.code == 0, done.err
+    subscriber.stop()
+    subscriber.wait()
+    rest = Subscriber(rabbitmq_url, "shop@orders", ["order.*"])
+    rest.handler(recorder)
+    rest.start()
+    recorder.wait_for_handled(ids)
+    rest.stop()
+    rest.wait()
+
+    assert recorder.handled.keys() == set(ids)

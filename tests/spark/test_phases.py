@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from redrive.errors import BrokerUnavailable, ConfigurationError
+from redrive.failures.columns import COLUMNS
 from redrive.pubsub.blocking.connection import Connector
 from redrive.pubsub.blocking.declare import declaring
 from redrive.spark_reprocess.archive import Archive
 from redrive.spark_reprocess.job import Canary, Choice, Reprocess, Stopped, requeue
 from redrive.spark_reprocess.keeping import Kept
 from redrive.spark_reprocess.ledger import Event
-from redrive.spark_reprocess.reading import stored
+from redrive.spark_reprocess.reading import messages, stored
 from redrive.spark_reprocess.sending import Pace
 from redrive.topology import headers
 from redrive.topology.model import Queue
@@ -211,6 +212,20 @@ def test_a_broker_that_is_not_there_is_told_of_in_two_lines(spark: "SparkSession
     assert "127.0.0.1:1" in str(raised.value)
     assert "secret-word" not in str(raised.value)
     assert len(str(raised.value).splitlines()) <= 2
+
+
+def test_the_archive_answers_what_is_asked_after_an_incident(spark: "SparkSession", archive: Archive, rabbitmq_url: str) -> None:
+    from pyspark.sql import functions as F
+
+    Failures(rabbitmq_url).fill(60)
+    Reprocess(spark, archive, rabbitmq_url, pace=QUICK).drain([QUEUE])
+    failed = messages(spark, archive)
+    by_cause = failed.groupBy("group_id", "error_type").agg(F.min("failed_at").alias("since"), F.count("*").alias("n")).collect()
+
+    assert failed.columns == [*(column.name for column in COLUMNS), "run"]
+    assert failed.count() == sum(row.n for row in by_cause) == 60
+    assert {row.error_type for row in by_cause} >= {"TimeoutError", None}  # PHP names no type
+    assert failed.where(F.get_json_object("body", "$.id") == "7").count() == 1
 
 
 def test_states_tell_what_became_of_each_id(spark: "SparkSession", archive: Archive, rabbitmq_url: str) -> None:
