@@ -85,9 +85,7 @@ def take_all(url: str, queue: str, count: int) -> list[Found]:
     found: list[Found] = []
     if not count:
         return found
-    taking = Taking(Connector(url, "test"), "x", prefetch=min(count, 1000), most=count, comes_back=False)
-    taking._queue = queue  # any queue, and not only a failed one
-    with taking:
+    with Taking(Connector(url, "test"), queue, prefetch=min(count, 1000), most=count, comes_back=False) as taking:
         while len(found) < count:
             taken = taking.next(20, empty=lambda: False)
             assert taken is not None, f"{len(found)} of {count} messages came out of {queue}"
