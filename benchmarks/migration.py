@@ -203,7 +203,7 @@ def _migrate(file: Path, url: str, management_url: str, kills: int, chance: rand
             with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=notes) as process:
                 try:
                     # Its start takes about a second.
-                    process.wait(chance.uniform(1, 8) if killed < kills else _MOST_SECONDS)
+                    process.wait(chance.uniform(1, 4) if killed < kills else _MOST_SECONDS)
                 except subprocess.TimeoutExpired:
                     assert killed < kills, f"it is not done within {_MOST_SECONDS:g} s"
                     process.kill()
