@@ -46,7 +46,7 @@ _ON_THE_LADDER = timedelta(seconds=90)
 _LEVELS = 8
 """Of the delay ladder: enough for that."""
 _MOST_SECONDS = 600.0
-_TOLD = re.compile(r"up to (\d+) messages may be there twice")
+_TOLD = re.compile(r"up to (\d+) messages of ")
 
 
 class Found(NamedTuple):

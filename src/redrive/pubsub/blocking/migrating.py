@@ -17,7 +17,7 @@ from redrive.pubsub.blocking.taking import Taken, Taking
 from redrive.pubsub.management import Management
 from redrive.pubsub.outbox import Outgoing
 from redrive.topology.headers import Delivery
-from redrive.topology.migration import Step, identity_of, moved, next_step
+from redrive.topology.migration import Step, identity_of, moved, next_step, transit_queue
 from redrive.topology.model import Subscription
 from redrive.topology.properties import Properties
 
@@ -30,7 +30,9 @@ _STATISTICS_ARE_LATE = 6.0
 _PATIENCE = 60.0
 _MOST_RACES = 5
 _MOST_IN_FLIGHT = 1000
-"""Messages on their way back: so many may be there twice when a run dies."""
+"""Messages that are sent and not confirmed."""
+_MOST_TWICE = 2 * _MOST_IN_FLIGHT
+"""Those, and as many whose acks are on their way: so many may be there twice when a run dies."""
 
 Told = Callable[[str], None]
 
@@ -83,7 +85,7 @@ class Migration:
             if step is None:
                 return self._report
             self._told(str(step))
-            if not self._report.steps and step.kind == "return":
+            if not self._report.steps:
                 self._look_after_a_run_that_died(step)
             self._do(step)
             self._report.steps += 1
@@ -172,16 +174,16 @@ class Migration:
             self._twins[step.queue.name] = self._identities_of(holder, None, time.monotonic() + _SETTLING)
 
     def _look_after_a_run_that_died(self, step: Step) -> None:
-        """What it had on the way back may be in both queues. Of a failed queue it is looked for; others may have been left by it since."""
-        if step.place == "failed":
+        """What it had on its way is in both queues. A failed queue's are looked for; of the others some may have been handled since."""
+        if step.kind == "return" and step.place == "failed":
             self._twins[step.queue.name] = self._identities_in(step.queue.name)
-            return
         with declaring(self._connector) as declarer:
-            depth = declarer.depth(step.transit.name)
-        count = min(_MOST_IN_FLIGHT, depth.messages if depth is not None else 0)
-        self._report.possible_duplicates += count
-        # Now, and not only at the end: this run may die, too.
-        self._told(f"{step.queue.name}: an earlier run was broken off on the way back; up to {count} messages may be there twice")
+            found = map(declarer.depth, map(transit_queue, (self._subscription.queue, self._subscription.retry_queue)))
+            count = min(_MOST_TWICE, sum(depth.messages for depth in found if depth is not None))
+        if count:
+            self._report.possible_duplicates += count
+            # Now, and not only at the end: this run may die, too.
+            self._told(f"an earlier run was broken off; up to {count} messages of {self._subscription.queue} may be there twice")
 
     def _return(self, step: Step) -> None:
         self._move(step, step.transit.name, lambda: self._twins.pop(step.queue.name, Counter()), _MOST_IN_FLIGHT)
@@ -303,10 +305,11 @@ class _Moving:
         )
 
     def send(self, taking: Taking) -> None:
-        """Sends the batch."""
+        """Sends the batch, and waits while too many are on their way."""
         if self._batch:
             taking.publish(self._batch)
             self._batch = []
+            self._wait_until_there_are(_MOST_IN_FLIGHT)
 
     def _settled(self, taking: Taking, taken: Taken, outgoing: Outgoing, error: RedriveError | None) -> None:
         with self._lock:
@@ -322,16 +325,21 @@ class _Moving:
     def wait(self, taking: Taking) -> None:
         """Waits until each is settled; raises why one could not be moved."""
         taking.drain()
+        self._wait_until_there_are(0)
+        if self._failure is not None:
+            raise self._failure
+
+    def _wait_until_there_are(self, most: int) -> None:
         deadline = time.monotonic() + _PATIENCE
         with self._lock:
-            while self._on_their_way and self._lock.wait(max(0.0, deadline - time.monotonic())):
+            while self._on_their_way > most:
+                if not self._lock.wait(max(0.0, deadline - time.monotonic())):
+                    raise BrokerUnavailable(
+                        self._source,
+                        f"{self._on_their_way} messages that were moved were not confirmed in time",
+                        "Run this again: it goes on.",
+                    )
                 deadline = time.monotonic() + _PATIENCE
-            if self._failure is not None:
-                raise self._failure
-            if self._on_their_way:
-                raise BrokerUnavailable(
-                    self._source, f"{self._on_their_way} messages that were moved were not confirmed in time", "Run this again: it goes on."
-                )
 
 
 def _wait_until_consuming(taking: Taking, connector: Connector) -> None:

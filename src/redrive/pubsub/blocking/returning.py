@@ -15,8 +15,8 @@ from redrive.pubsub.consumer import Consumer
 T = TypeVar("T")
 Leave = Callable[[Callable[[list[Consumer]], None]], None]
 
-_PATIENCE = 10.0
-"""Seconds that a broker may take to end a channel."""
+_PATIENCE = 60.0
+"""Seconds that a broker may take to end a consumer or a channel: thousands of acks may be before that, and each costs it a search."""
 _BACK_WITHIN = 5.0
 """Seconds after which somebody else must have taken what was returned."""
 _BETWEEN_LOOKS = 0.005
@@ -40,7 +40,6 @@ def hand_back(connector: Connector, link: Link, queue: str, leave: Leave, ended:
         Whether the broker has taken in every ack.
     """
     consumers: list[Consumer] = _answer(link, ended, leave) or []
-    has_every_ack = bool(consumers)
     with contextlib.ExitStack() as stack:
         declarer = None
         if len(consumers) > 1:
@@ -49,10 +48,11 @@ def hand_back(connector: Connector, link: Link, queue: str, leave: Leave, ended:
         for consumer in consumers:
             before = _depth(declarer, queue)
             returned = _answer(link, ended, consumer.hand_back)
-            has_every_ack &= returned is not None
+            if returned is None:
+                return False
             if before is not None and returned:
                 _wait_until_there_are(before + returned, declarer, queue)
-    return has_every_ack
+    return bool(consumers)
 
 
 def _answer(link: Link, ended: threading.Event, ask: Callable[[Callable[[T], None]], None]) -> T | None:

@@ -354,12 +354,12 @@ class Taking:
         self._consumer = None
         self._consumers.clear()
         self._outbox.disconnected(error)
-        if not self._comes_back:
-            self.gave_up(error)
-            self._link.close()
-        else:
+        if self._comes_back and not self._closing:
             self._losses += 1
             self._inbox.put(None)
+        else:
+            self.gave_up(error)
+            self._link.close()
 
     def gave_up(self, error: RedriveError) -> None:
         """There is no link."""
