@@ -9,6 +9,7 @@ import argparse
 import contextlib
 import json
 import logging
+import os
 import random
 import re
 import signal
@@ -201,13 +202,14 @@ def _migrate(file: Path, url: str, management_url: str, kills: int, chance: rand
     while True:
         with tempfile.TemporaryFile("w+") as notes:
             with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=notes) as process:
-                try:
-                    # Its start takes about a second.
-                    process.wait(chance.uniform(1, 4) if killed < kills else _MOST_SECONDS)
-                except subprocess.TimeoutExpired:
-                    assert killed < kills, f"it is not done within {_MOST_SECONDS:g} s"
+                if killed < kills:
+                    # Some seconds from its first step on: ten of them reach all over what it does.
+                    _wait(lambda: os.fstat(notes.fileno()).st_size > 0 or process.poll() is not None, "it begins")
+                    with contextlib.suppress(subprocess.TimeoutExpired):
+                        process.wait(chance.uniform(0, 6))
+                    killed += process.poll() is None
                     process.kill()
-                    killed += 1
+                process.wait(_MOST_SECONDS)
             notes.seek(0)
             told += sum(map(int, _TOLD.findall(notes.read())))
         if process.returncode != -signal.SIGKILL:
