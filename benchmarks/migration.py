@@ -43,6 +43,8 @@ CHANGES = {
     "quorum for classic": replace(_NEW, retry=_HOUR, queue_type="classic"),
     "default kind for shared kind": replace(_NEW, retry=_HOUR, queue_type="classic", retry_via="republish"),
 }
+_SPREAD = {"another delay": 1.0}
+"""Seconds of a run, at most, before it is killed, so that it takes ten; 6 of the changes that take longer."""
 _ON_THE_LADDER = timedelta(seconds=90)
 _LEVELS = 8
 """Of the delay ladder: enough for that."""
@@ -178,7 +180,7 @@ def _measure(broker: str, url: str, management_url: str, change: str, options: a
                 shop.publish(publisher, "good", quarter)
             with shop.publishing():
                 began = time.perf_counter()
-                kills, told = _migrate(file, url, management_url, options.kills, chance)
+                kills, told = _migrate(file, url, management_url, options.kills, chance, _SPREAD.get(change, 6.0))
                 seconds = time.perf_counter() - began
         shop.slowly = False
         with shop.consuming(_NEW):
@@ -194,7 +196,7 @@ def _measure(broker: str, url: str, management_url: str, change: str, options: a
     return Found(broker, change, len(shop.numbers), kills, seconds, twice, told)
 
 
-def _migrate(file: Path, url: str, management_url: str, kills: int, chance: random.Random) -> tuple[int, int]:
+def _migrate(file: Path, url: str, management_url: str, kills: int, chance: random.Random, spread: float) -> tuple[int, int]:
     """Runs the command until it is done; how often it was killed, and how many messages it said may be there twice."""
     command = [sys.executable, "-m", "redrive.cli", "topology", "migrate", str(file), "--yes", "--url", url]
     command += ["--management-url", management_url]
@@ -206,7 +208,7 @@ def _migrate(file: Path, url: str, management_url: str, kills: int, chance: rand
                     # Some seconds from its first step on: ten of them reach all over what it does.
                     _wait(lambda: os.fstat(notes.fileno()).st_size > 0 or process.poll() is not None, "it begins")
                     with contextlib.suppress(subprocess.TimeoutExpired):
-                        process.wait(chance.uniform(0, 6))
+                        process.wait(chance.uniform(0, spread))
                     killed += process.poll() is None
                     process.kill()
                 process.wait(_MOST_SECONDS)
