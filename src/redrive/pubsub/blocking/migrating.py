@@ -86,7 +86,7 @@ class Migration:
                 return self._report
             self._told(str(step))
             if not self._report.steps:
-                self._look_after_a_run_that_died(step)
+                self._tell_of_a_run_that_died()
             self._do(step)
             self._report.steps += 1
 
@@ -173,12 +173,11 @@ class Migration:
             _switch(declarer, step, step.queue.name, step.transit.name)
             self._twins[step.queue.name] = self._identities_of(holder, None, time.monotonic() + _SETTLING)
 
-    def _look_after_a_run_that_died(self, step: Step) -> None:
-        """What it had on its way is in both queues. A failed queue's are looked for; of the others some may have been handled since."""
-        if step.kind == "return" and step.place == "failed":
-            self._twins[step.queue.name] = self._identities_in(step.queue.name)
+    def _tell_of_a_run_that_died(self) -> None:
+        """What it had on its way is in both queues, or handled since."""
+        queues = (self._subscription.queue, self._subscription.retry_queue, self._subscription.failed_queue)
         with declaring(self._connector) as declarer:
-            found = map(declarer.depth, map(transit_queue, (self._subscription.queue, self._subscription.retry_queue)))
+            found = map(declarer.depth, map(transit_queue, queues))
             count = min(_MOST_TWICE, sum(depth.messages for depth in found if depth is not None))
         if count:
             self._report.possible_duplicates += count
