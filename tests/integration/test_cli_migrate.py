@@ -5,6 +5,8 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FuturesTimeout
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -12,14 +14,16 @@ from pathlib import Path
 import pytest
 
 from cli_support import redrive
-from contract.support import Recorder, wait_until
+from contract.plain import drain, plain_channel, properties_of, publish_plain
+from contract.support import DEADLINE, Recorder, wait_until
 from redrive import ExchangeFamily, FailedQueue, GiveUp, Message, Publisher, RetryPolicy, Subscriber
 from redrive.pubsub.blocking.connection import Connector
 from redrive.pubsub.blocking.declare import declare
 from redrive.pubsub.management import Management
 from redrive.testing import Broker
 from redrive.topology.compare import compare
-from redrive.topology.model import Subscription
+from redrive.topology.model import DELIVERY_LIMIT, Subscription
+from redrive.topology.table import Table
 
 PROGRAM = Path(__file__).with_name("migration_program.py")
 FILE = """
@@ -185,6 +189,29 @@ def test_a_dry_run_says_what_changes_and_what_pauses(shop: Shop) -> None:
     assert "meanwhile messages in shop@orders@retry wait longer" in done.out
     with Management(shop.url, shop.management_url) as management:
         assert compare(shop.old.topology(), management.observe()) == []
+
+
+def test_a_queue_that_stood_in_is_not_deleted_while_a_run_that_died_seems_to_hold_its_messages(
+    rabbitmq_url: str, rabbitmq_broker: Broker, tmp_path: Path
+) -> None:
+    file = tmp_path / "team.yaml"
+    file.write_text(FILE)
+    declare(Connector(rabbitmq_url, "test"), NEW)
+    management = ("--management-url", str(rabbitmq_broker.management_url))
+    transit = "shop@orders@migrating"
+    with ThreadPoolExecutor(1) as pool, plain_channel(rabbitmq_url) as channel:
+        channel.queue_declare(transit, durable=True, arguments={"x-queue-type": "quorum", "x-delivery-limit": DELIVERY_LIMIT})
+        publish_plain(rabbitmq_url, transit, b"socks", properties_of(Table(), "kept"), exchange="")
+        method, _, _ = next(channel.consume(transit))
+        assert method is not None
+        migrating = pool.submit(redrive, "topology", "migrate", str(file), "--yes", *management, url=rabbitmq_url)
+        with pytest.raises(FuturesTimeout):
+            migrating.result(8)
+        channel.connection.close()
+        done = migrating.result(DEADLINE)
+
+    assert done.code == 0, done.err
+    assert [properties.message_id for properties, _ in drain(rabbitmq_url, "shop@orders")] == ["kept"]
 
 
 def test_a_live_subscription_becomes_ordered(rabbitmq_url: str, rabbitmq_broker: Broker, tmp_path: Path) -> None:
