@@ -146,6 +146,11 @@ class Shop:
         """What is in the failed queue."""
         return Counter(json.loads(message.body)[1] for message in FailedQueue(self.url, QUEUE).browse())
 
+    def where_are(self, missing: set[int]) -> str:
+        """What is known of messages that were not handled."""
+        kinds = Counter(self.numbers[number] for number in missing)
+        return f"{dict(kinds)} are not; {len(missing & self.failed().keys())} of them are in the failed queue"
+
 
 def main() -> int:
     """Migrates, prints a table and writes it."""
@@ -186,7 +191,7 @@ def _measure(broker: str, url: str, management_url: str, change: str, options: a
         with shop.consuming(_NEW):
             wanted = {number for number, kind in shop.numbers.items() if kind != "bad"}
             set_aside = shop.numbers.keys() - wanted
-            _wait(lambda: wanted <= shop.handled.keys(), "each is handled", lambda: str(len(wanted - shop.handled.keys())))
+            _wait(lambda: wanted <= shop.handled.keys(), "each is handled", lambda: shop.where_are(wanted - shop.handled.keys()))
             _wait(lambda: FailedQueue(url, QUEUE).depth() >= len(set_aside), "each is set aside")
     failed = shop.failed()
     assert failed.keys() == set_aside, f"{len(set_aside - failed.keys())} are missing in the failed queue"
