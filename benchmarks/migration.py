@@ -149,7 +149,9 @@ class Shop:
     def where_are(self, missing: set[int]) -> str:
         """What is known of messages that were not handled."""
         kinds = Counter(self.numbers[number] for number in missing)
-        return f"{dict(kinds)} are not; {len(missing & self.failed().keys())} of them are in the failed queue"
+        set_aside = {json.loads(message.body)[1]: message for message in FailedQueue(self.url, QUEUE).browse()}
+        reasons = Counter(set_aside[number].reason for number in missing & set_aside.keys())
+        return f"{dict(kinds)} are not; of them are in the failed queue: {dict(reasons)}"
 
 
 def main() -> int:

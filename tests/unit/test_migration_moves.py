@@ -13,7 +13,7 @@ from redrive.topology.migration import Place, Step, identity_of, moved, transit_
 from redrive.topology.model import Queue
 from redrive.topology.moves import Publish
 from redrive.topology.properties import Properties
-from redrive.topology.table import Table
+from redrive.topology.table import Table, encode_value
 
 RETRY = names.retry_queue(QUEUE)
 
@@ -51,6 +51,14 @@ def after_the_trip(publish: Publish) -> Delivery:
 def test_a_message_goes_to_the_transit_queue_and_back_through_the_default_exchange() -> None:
     assert (there("main", first_delivery()).exchange, there("main", first_delivery()).routing_key) == ("", transit_queue(QUEUE))
     assert (and_back("main", first_delivery()).exchange, and_back("main", first_delivery()).routing_key) == ("", QUEUE)
+
+
+@pytest.mark.parametrize("place", ["main", "retry", "failed"])
+def test_how_often_killed_runs_held_a_message_does_not_travel_with_it(place: Place) -> None:
+    step, first = step_of(place), there(place, first_delivery())
+    table = first.properties.headers.with_fields([(headers.DELIVERY_COUNT, encode_value(6))])
+    held = Delivery(QUEUE, first.exchange, first.routing_key, first.properties._replace(headers=table), first.body, redelivered=True)
+    assert headers.DELIVERY_COUNT not in moved(step, held, step.transit.name, frame_max=FRAME_MAX).properties.headers
 
 
 def test_a_fresh_message_keeps_its_key_and_exchange_and_has_made_no_retries() -> None:

@@ -183,11 +183,11 @@ def _queue(topology: Topology, name: str) -> Queue:
 def moved(step: Step, delivery: Delivery, source: str, *, frame_max: int) -> Publish:
     """The publish that takes a message from `source`, the queue or its transit queue, to the other one.
 
-    What was moved before says all that is needed in its headers: it is only passed on.
+    What was moved before is only passed on.
     """
     destination = step.queue.name if source == step.transit.name else step.transit.name
     if delivery.exchange == "" and delivery.routing_key == step.transit.name:
-        return Publish("", destination, delivery.properties, delivery.body)
+        return moves.pass_on(delivery, destination)
     match step.place:
         case "failed":
             return moves.relocate_failed(delivery, destination, frame_max=frame_max)

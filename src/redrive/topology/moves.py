@@ -207,6 +207,11 @@ def relocate_failed(delivery: Delivery, destination: str, *, frame_max: int) -> 
     return Publish("", destination, room.filled(), delivery.body)
 
 
+def pass_on(delivery: Delivery, destination: str) -> Publish:
+    """The publish that takes a message, which was relocated before, to the queue `destination`: its headers say all that is needed."""
+    return Publish("", destination, _travelling(delivery.properties, drop=frozenset()), delivery.body)
+
+
 def requeue(delivery: Delivery, *, job: str, frame_max: int) -> Publish:
     """The publish that sends a failed message back to its own main queue, with a fresh retry budget.
 
