@@ -8,16 +8,20 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from functools import lru_cache
 
 from redrive.failures import readable
 from redrive.failures.cause import cause_of
 from redrive.pubsub.message import FailedMessage
 from redrive.topology.headers import Delivery
+from redrive.topology.table import decode_value
 
 Value = None | int | str | bytes | datetime
 """What a column holds in Python: JSON as its text, a time as an aware datetime in UTC."""
 
 Row = dict[str, Value]
+
+_ENCODER = json.JSONEncoder(ensure_ascii=False)
 
 
 class SqlType(StrEnum):
@@ -60,7 +64,15 @@ def _clean(text: str | None) -> str | None:
 
 
 def _headers(message: FailedMessage) -> str:
-    return json.dumps(readable.headers_of(message), ensure_ascii=False)
+    fields = message.properties.headers.raw_by_name().items()
+    return "{" + ", ".join(dict([_json_of(name, raw) for name, raw in fields]).values()) + "}"
+
+
+@lru_cache(maxsize=512)
+def _json_of(name: str, raw: bytes) -> tuple[str, str]:
+    """A header's name as it can be shown, and the header as a member of a JSON object: a queue's messages have most of theirs in common."""
+    text = readable.text_of(name)
+    return text, f"{_ENCODER.encode(text)}: {_ENCODER.encode(readable.value_of(decode_value(raw)))}"
 
 
 _TEXT, _NUMBER, _TIME, _JSON, _BYTES = SqlType.TEXT, SqlType.NUMBER, SqlType.TIME, SqlType.JSON, SqlType.BYTES

@@ -77,7 +77,7 @@ def json_text_of(body: bytes) -> str | None:
 
 def _parsed(text: str) -> object:
     """The value of a JSON text. Raises ValueError or RecursionError where it is none, or has a number that JSON can't give back."""
-    return json.loads(text, parse_constant=_refused, parse_float=_finite)
+    return _DECODER.decode(text)
 
 
 def _finite(text: str) -> float:
@@ -89,3 +89,6 @@ def _finite(text: str) -> float:
 
 def _refused(name: str) -> object:
     raise ValueError(f"{name} is not JSON")
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refused, parse_float=_finite)

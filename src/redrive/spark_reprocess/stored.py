@@ -46,17 +46,16 @@ SCHEMA = pyarrow.schema(
         pyarrow.field(REDELIVERED, pyarrow.bool_(), False),
     ]
 )
+_READ = [column.read for column in _COLUMNS]
 _READ_JSON, _READ_TEXT = BY_NAME["body"].read, BY_NAME["body_text"].read
 
 
 def parquet_of(queue: str, messages: Iterable[Received]) -> bytes:
     """A Parquet file of messages received from the failed queue of `queue`, in their order."""
-    values: list[list[Any]] = [[] for _ in SCHEMA]
-    for received in messages:
-        for place, value in zip(values, _values_of(queue, received), strict=True):
-            place.append(value)
+    rows: list[Sequence[Any]] = [_values_of(queue, received) for received in messages]
+    columns = list(zip(*rows, strict=True)) or [()] * len(SCHEMA)
     table = pyarrow.Table.from_arrays(
-        [pyarrow.array(column, field.type) for column, field in zip(values, SCHEMA, strict=True)], schema=SCHEMA
+        [pyarrow.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)], schema=SCHEMA
     )
     sink = pyarrow.BufferOutputStream()
     pyarrow.parquet.write_table(table, sink, compression="zstd")
@@ -67,7 +66,7 @@ def parquet_of(queue: str, messages: Iterable[Received]) -> bytes:
 def _values_of(queue: str, received: Received) -> Sequence[Value]:
     message = FailedMessage(delivery_of(queue, received))
     return [
-        *[column.read(message) for column in _COLUMNS],
+        *[read(message) for read in _READ],
         _kind_of(message),
         received.exchange.encode("utf-8", "surrogateescape"),
         received.routing_key.encode("utf-8", "surrogateescape"),

@@ -85,7 +85,10 @@ def _text(raw: bytes) -> str | bytes:
 
 def decode_value(raw: bytes, depth: int = 0) -> FieldValue:
     """One field value, its tag first, as a Python value; what can't be read is given as its bytes. Never raises."""
-    code, payload = raw[0], raw[1:]
+    code = raw[0]
+    if code == LONG_STRING:
+        return _text(raw[5:])
+    payload = raw[1:]
     number = _NUMBERS.get(code)
     if number is not None:
         value: int | float = number.unpack(payload)[0]
@@ -93,8 +96,6 @@ def decode_value(raw: bytes, depth: int = 0) -> FieldValue:
     match chr(code):
         case "t":
             return payload != b"\0"
-        case "S":
-            return _text(payload[4:])
         case "x":
             return payload[4:]
         case "V":
@@ -209,12 +210,13 @@ class Table(Mapping[str, FieldValue]):
     read is kept behind the fields and sent on unchanged.
     """
 
-    __slots__ = ("_encoded", "_fields", "_tail")
+    __slots__ = ("_by_name", "_encoded", "_fields", "_tail")
 
     def __init__(self, fields: Iterable[tuple[str, bytes]] = (), tail: bytes = b"", encoded: bytes | None = None) -> None:
         self._fields = tuple(fields)
         self._tail = tail
         self._encoded = encoded
+        self._by_name: dict[str, bytes] | None = None
 
     @classmethod
     def of(cls, values: Mapping[str, FieldValue], depth: int = 0) -> Self:
@@ -233,9 +235,15 @@ class Table(Mapping[str, FieldValue]):
         size = len(data)
         while position < size:
             value_at = position + 1 + data[position]
-            end = end_of_value(data, value_at, size)
-            if end is None:
-                break  # the rest is kept as the tail
+            if value_at + 5 <= size and data[value_at] == LONG_STRING:  # as most are
+                end = value_at + 5 + _UINT32.unpack_from(data, value_at + 1)[0]
+                if end > size:
+                    break
+            else:
+                found = end_of_value(data, value_at, size)
+                if found is None:
+                    break  # the rest is kept as the tail
+                end = found
             fields.append((data[position + 1 : value_at].decode("utf-8", "surrogateescape"), data[value_at:end]))
             position = end
         return cls(fields, data[position:], data)
@@ -274,33 +282,33 @@ class Table(Mapping[str, FieldValue]):
 
     def to_dict(self, depth: int = 0) -> dict[str, FieldValue]:
         """The table as Python values."""
-        values: dict[str, FieldValue] = {}
-        for name, raw in self._fields:
-            if name not in values:
-                values[name] = decode_value(raw, depth)
-        return values
+        return {name: decode_value(raw, depth) for name, raw in self.raw_by_name().items()}
+
+    def raw_by_name(self) -> Mapping[str, bytes]:
+        """The bytes of each name's value, tag first, in their order."""
+        if self._by_name is None:
+            self._by_name = dict(self._fields)
+            if len(self._by_name) < len(self._fields):
+                for name, raw in reversed(self._fields):
+                    self._by_name[name] = raw
+        return self._by_name
 
     def __getitem__(self, name: str) -> FieldValue:
-        for field, raw in self._fields:
-            if field == name:
-                return decode_value(raw)
-        raise KeyError(name)
+        return decode_value(self.raw_by_name()[name])
 
     def get(self, name: str, default: FieldValue = None) -> FieldValue:  # type: ignore[override]
         """The value of a field; the inherited one costs an exception for each field that is not there."""
-        for field, raw in self._fields:
-            if field == name:
-                return decode_value(raw)
-        return default
+        raw = self.raw_by_name().get(name)
+        return default if raw is None else decode_value(raw)
 
     def __contains__(self, name: object) -> bool:
-        return any(field == name for field, _ in self._fields)
+        return name in self.raw_by_name()
 
     def __iter__(self) -> Iterator[str]:
-        return iter(dict.fromkeys(name for name, _ in self._fields))
+        return iter(self.raw_by_name())
 
     def __len__(self) -> int:
-        return len({name for name, _ in self._fields})
+        return len(self.raw_by_name())
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Table) and self._fields == other._fields and self._tail == other._tail
