@@ -14,8 +14,10 @@ from pathlib import Path
 from contract.support import wait_until
 from redrive.spark_reprocess.archive import Archive
 from redrive.spark_reprocess.draining import rows_drained
+from redrive.spark_reprocess.sample import samples
 from redrive.testing import Broker
-from spark.support import Failures
+from redrive.topology.headers import ERROR_TYPE
+from spark.support import QUEUE, Failures
 
 PATIENCE = 400
 COUNT = 6000
@@ -23,9 +25,11 @@ PROGRAM = Path(__file__).with_name("job_program.py")
 
 
 @contextlib.contextmanager
-def job(master: str, url: str, archive: Archive, *settings: str, rate: int = 1000) -> "Iterator[subprocess.Popen[str]]":
+def job(
+    master: str, url: str, archive: Archive, *settings: str, rate: int = 1000, where: str = "true"
+) -> "Iterator[subprocess.Popen[str]]":
     """The job as a process, with all that it starts in one group."""
-    command = [sys.executable, str(PROGRAM), master, url, archive.storage.uri, str(rate), *settings]
+    command = [sys.executable, str(PROGRAM), master, url, archive.storage.uri, str(rate), where, *settings]
     environment = {**os.environ, "PYTHONPATH": str(PROGRAM.parent.parent)}
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True, env=environment
@@ -56,6 +60,16 @@ def identity_of(process: "subprocess.Popen[str]") -> dict[str, object]:
 def sent(failures: Failures) -> int:
     """How many messages are in the main queue."""
     return failures.depths()[0]
+
+
+def restored(failures: Failures) -> int:
+    """How many messages are in the failed queue."""
+    return failures.depths()[1]
+
+
+def is_planning(archive: Archive) -> bool:
+    """Whether it was noted what is to be sent."""
+    return any(archive.choice(run) is not None for run in archive.runs())
 
 
 def drained(archive: Archive) -> int:
@@ -92,17 +106,32 @@ def assert_each_is_there(failures: Failures, identity: dict[str, object]) -> Non
 
 def test_a_driver_that_is_killed_in_each_phase_is_taken_up(archive: Archive, rabbitmq_url: str) -> None:
     failures = Failures(rabbitmq_url).fill(COUNT)
-    with job("local[2]", rabbitmq_url, archive) as process:
-        until(process, lambda: drained(archive) > 0, "the draining is under way")
-        kill_all(process)
-    with job("local[2]", rabbitmq_url, archive) as process:
-        until(process, lambda: sent(failures) > 500, "the sending is under way")
-        kill_all(process)
-    assert sent(failures) < COUNT
-    with job("local[2]", rabbitmq_url, archive, rate=10_000) as process:
+    wanted = {number for number, made in enumerate(samples(QUEUE, COUNT)) if made.properties.headers.get(ERROR_TYPE) == "TimeoutError"}
+
+    def killed(condition: Callable[[], bool], what: str) -> None:
+        with job("local[2]", rabbitmq_url, archive, where="error_type = 'TimeoutError'") as process:
+            until(process, condition, what)
+            kill_all(process)
+
+    killed(lambda: drained(archive) > 0, "the draining is under way")
+    killed(lambda: is_planning(archive), "the plan is under way")
+    assert sent(failures) == 0
+    killed(lambda: sent(failures) > 200, "the sending is under way")
+    assert sent(failures) < len(wanted)
+    killed(lambda: restored(failures) > 500, "the restoring is under way")
+    assert restored(failures) < COUNT - len(wanted)
+    killed(lambda: restored(failures) >= COUNT - len(wanted), "the counting is under way")
+    (run,) = archive.runs()
+    assert not archive.is_ended(run)
+    with job("local[2]", rabbitmq_url, archive, where="error_type = 'TimeoutError'") as process:
         identity = identity_of(process)
-    assert_each_is_there(failures, identity)
-    assert failures.depths()[1] == 0
+
+    again, left = Counter(one.number for one in failures.in_main()), Counter(one.number for one in failures.in_failed())
+    assert again.keys() == wanted
+    assert left.keys() == set(range(COUNT)) - wanted
+    assert (identity["holds"], identity["drained"]) == (True, COUNT)
+    assert (identity["redelivered"], identity["restored"]) == (len(wanted), COUNT - len(wanted))
+    assert again.total() + left.total() - COUNT <= int(str(identity["possible_duplicates"]))
 
 
 def test_executors_that_are_killed_on_a_cluster_with_speculation_lose_nothing(
