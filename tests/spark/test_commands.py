@@ -30,9 +30,6 @@ def test_all_phases_end_with_the_identity_and_a_report(archive: Archive, rabbitm
     assert unasked.code == 2
     assert "--yes" in unasked.err
     # It was drained, and nobody was there to ask: the next one goes on with that run.
-    done = redrive("spark", "requeue", QUEUE, "--archive", place, "--where", "error_type = 'KeyError'", "--yes", url=rabbitmq_url)
-    assert done.code == 2
-    assert "was begun with where=None" in done.err
     done = redrive("spark", "requeue", QUEUE, "--archive", place, "--yes", "--rate", "1000/s", url=rabbitmq_url)
     assert done.code == 0, done.err
     assert done.out.splitlines()[-1] == "100 drained = 100 redelivered + 0 restored + 0 kept + 0 discarded"
@@ -83,7 +80,7 @@ def _user_interface(spark: "SparkSession") -> Iterator[tuple[str, str]]:
         (("drain", QUEUE, "--archive", "{new}", "--url", "amqp://me:secret-word@127.0.0.1:1/"), "nothing listens there"),
         (("drain", QUEUE, "--archive", "{new}", "--url", "http://me:secret-word@host/"), "is no address of a broker"),
         (("redeliver", "--archive", "{new}", "--rate", "fast"), "the rate 'fast' can't be read"),
-        (("redeliver", "--archive", "{new}", "--transform", "nowhere", "--run", "x"), "there is nothing drained"),
+        (("redeliver", "--archive", "{new}", "--transform", "nowhere", "--run", "x"), "names no function"),
     ],
 )
 def test_what_is_wrong_is_told_in_two_lines(tmp_path: Path, arguments: tuple[str, ...], told: str) -> None:

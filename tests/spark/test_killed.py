@@ -68,8 +68,8 @@ def restored(failures: Failures) -> int:
 
 
 def is_planning(archive: Archive) -> bool:
-    """Whether it was noted what is to be sent."""
-    return any(archive.choice(run) is not None for run in archive.runs())
+    """Whether all is drained, which is what comes before the plan."""
+    return any(archive.is_drained(run) for run in archive.runs())
 
 
 def drained(archive: Archive) -> int:

@@ -75,6 +75,16 @@ def test_a_second_run_sends_nothing_again(spark: "SparkSession", archive: Archiv
     assert failures.depths() == (50, 0)
 
 
+def test_a_run_whose_sending_has_begun_keeps_its_choice(spark: "SparkSession", archive: Archive, rabbitmq_url: str) -> None:
+    Failures(rabbitmq_url).fill(20)
+    job = Reprocess(spark, archive, rabbitmq_url, pace=QUICK)
+    run = job.drain([QUEUE])
+    job.choose(run, Choice("error_type is null"))
+    with pytest.raises(ConfigurationError, match="was begun with where='error_type is null'"):
+        requeue(spark, archive, rabbitmq_url, [QUEUE], pace=QUICK)
+    assert requeue(spark, archive, rabbitmq_url, [QUEUE], where="error_type is null", pace=QUICK).redelivered == 4
+
+
 def test_equal_messages_of_a_peer_are_all_sent(spark: "SparkSession", archive: Archive, rabbitmq_url: str) -> None:
     failures = Failures(rabbitmq_url).fill(10)
     # The same seed: what PHP set aside is there three times, and has no id of its own.

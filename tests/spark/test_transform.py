@@ -1,5 +1,6 @@
 """A transform of the user's: what it may do, and what is found before anything is sent."""
 
+import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -7,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.sql import functions as F
 
-from redrive.errors import ConfigurationError
+from redrive.errors import ConfigurationError, RedriveError
 from redrive.spark_reprocess.archive import Archive
 from redrive.spark_reprocess.job import Choice, Reprocess
 from redrive.spark_reprocess.transforming import Transform, transform_named, transformed
@@ -64,9 +65,9 @@ def test_a_result_that_can_not_be_sent_is_refused_and_not_kept(spark: "SparkSess
     messages = spark.createDataFrame([(f"m{number}", QUEUE, b"e", b"k", b"p", b"{}") for number in range(3)], SCHEMA)
     for transform, why in WRONG:
         with pytest.raises(ConfigurationError) as raised:
-            transformed(spark, archive, run, messages, transform)
+            transformed(spark, archive, run, "choice", messages, transform)
         assert why in str(raised.value)
-        assert not archive.storage.exists(f"transformed/run={run.id}")
+        assert not archive.storage.exists(f"transformed/run={run.id}/choice=choice")
 
 
 def test_a_changed_body_is_what_is_sent(spark: "SparkSession", archive: Archive, rabbitmq_url: str) -> None:
@@ -78,6 +79,39 @@ def test_a_changed_body_is_what_is_sent(spark: "SparkSession", archive: Archive,
     found = failures.in_main()
     assert len(found) == 20
     assert all(one.body == one.body.upper() for one in found)
+
+
+def test_a_plan_keeps_nothing_of_a_transform_that_is_mended_afterwards(
+    spark: "SparkSession", archive: Archive, rabbitmq_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failures = Failures(rabbitmq_url).fill(20)
+    job = Reprocess(spark, archive, rabbitmq_url)
+    run = job.drain([QUEUE])
+    job.plan(run, Choice(transform="shop_mends:mends"))
+    Path("shop_mends.py").write_text(MODULE.replace("bytes(body).upper()", "bytes(body).swapcase()"))
+    monkeypatch.delitem(sys.modules, "shop_mends")
+    job.send(run, Choice(transform="shop_mends:mends"))
+    bodies = [json.loads(one.body.swapcase()) for one in failures.in_main()]
+    assert sorted(body.get("body", body)["id"] for body in bodies) == list(range(20))
+
+
+def test_each_choice_is_transformed_for_itself(spark: "SparkSession", archive: Archive, rabbitmq_url: str) -> None:
+    failures = Failures(rabbitmq_url).fill(20)
+    job = Reprocess(spark, archive, rabbitmq_url)
+    run = job.drain([QUEUE])
+    job.send(run, Choice("error_type is null", "shop_mends:mends"))
+    job.send(run, Choice("error_type is not null", "shop_mends:mends"))
+    assert failures.depths() == (20, 0)
+    assert all(one.body == one.body.upper() for one in failures.in_main())
+
+
+def test_a_transform_that_raises_in_a_task_is_told_of_in_the_plan(spark: "SparkSession", archive: Archive, rabbitmq_url: str) -> None:
+    Failures(rabbitmq_url).fill(5)
+    Path("shop_mends.py").write_text(MODULE.replace("bytes(body).upper()", "bytes(body)[10**6]"))
+    job = Reprocess(spark, archive, rabbitmq_url)
+    run = job.drain([QUEUE])
+    with pytest.raises(RedriveError, match="IndexError"):
+        job.plan(run, Choice(transform="shop_mends:mends"))
 
 
 @pytest.mark.parametrize(

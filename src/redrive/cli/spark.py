@@ -121,7 +121,7 @@ def requeue(
 
     printer = Printer(output)
     choice = Choice(where, transform)
-    _ = choice.condition
+    choice.check()
     with _job(archive, url, exchange, master, partitions, rate, batch, least_share) as job:
         if dry_run:
             _look(printer, job, queues, choice, management_url)
@@ -131,7 +131,7 @@ def requeue(
             run = job.drain(queues, tasks=partitions)
         else:
             printer.note(f"Going on with run {run.id}.")
-        choice = job.choose(run, choice)
+        choice = job.chosen(run, choice)
         planned = job.plan(run, choice)
         _tell_plan(printer, planned)
         if planned.picked and not printer.confirm(f"Send {count_of(planned.picked, 'message')} back?", yes=yes):
@@ -139,6 +139,7 @@ def requeue(
             printer.note("Nothing was sent; all are in their failed queues again.")
             job.verify(run, planned)
             raise typer.Exit(1)
+        job.choose(run, choice)
         job.send(run, choice, _canary(canary, canary_wait))
         if not keep:
             job.restore(run, refused=False)
@@ -193,7 +194,7 @@ def plan(
 
     printer = Printer(output)
     choice = Choice(where, transform)
-    _ = choice.condition
+    choice.check()
     with _job(archive, url, options.DEFAULT_EXCHANGE, master) as job:
         run = job.archive.run(run_id)
         planned = job.plan(run, choice)
@@ -232,7 +233,7 @@ def redeliver(
 
     printer = Printer(output)
     choice = Choice(where, transform)
-    _ = choice.condition
+    choice.check()
     with _job(archive, url, exchange, master, partitions, rate, batch, least_share) as job:
         run = job.archive.run(run_id)
         planned = job.plan(run, choice)
@@ -292,7 +293,7 @@ def discard(
 
     printer = Printer(output)
     choice = Choice(where)
-    _ = choice.condition
+    choice.check()
     with _job(archive, url, options.DEFAULT_EXCHANGE, master) as job:
         run = job.archive.run(run_id)
         planned = job.plan(run, choice)

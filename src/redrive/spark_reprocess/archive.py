@@ -8,7 +8,7 @@
     runs/<run>/choice.json                                      what was chosen to be sent
     runs/<run>/stopped/<job>                                    why a job stopped
     runs/<run>/ended.json                                       each message has found its place
-    transformed/run=<run>/…                                     messages as a transform made them
+    transformed/run=<run>/choice=<choice>/…                     messages as a transform made them
     ledger/run=<run>/job=<job>/…                                what became of which message, see ledger.py
     reports/<run>.json, reports/<run>.html
 

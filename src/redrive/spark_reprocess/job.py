@@ -1,5 +1,7 @@
 """The whole job, phase by phase: drain, plan, send, restore, verify. Each can be done by itself, and taken up again."""
 
+import hashlib
+import json
 import time
 import uuid
 from collections.abc import Sequence
@@ -26,7 +28,7 @@ from redrive.spark_reprocess.planning import Plan, plan
 from redrive.spark_reprocess.progress import Told, no_one
 from redrive.spark_reprocess.publishing import ID, Mode
 from redrive.spark_reprocess.sending import Pace
-from redrive.spark_reprocess.transforming import transform_named, transformed
+from redrive.spark_reprocess.transforming import check, transform_named, transformed
 from redrive.spark_reprocess.where import spark_sql_of
 
 if TYPE_CHECKING:
@@ -69,6 +71,25 @@ class Choice:
     def condition(self) -> str:
         """Spark SQL that is true of what is sent."""
         return EVERYTHING if self.where is None else spark_sql_of(self.where, self.now)
+
+    @property
+    def key(self) -> str:
+        """The same for the same choice made at the same time."""
+        return hashlib.sha256(json.dumps(self.to_dict()).encode()).hexdigest()[:16]
+
+    def check(self) -> None:
+        """Looks whether it can be used.
+
+        Raises:
+            ConfigurationError: the expression can't be read, there is no such transform.
+        """
+        _ = self.condition
+        if self.transform is not None:
+            transform_named(self.transform)
+
+    def to_dict(self) -> dict[str, str | None]:
+        """For the archive."""
+        return {"where": self.where, "transform": self.transform, "now": self.now.isoformat()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,16 +141,14 @@ class Reprocess:
                 return run
         return None
 
-    def choose(self, run: Run, choice: Choice) -> Choice:
-        """Fixes what is sent of a run; one that is taken up again keeps what was chosen.
+    def chosen(self, run: Run, choice: Choice) -> Choice:
+        """What is sent of a run: what was chosen when its sending began, or else this.
 
         Raises:
-            ConfigurationError: something else was chosen before; the expression can't be used.
+            ConfigurationError: something else was chosen before.
         """
         before = self.archive.choice(run)
         if before is None:
-            _ = choice.condition
-            self.archive.choose(run, {"where": choice.where, "transform": choice.transform, "now": choice.now.isoformat()})
             return choice
         if (before["where"], before["transform"]) != (choice.where, choice.transform):
             raise ConfigurationError(
@@ -138,13 +157,17 @@ class Reprocess:
             )
         return Choice(before["where"], before["transform"], datetime.fromisoformat(before["now"] or ""))
 
+    def choose(self, run: Run, choice: Choice) -> None:
+        """Fixes what is sent of a run, for whoever takes it up again."""
+        self.archive.choose(run, choice.to_dict())
+
     def plan(self, run: Run, choice: Choice) -> Plan:
         """What is there of a run, and what would be sent."""
         self._check_time_zone(choice)
         kept = Kept(self._spark, self.archive, run)
         found = plan(run, kept.with_states(), kept.open(), choice.condition, where=choice.where, transform=choice.transform)
         if choice.transform is not None:
-            self._picked(run, choice)  # so that a transform that is wrong is told of in the plan
+            check(kept.open().where(choice.condition), transform_named(choice.transform))
         return found
 
     def plan_by_looking(self, queues: Sequence[str], choice: Choice, management_url: str | None = None) -> Plan:
@@ -223,9 +246,9 @@ class Reprocess:
         messages = kept.open().where(choice.condition)
         if choice.transform is None:
             return messages
-        # Applied once, to all that was ever chosen: a run that is taken up again sends the same bodies.
+        # Applied once, to all that was ever chosen: a choice that is taken up again sends the same bodies.
         everything = kept.messages().where(choice.condition)
-        changed = transformed(self._spark, self.archive, run, everything, transform_named(choice.transform))
+        changed = transformed(self._spark, self.archive, run, choice.key, everything, transform_named(choice.transform))
         return changed.join(messages.select(ID), ID, "left_semi")
 
     def _send(self, run: Run, messages: "DataFrame", total: int) -> None:
@@ -300,12 +323,14 @@ def requeue(
         What became of each message, counted.
     """
     job = Reprocess(spark, archive, url, exchange=exchange, pace=pace, told=told)
-    _ = Choice(where).condition
+    wanted = Choice(where, transform)
+    wanted.check()
     run = job.unfinished(queues)
     if run is None or not archive.is_drained(run):
         run = job.drain(queues, tasks=tasks)
-    choice = job.choose(run, Choice(where, transform))
+    choice = job.chosen(run, wanted)
     planned = job.plan(run, choice)
+    job.choose(run, choice)
     job.send(run, choice, canary)
     if not keep:
         job.restore(run, refused=False)

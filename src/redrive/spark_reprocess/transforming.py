@@ -49,17 +49,34 @@ def transform_named(name: str) -> Transform:
     return transform
 
 
-def transformed(spark: "SparkSession", archive: Archive, run: Run, messages: "DataFrame", transform: Transform) -> "DataFrame":
-    """The messages as a transform makes them, out of the archive: it is applied once for a run, also where the run is taken up again.
+def check(messages: "DataFrame", transform: Transform) -> None:
+    """Applies a transform to the messages and looks at its result; nothing is kept.
 
     Raises:
         ConfigurationError: it raises, or its result has other columns, types, ids or rows.
     """
-    folder = f"transformed/run={run.id}"
+    _check_rows(messages, _applied(transform, messages))
+
+
+def transformed(spark: "SparkSession", archive: Archive, run: Run, choice: str, messages: "DataFrame", transform: Transform) -> "DataFrame":
+    """The messages as a transform makes them, out of the archive: it is applied once for a choice, also where that is taken up again.
+
+    Args:
+        spark: the session.
+        archive: where the run is.
+        run: the run.
+        choice: a name for what of the run is sent, and how it is changed.
+        messages: what is sent.
+        transform: what changes it.
+
+    Raises:
+        ConfigurationError: it raises, or its result has other columns, types, ids or rows.
+    """
+    folder = f"transformed/run={run.id}/choice={choice}"
     if not archive.storage.exists(f"{folder}/_SUCCESS"):
         changed = _applied(transform, messages)
         with explained():
-            changed.select(*SENT_COLUMNS).write.mode("overwrite").parquet(archive.storage.uri_of(folder))
+            changed.write.mode("overwrite").parquet(archive.storage.uri_of(folder))
         try:
             _check_rows(messages, spark.read.parquet(archive.storage.uri_of(folder)))
         except BaseException:
@@ -87,7 +104,7 @@ def _applied(transform: Transform, messages: "DataFrame") -> "DataFrame":
         found = changed.schema[name].dataType.simpleString()
         if found != kind:
             raise ConfigurationError(f"the transform's result has the column {name!r} as {found}, not {kind}", _RULE)
-    return changed
+    return changed.select(*SENT_COLUMNS)
 
 
 def _check_rows(before: "DataFrame", after: "DataFrame") -> None:
