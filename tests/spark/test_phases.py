@@ -1,7 +1,9 @@
 """The phases of the job on a broker: each message ends where it should, and the identity says so."""
 
 import time
+from dataclasses import replace
 from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,7 +12,7 @@ from redrive.errors import BrokerUnavailable, ConfigurationError
 from redrive.failures.columns import COLUMNS
 from redrive.pubsub.blocking.connection import Connector
 from redrive.pubsub.blocking.declare import declaring
-from redrive.spark_reprocess.archive import Archive
+from redrive.spark_reprocess.archive import Archive, messages_folder
 from redrive.spark_reprocess.job import Canary, Choice, Reprocess, Stopped, requeue
 from redrive.spark_reprocess.keeping import Kept
 from redrive.spark_reprocess.ledger import Event
@@ -126,6 +128,58 @@ def test_a_job_stops_where_too_few_messages_are_confirmed(spark: "SparkSession",
     assert 100 <= identity.refused < 1000
 
 
+def test_a_job_stops_where_a_queue_goes_away_in_its_middle(spark: "SparkSession", archive: Archive, rabbitmq_url: str) -> None:
+    Failures(rabbitmq_url).fill(3000)
+    job = Reprocess(spark, archive, rabbitmq_url, pace=QUICK)
+    run = job.drain([QUEUE])
+
+    def goes_away(phase: str, done: int, total: int) -> None:
+        if done >= 1000:
+            with declaring(Connector(rabbitmq_url, "test")) as declarer:
+                declarer.delete(Queue(QUEUE))
+
+    with pytest.raises(Stopped, match="of the last"):
+        Reprocess(spark, archive, rabbitmq_url, pace=Pace(rate=1000, batch=100, timeout=20), told=goes_away).send(run, Choice())
+    identity = job.verify(run)
+    assert identity.holds
+    assert identity.redelivered >= 1000
+    assert identity.kept > identity.refused >= 10
+
+
+def test_a_canary_that_can_not_be_sent_stops_the_job(spark: "SparkSession", archive: Archive, rabbitmq_url: str) -> None:
+    Failures(rabbitmq_url).fill(200)
+    job = Reprocess(spark, archive, rabbitmq_url, pace=QUICK)
+    run = job.drain([QUEUE])
+    with declaring(Connector(rabbitmq_url, "test")) as declarer:
+        declarer.delete(Queue(QUEUE))
+    with pytest.raises(Stopped, match=r"of the canary's 20 messages 20 could not be sent; the first: .*no queue is bound"):
+        job.send(run, Choice(), Canary(20))
+    assert job.verify(run).refused == 20
+
+
+def test_a_file_that_is_gone_from_the_archive_makes_the_identity_wrong(spark: "SparkSession", archive: Archive, rabbitmq_url: str) -> None:
+    Failures(rabbitmq_url).fill(100)
+    job = Reprocess(spark, archive, rabbitmq_url, pace=QUICK)
+    run = job.drain([QUEUE], file_rows=20)
+    next(Path(archive.storage.uri, messages_folder(QUEUE, run.id)).glob("*.parquet")).unlink()
+    identity = job.verify(run)
+    assert not identity.holds
+    assert identity.drained == 100 > identity.kept
+    assert "≠" in str(identity)
+
+
+def test_messages_do_not_go_to_another_broker_unasked(spark: "SparkSession", archive: Archive, rabbitmq_url: str) -> None:
+    failures = Failures(rabbitmq_url).fill(20)
+    job = Reprocess(spark, archive, rabbitmq_url, pace=QUICK)
+    run = replace(job.drain([QUEUE]), address="amqp://guest@before:5672/%2F")
+    for send in (job.restore, lambda run: job.send(run, Choice())):
+        with pytest.raises(ConfigurationError, match=r"was drained from amqp://guest@before:5672/%2F, and this is amqp://guest@"):
+            send(run)
+    assert failures.depths() == (0, 0)
+    Reprocess(spark, archive, rabbitmq_url, another_broker=True).send(run, Choice())
+    assert failures.depths() == (20, 0)
+
+
 def test_a_canary_that_comes_back_stops_the_job(spark: "SparkSession", archive: Archive, rabbitmq_url: str) -> None:
     failures = Failures(rabbitmq_url).fill(200)
     job = Reprocess(spark, archive, rabbitmq_url, pace=QUICK)
@@ -218,7 +272,7 @@ def test_a_broker_that_is_not_there_is_told_of_in_two_lines(spark: "SparkSession
     run = job.drain([QUEUE])
     nowhere = "amqp://guest:secret-word@127.0.0.1:1/"
     with pytest.raises(BrokerUnavailable) as raised:
-        Reprocess(spark, archive, nowhere, pace=Pace(timeout=1)).send(run, Choice())
+        Reprocess(spark, archive, nowhere, pace=Pace(timeout=1), another_broker=True).send(run, Choice())
     assert "127.0.0.1:1" in str(raised.value)
     assert "secret-word" not in str(raised.value)
     assert len(str(raised.value).splitlines()) <= 2

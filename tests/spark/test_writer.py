@@ -35,6 +35,16 @@ def test_a_dataframe_of_messages_is_published(spark: "SparkSession", rabbitmq_ur
         messages(spark, 3, "nobody").write.format("rabbitmq").options(url=rabbitmq_url, exchange="").mode("append").save()
 
 
+def test_what_can_not_be_sent_is_an_error_in_the_end_and_all_others_are_there_once(spark: "SparkSession", rabbitmq_url: str) -> None:
+    failures = Failures(rabbitmq_url).fill(0)
+    register(spark)
+    both = messages(spark, 99).union(messages(spark, 1, "nobody")).coalesce(2)
+    with pytest.raises(ConfigurationError, match="of the messages 1 could not be sent, all others were"), explained():
+        both.write.format("rabbitmq").options(url=rabbitmq_url, exchange="").mode("append").save()
+    found = [Properties.parse(one.properties).message_id for one in failures.in_main()]
+    assert sorted(map(str, found)) == sorted(f"m{number}" for number in range(99))
+
+
 def test_a_stream_is_published(spark: "SparkSession", rabbitmq_url: str, tmp_path: Path) -> None:
     failures = Failures(rabbitmq_url).fill(0)
     register(spark)

@@ -62,7 +62,8 @@ Partitions = Annotated[
     int | None, typer.Option("--partitions", metavar="N", min=1, show_default=False, help="Tasks; without one, as many as cores.")
 ]
 Rate = Annotated[
-    str | None, typer.Option("--rate", metavar="N/s", show_default=False, help="At most so many messages a second, of all tasks together.")
+    str | None,
+    typer.Option("--rate", metavar="N/s", show_default=False, help="At most so many messages, of all tasks together: 5000/s, 30/m."),
 ]
 Batch = Annotated[
     int, typer.Option("--batch", metavar="N", min=1, help="Messages of a task that may be on their way without being in the ledger.")
@@ -77,6 +78,9 @@ CanaryCount = Annotated[
 CanaryWait = Annotated[str, typer.Option("--canary-wait", metavar="TIME", help="How long to look whether the canary comes back.")]
 LeastShare = Annotated[
     float, typer.Option("--least-share", metavar="SHARE", min=0, max=1, help="Stop where a smaller share of messages is confirmed.")
+]
+AnotherBroker = Annotated[
+    bool, typer.Option("--another-broker", help="Send to this broker although the messages were drained from another one.")
 ]
 Keep = Annotated[bool, typer.Option("--keep", help="Keep in the archive what is not chosen; otherwise it is put back.")]
 
@@ -95,7 +99,7 @@ def requeue(
     transform: Transform = None,
     rate: Rate = None,
     canary: CanaryCount = None,
-    canary_wait: CanaryWait = "0s",
+    canary_wait: CanaryWait = "60s",
     least_share: LeastShare = 0.9,
     batch: Batch = 2000,
     partitions: Partitions = None,
@@ -212,12 +216,13 @@ def redeliver(
     run_id: RunId = None,
     rate: Rate = None,
     canary: CanaryCount = None,
-    canary_wait: CanaryWait = "0s",
+    canary_wait: CanaryWait = "60s",
     least_share: LeastShare = 0.9,
     batch: Batch = 2000,
     partitions: Partitions = None,
     dry_run: options.DryRun = False,
     yes: options.Yes = False,
+    another_broker: AnotherBroker = False,
     master: Master = None,
     url: options.Url = options.DEFAULT_URL,
     exchange: options.Exchange = options.DEFAULT_EXCHANGE,
@@ -234,8 +239,9 @@ def redeliver(
     printer = Printer(output)
     choice = Choice(where, transform)
     choice.check()
-    with _job(archive, url, exchange, master, partitions, rate, batch, least_share) as job:
+    with _job(archive, url, exchange, master, partitions, rate, batch, least_share, another_broker=another_broker) as job:
         run = job.archive.run(run_id)
+        job.check_broker(run)
         planned = job.plan(run, choice)
         _tell_plan(printer, planned)
         if dry_run:
@@ -253,6 +259,7 @@ def redeliver(
 def restore(
     archive: ArchivePlace,
     run_id: RunId = None,
+    another_broker: AnotherBroker = False,
     master: Master = None,
     url: options.Url = options.DEFAULT_URL,
     exchange: options.Exchange = options.DEFAULT_EXCHANGE,
@@ -265,7 +272,7 @@ def restore(
       redrive spark restore --archive /srv/redrive
     """
     printer = Printer(output)
-    with _job(archive, url, exchange, master) as job:
+    with _job(archive, url, exchange, master, another_broker=another_broker) as job:
         run = job.archive.run(run_id)
         job.restore(run)
         identity = job.verify(run)
@@ -343,6 +350,8 @@ def _job(
     rate: str | None = None,
     batch: int = 2000,
     least_share: float = 0.9,
+    *,
+    another_broker: bool = False,
 ) -> "Iterator[Reprocess]":
     """The job, on a session of its own unless one is there; what can be wrong without Spark is told before it is started."""
     _require_spark()
@@ -352,12 +361,12 @@ def _job(
     from redrive.spark_reprocess.sending import Pace
 
     BrokerURL.parse(url)
-    pace = Pace(rate=_rate_of(rate), batch=batch, least_share=least_share)
+    pace = Pace(rate=None if rate is None else options.rate_of(rate), batch=batch, least_share=least_share)
     archive = Archive(place)
     from redrive.cli.sparkbar import Bar  # here: the help of every command would pay for Rich's bars
 
     with _session(master, partitions) as spark, Bar() as bar:
-        yield Reprocess(spark, archive, url, exchange=exchange, pace=pace, told=bar.told)
+        yield Reprocess(spark, archive, url, exchange=exchange, pace=pace, another_broker=another_broker, told=bar.told)
 
 
 @contextmanager
@@ -403,19 +412,6 @@ def _canary(count: int | None, wait: str) -> "Canary | None":
 
     seconds = duration_of(wait).total_seconds()
     return None if count is None else Canary(count, seconds)
-
-
-def _rate_of(text: str | None) -> float | None:
-    if text is None:
-        return None
-    number = text.removesuffix("/s").replace(",", "").replace("_", "")
-    try:
-        rate = float(number)
-    except ValueError:
-        rate = 0.0
-    if not 0 < rate < float("inf"):
-        raise ConfigurationError(f"the rate {text!r} can't be read", "Give messages a second: 5000/s.")
-    return rate
 
 
 def _tell_plan(printer: Printer, planned: "Plan", verb: str = "would be sent") -> None:

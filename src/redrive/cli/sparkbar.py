@@ -34,12 +34,15 @@ class Bar:
         )
         self._task = self._progress.add_task("starting", total=None)
         self._phase = ""
+        self._done = 0
 
     def told(self, phase: str, done: int, total: int) -> None:
         """How many messages are through a phase, of how many."""
-        if phase != self._phase:
+        if phase != self._phase or done < self._done:
             self._phase = phase
             self._progress.reset(self._task, total=total, description=phase)
+        self._done = done
+        if done < total:
             self._progress.start()
         self._progress.update(self._task, completed=done, total=total)
         if done >= total:

@@ -51,7 +51,7 @@ def demo(
             printer.say(
                 f"\ndrain: {count_of(count * len(QUEUES), 'message')} in {job.archive.storage.uri}, each acked once its file was complete"
             )
-            choice = job.choose(run, Choice(WHERE))
+            choice = Choice(WHERE)
             planned = job.plan(run, choice)
             printer.say(f"plan: {len(planned.groups)} causes, {size_in_words(planned.size)}; {planned.picked:,} picked by {WHERE}")
             job.send(run, choice)

@@ -4,7 +4,7 @@
     messages/queue=<queue>/run=<run>/<session>-<n>-<rows>.parquet   what a task has drained
     runs/<run>/run.json                                         from which broker and queues, and how deep these were
     runs/<run>/settled/<session>                                every ack of this session is in
-    runs/<run>/drained.json                                     nothing is left to drain
+    runs/<run>/drained.json                                     nothing is left to drain, and how many rows there are
     runs/<run>/choice.json                                      what was chosen to be sent
     runs/<run>/stopped/<job>                                    why a job stopped
     runs/<run>/ended.json                                       each message has found its place
@@ -119,9 +119,13 @@ class Archive:
         """Whether a run's draining came to its end."""
         return self.storage.exists(f"runs/{run.id}/drained.json")
 
-    def end_draining(self, run: Run) -> None:
-        """Notes that nothing is left to drain."""
-        self._write_json(f"runs/{run.id}/drained.json", {"ended_at": datetime.now(UTC).isoformat(timespec="seconds")})
+    def end_draining(self, run: Run, rows: int) -> None:
+        """Notes that nothing is left to drain, and how many rows were written."""
+        self._write_json(f"runs/{run.id}/drained.json", {"ended_at": datetime.now(UTC).isoformat(timespec="seconds"), "rows": rows})
+
+    def rows_noted(self, run: Run) -> int | None:
+        """How many rows a run had when its draining ended; None where it has not."""
+        return (self._json(f"runs/{run.id}/drained.json") or {}).get("rows")
 
     def is_ended(self, run: Run) -> bool:
         """Whether each of a run's messages has found its place."""

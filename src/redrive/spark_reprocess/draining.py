@@ -93,7 +93,9 @@ def drain(
         with watching(lambda: told("draining", rows_drained(archive, run), sum(run.depths.values()))), explained():
             _run(spark, task, shares)
         swept |= broken_off.keys()
-    archive.end_draining(run)
+    rows = rows_drained(archive, run)
+    told("draining", rows, rows)
+    archive.end_draining(run, rows)
     return run
 
 

@@ -71,7 +71,8 @@ class Identity:
 def verify(spark: "SparkSession", archive: Archive, run: Run) -> Identity:
     """Counts, id by id, what became of a run's messages, and keeps the result as the run's report.json.
 
-    Each side is counted for itself: the archive's messages by the names of its files, and what became of them from the ledger.
+    Each side is counted for itself: what was drained by the number that was noted when that ended, what became of it from the ledger, and
+    what is kept from the archive's files. A file that is gone makes a difference.
     """
     from pyspark.sql import functions as F
 
@@ -91,7 +92,8 @@ def verify(spark: "SparkSession", archive: Archive, run: Run) -> Identity:
             refusals = both.where(F.col("here") & (F.col(STATE) == Event.REFUSED)).select(ID, "detail").orderBy(ID).limit(_SHOWN).collect()
         finally:
             both.unpersist()
-    rows = rows_drained(archive, run)
+    noted = archive.rows_noted(run)
+    rows = rows_drained(archive, run) if noted is None else noted
     drained = rows - kept.copies()
     # What another run has sent matters only where it is here, too.
     unknown = sum(row["count"] for row in counted if not row["here"] and row["mine"])

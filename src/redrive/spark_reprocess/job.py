@@ -114,13 +114,23 @@ class Reprocess:
         url: the broker's address.
         exchange: the main exchange of the family.
         pace: how fast, and how careful.
+        another_broker: whether messages may go to another broker than the one that they were drained from.
         told: told of progress.
     """
 
     def __init__(
-        self, spark: "SparkSession", archive: Archive, url: str, *, exchange: str = "master", pace: Pace | None = None, told: Told = no_one
+        self,
+        spark: "SparkSession",
+        archive: Archive,
+        url: str,
+        *,
+        exchange: str = "master",
+        pace: Pace | None = None,
+        another_broker: bool = False,
+        told: Told = no_one,
     ) -> None:
         self.archive = archive
+        self._another_broker = another_broker
         self._spark = spark
         self._url = url
         self._exchange = exchange
@@ -198,15 +208,17 @@ class Reprocess:
 
         Raises:
             Stopped: too few were confirmed, or the canary came back.
+            ConfigurationError: they were drained from another broker.
             RedriveError: the broker was away for too long, or refused.
         """
+        self.check_broker(run)
         self._check_time_zone(choice)
         with explained():
             messages = self._picked(run, choice)
             total = messages.count()
         if canary is not None and total > canary.count:
             before = depths_of(self._url, run.queues)
-            self._send(run, messages.limit(canary.count), canary.count)
+            self._check_canary(canary, self._send(run, messages.limit(canary.count), canary.count))
             self._watch_canary(run, canary, before)
             with explained():
                 messages = self._picked(run, choice)
@@ -215,7 +227,13 @@ class Reprocess:
             self._send(run, messages, total)
 
     def restore(self, run: Run, *, refused: bool = True) -> None:
-        """Puts what is left back into the failed queues."""
+        """Puts what is left back into the failed queues.
+
+        Raises:
+            ConfigurationError: they were drained from another broker.
+            RedriveError: the broker was away for too long, or refused.
+        """
+        self.check_broker(run)
         sending.restore(
             self._spark, self.archive, run, self._url, refused=refused, pace=self._pace, exchange=self._exchange, told=self._told
         )
@@ -240,6 +258,19 @@ class Reprocess:
             self.archive.write_page(run, page_of(planned, identity))
         return identity
 
+    def check_broker(self, run: Run) -> None:
+        """Looks whether this is the broker that a run's messages came from.
+
+        Raises:
+            ConfigurationError: it is not, and no other was asked for.
+        """
+        here = BrokerURL.parse(self._url).address
+        if here != run.address and not self._another_broker:
+            raise ConfigurationError(
+                f"run {run.id} was drained from {run.address}, and this is {here}",
+                "Give the address it came from by --url, or --another-broker where it is to go to this one.",
+            )
+
     def _picked(self, run: Run, choice: Choice) -> "DataFrame":
         """What is chosen and can still be sent, as it would be sent."""
         kept = Kept(self._spark, self.archive, run)
@@ -251,7 +282,7 @@ class Reprocess:
         changed = transformed(self._spark, self.archive, run, choice.key, everything, transform_named(choice.transform))
         return changed.join(messages.select(ID), ID, "left_semi")
 
-    def _send(self, run: Run, messages: "DataFrame", total: int) -> None:
+    def _send(self, run: Run, messages: "DataFrame", total: int) -> Ledger:
         job = sending.send(
             self._spark,
             self.archive,
@@ -264,9 +295,17 @@ class Reprocess:
             exchange=self._exchange,
             told=self._told,
         )
-        stopped = Ledger(self.archive.storage, run.id, job).stopped()
+        ledger = Ledger(self.archive.storage, run.id, job)
+        stopped = ledger.stopped()
         if stopped is not None:
             raise Stopped(stopped)
+        return ledger
+
+    def _check_canary(self, canary: Canary, ledger: Ledger) -> None:
+        """A canary is too few for its tasks to judge by."""
+        refused = [entry for entry in ledger.entries() if entry.event is Event.REFUSED]
+        if len(refused) > (1 - self._pace.least_share) * canary.count:
+            raise Stopped(f"of the canary's {canary.count} messages {len(refused)} could not be sent; the first: {refused[0].detail}")
 
     def _watch_canary(self, run: Run, canary: Canary, before: dict[str, int]) -> None:
         """Looks for a while whether messages come into the failed queues again."""

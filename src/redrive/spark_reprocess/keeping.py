@@ -81,14 +81,16 @@ class Kept:
             .when(has(Event.REFUSED), Event.REFUSED)
             .otherwise(KEPT)
         )
-        # Noted as being sent twice: an attempt ended between the sending and the confirm.
+        # Noted as being sent more often than as settled: an attempt ended between the sending and the confirm.
         settled = F.sum((~F.col("event").isin(Event.SENDING, Event.RESTORING, Event.DISCARDED)).cast("int"))
+        # Sent by two jobs at the same time, neither of which knew of the other.
+        twice = F.sum((F.col("event") == Event.SENT).cast("int")) > 1
         return (
             self.ledger()
             .groupBy(ID)
             .agg(
                 state.alias(STATE),
-                (F.max("again") | (intended > settled)).alias("unsure"),
+                (F.max("again") | (intended > settled) | twice).alias("unsure"),
                 F.max(F.when(F.col("event") == Event.REFUSED, F.col("detail"))).alias("detail"),
                 F.max(F.col(RUN) == self._run.id).alias("mine"),
             )

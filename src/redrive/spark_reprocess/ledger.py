@@ -7,7 +7,7 @@ as `sent`, because its task died, is sent again by the next attempt, and counted
 whole or not at all, so the ledger can be on a store that can't append.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -90,20 +90,18 @@ class Ledger:
         outcomes = sum(entry.event not in _INTENTIONS for entry in entries)
         self.storage.write(f"{self.folder}/{part}-{attempt}-{number:06d}-{outcomes}.parquet", sink.getvalue().to_pybytes())
 
-    def settled(self, part: str) -> set[str]:
-        """The ids of a part that an attempt at it has settled."""
-        found: set[str] = set()
+    def entries(self, part: str = "") -> Iterator[Entry]:
+        """What is noted of a part, or of all of them."""
         for name in self.storage.names(self.folder):
-            if name.startswith(f"{part}-"):
+            if name.startswith(f"{part}-" if part else ""):
                 data = self.storage.read(f"{self.folder}/{name}")
                 if data is not None:
-                    table = pyarrow.parquet.read_table(pyarrow.BufferReader(data))
-                    found |= {
-                        id_
-                        for id_, event in zip(table["id"].to_pylist(), table["event"].to_pylist(), strict=True)
-                        if event not in _INTENTIONS
-                    }
-        return found
+                    for line in pyarrow.parquet.read_table(pyarrow.BufferReader(data)).to_pylist():
+                        yield Entry(line["id"], Event(line["event"]), line["detail"], line["again"])
+
+    def settled(self, part: str) -> set[str]:
+        """The ids of a part that an attempt at it has settled."""
+        return {entry.id for entry in self.entries(part) if entry.event not in _INTENTIONS}
 
     def outcomes(self) -> int:
         """How many messages are settled so far, by the names of the files."""

@@ -1,7 +1,9 @@
 """What one task does of a sending: publishes its rows, chunk by chunk, and keeps the ledger."""
 
+import math
 import threading
 import time
+from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
@@ -136,6 +138,7 @@ class _Part:
         self._notes = 0
         self._outcomes: list[Entry] = []
         self._sent = Sent()
+        self._latest: deque[bool] = deque(maxlen=max(_ENOUGH_TO_JUDGE, task.batch))
         self._settled_before: set[str] = set()
         self._next_at = time.monotonic()
         restoring = task.mode is Mode.RESTORE
@@ -173,7 +176,8 @@ class _Part:
         return preparer(task.mode, job=task.job, frame_max=frame_max, exchange=task.exchange, exchanges=task.exchanges)
 
     def _chunks(self, rows: Iterator[Row], prepare: Prepare) -> Iterator[_Chunk]:
-        size = max(1, self._task.batch // _CHUNKS_AT_A_TIME)
+        # Of a slow sending a second's worth: what is noted after each chunk is what can be seen of it.
+        size = max(1, min(self._task.batch // _CHUNKS_AT_A_TIME, math.ceil(self._task.rate or self._task.batch)))
         waiting: list[Prepared] = []
         for row in rows:
             try:
@@ -191,7 +195,10 @@ class _Part:
             yield _Chunk(waiting)
 
     def _publish(self, chunk: _Chunk) -> None:
-        outgoing = chunk.outgoing([(message, False) for message in chunk.messages], self._success)
+        self._pass_on(chunk.outgoing([(message, False) for message in chunk.messages], self._success))
+
+    def _pass_on(self, outgoing: list[Outgoing]) -> None:
+        """No faster than the rate."""
         if self._task.rate is None:
             self._sending.send(outgoing)
             return
@@ -219,7 +226,7 @@ class _Part:
                 break
             self._connect()
             left = [(message, again) for message, again in lost if message.id not in self._settled_before]
-            self._sending.send(chunk.outgoing(left, self._success))
+            self._pass_on(chunk.outgoing(left, self._success))
         self._keep(chunk)
         self._judge()
 
@@ -230,6 +237,7 @@ class _Part:
 
     def _outcome(self, entry: Entry) -> None:
         self._outcomes.append(entry)
+        self._latest.append(entry.event is not Event.REFUSED)
         if entry.event is Event.REFUSED:
             self._sent.refused += 1
             self._sent.first_refusal = self._sent.first_refusal or entry.detail
@@ -244,10 +252,12 @@ class _Part:
         self._outcomes = []
 
     def _judge(self) -> None:
-        total = self._sent.confirmed + self._sent.refused
-        if self._task.ledger is not None and total >= _ENOUGH_TO_JUDGE and self._sent.confirmed < self._task.least_share * total:
+        """By the last messages: what went well before says nothing of a queue that is gone since."""
+        total = len(self._latest)
+        confirmed = sum(self._latest)
+        if self._task.ledger is not None and total >= _ENOUGH_TO_JUDGE and confirmed < self._task.least_share * total:
             self._task.ledger.stop(
-                f"only {self._sent.confirmed} of the last {total} messages were confirmed; the first error: {self._sent.first_refusal}"
+                f"only {confirmed} of the last {total} messages were confirmed; the first error: {self._sent.first_refusal}"
             )
 
     def _is_stopped(self) -> bool:

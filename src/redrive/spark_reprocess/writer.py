@@ -5,6 +5,7 @@ what was on its way.
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
@@ -14,7 +15,7 @@ from redrive.errors import ConfigurationError, PublishRefused
 from redrive.pubsub.config import BrokerURL
 from redrive.spark_reprocess.ledger import Ledger
 from redrive.spark_reprocess.publishing import Mode, check_columns, columns_read, rows_of
-from redrive.spark_reprocess.send_task import SendTask, Sent
+from redrive.spark_reprocess.send_task import SendTask
 from redrive.spark_reprocess.storage import Storage
 from redrive.topology.names import ExchangeFamily
 
@@ -51,12 +52,16 @@ class RabbitMQ(DataSource):
         return StreamWriter(*_prepared(self.options, schema))
 
 
+@dataclass(frozen=True)
 class _Message(WriterCommitMessage):
-    """A task's message to the driver."""
+    """A task's message to the driver: how many could not be sent, and why the first of them."""
+
+    refused: int
+    first_refusal: str
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """Writes the partitions of a DataFrame, each in a task."""
+    """Writes the partitions of a DataFrame, each in a task. Without a ledger, what could not be sent is an error at its end."""
 
     def __init__(self, task: SendTask, names: list[str]) -> None:
         self._task = task
@@ -64,12 +69,21 @@ class BatchWriter(DataSourceArrowWriter):
 
     def write(self, iterator: "Iterator[pyarrow.RecordBatch]") -> WriterCommitMessage:
         """Publishes a partition."""
-        _check(self._task, _send(self._task, self._names, iterator, ""))
-        return _Message()
+        return _send(self._task, self._names, iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """All partitions are through."""
+        _check(self._task, messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """A partition failed each time it was tried."""
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """Writes the partitions of each micro-batch. Without a ledger, a micro-batch that is tried again is sent again."""
+    """Writes the partitions of each micro-batch. Without a ledger, a micro-batch that is tried again is sent again.
+
+    What could not be sent ends the stream with an error, after the rest of its micro-batch was sent.
+    """
 
     def __init__(self, task: SendTask, names: list[str]) -> None:
         self._task = task
@@ -77,17 +91,17 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def write(self, iterator: "Iterator[pyarrow.RecordBatch]") -> WriterCommitMessage:
         """Publishes a partition of a micro-batch."""
-        _check(self._task, _send(self._task, self._names, iterator, ""))
-        return _Message()
+        return _send(self._task, self._names, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """All partitions of a micro-batch are confirmed."""
+        """All partitions of a micro-batch are through."""
+        _check(self._task, messages)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """A partition failed: Spark tries the micro-batch again."""
 
 
-def _send(task: SendTask, names: list[str], batches: "Iterator[pyarrow.RecordBatch]", prefix: str) -> Sent:
+def _send(task: SendTask, names: list[str], batches: "Iterator[pyarrow.RecordBatch]") -> _Message:
     from pyspark import TaskContext
 
     context = TaskContext.get()
@@ -97,13 +111,19 @@ def _send(task: SendTask, names: list[str], batches: "Iterator[pyarrow.RecordBat
         for batch in batches:
             yield from rows_of(batch, names)
 
-    return task.send(rows(), f"part{prefix}-{part:05d}", attempt)
+    sent = task.send(rows(), f"part-{part:05d}", attempt)
+    return _Message(sent.refused, sent.first_refusal)
 
 
-def _check(task: SendTask, sent: Sent) -> None:
-    """Without a ledger nobody else would hear of what could not be sent."""
-    if task.ledger is None and sent.refused:
-        raise PublishRefused("", "", f"{sent.refused} messages could not be sent, {sent.confirmed} were; the first: {sent.first_refusal}")
+def _check(task: SendTask, messages: list[WriterCommitMessage | None]) -> None:
+    """Without a ledger nobody else would hear of what could not be sent.
+
+    Told in the end and not by the task, which Spark would have send all of its rows again.
+    """
+    refused = [message for message in messages if isinstance(message, _Message) and message.refused]
+    if task.ledger is None and refused:
+        count = sum(message.refused for message in refused)
+        raise PublishRefused("", "", f"of the messages {count} could not be sent, all others were; the first: {refused[0].first_refusal}")
 
 
 def _prepared(options: Mapping[str, str], schema: StructType) -> tuple[SendTask, list[str]]:
