@@ -57,13 +57,17 @@ _TEXT_TESTS: dict[type[exp.Expr], str] = {exp.Contains: "contains", exp.StartsWi
 _TEXT_TESTS_BY_NAME = {"prefix": "startswith", "suffix": "endswith"}
 _SECONDS = {"SECOND": 1, "MINUTE": 60, "HOUR": 3600, "DAY": 86_400, "WEEK": 604_800}
 _NUMBER = re.compile(r"\d+(\.\d+)?([eE][+-]?\d+)?")
-_DOUBLE = r"^[+-]?([0-9]+\\.?[0-9]*|\\.[0-9]+)([eE][+-]?[0-9]+)?$"
+_DIGITS = "[0-9]+(_[0-9]+)*"
+_DOUBLE = rf"^\\s*[+-]?(({_DIGITS}(\\.({_DIGITS})?)?|\\.{_DIGITS})([eE][+-]?{_DIGITS})?|(?i:inf|infinity|nan))\\s*$"
+"""What DuckDB reads as a double. Source: tried on DuckDB 2.0."""
 _JSON_KEY = re.compile(r"[A-Za-z_][\w-]*")
 _JSON_PATH = re.compile(r"\$(\.[A-Za-z_]\w*)+")
 _SAME_PATTERN = re.compile(
     r"\^?(?:[\w @:/,<>=!%&;'\"#~-]|\\[.^$|?*+()\[\]{}\\/d-]|[.*+?|)]|\((?!\?)|\{\d+(?:,\d*)?\}|\[\^?[\w .:/@-]+\])*\$?"
 )
-"""Regular expressions that RE2, which DuckDB has, and Java read alike."""
+"""Regular expressions that RE2, which DuckDB has, and Java read alike, but for those with a possessive quantifier."""
+_POSSESSIVE = re.compile(r"[*+?}]\+")
+_ESCAPED = re.compile(r"\\.")
 
 
 def spark_sql_of(expression: str, now: datetime) -> str:
@@ -134,8 +138,7 @@ class _Translation:
             exp.Like: self._like,
             exp.ILike: self._like,
             exp.RegexpLike: self._matches,
-            exp.Lower: lambda node: _Sql(f"lower({self._text(node.this)})", _Kind.TEXT),
-            exp.Upper: lambda node: _Sql(f"upper({self._text(node.this)})", _Kind.TEXT),
+            exp.Lower: lambda node: _Sql(_lower(self._text(node.this)), _Kind.TEXT),
             exp.Length: lambda node: _Sql(f"char_length({self._text(node.this)})", _Kind.NUMBER),
             exp.Coalesce: self._coalesce,
             exp.JSONExtractScalar: self._json_text,
@@ -209,12 +212,13 @@ class _Translation:
         # A backslash is itself for DuckDB, and an escape for Spark.
         pattern = _quoted(_constant_text(node.expression).replace("\\", "\\\\"))
         text = self._text(node.this)
-        word = "ILIKE" if isinstance(node, exp.ILike) else "LIKE"
-        return _Sql(f"({text} {'NOT ' if node.args.get('negate') else ''}{word} {pattern})", _Kind.TRUTH)
+        if isinstance(node, exp.ILike):
+            text, pattern = _lower(text), _lower(pattern)
+        return _Sql(f"({text} {'NOT ' if node.args.get('negate') else ''}LIKE {pattern})", _Kind.TRUTH)
 
     def _matches(self, node: exp.Expr) -> _Sql:
         pattern = _constant_text(node.expression)
-        if not _SAME_PATTERN.fullmatch(pattern):
+        if not _SAME_PATTERN.fullmatch(pattern) or _POSSESSIVE.search(_ESCAPED.sub("x", pattern)):
             raise ConfigurationError(
                 f"the regular expression {pattern!r} has something in it that DuckDB and Spark may read differently",
                 "Use letters, digits, . * + ? | ( ) [ ] {n} ^ $ \\d and escaped signs, or like.",
@@ -261,7 +265,7 @@ class _Translation:
             return self._moment(node, _moment_in(_constant_text(node.this)))
         if target is names.DOUBLE and isinstance(node, exp.TryCast):
             text = self._text(node.this)
-            return _Sql(f"(CASE WHEN {text} RLIKE '{_DOUBLE}' THEN CAST({text} AS DOUBLE) END)", _Kind.NUMBER)
+            return _Sql(f"(CASE WHEN {text} RLIKE '{_DOUBLE}' THEN CAST(replace({text}, '_', '') AS DOUBLE) END)", _Kind.NUMBER)
         raise _refused(node, "can't be asked on Spark: try_cast(… as double) and times can")
 
     def _function(self, node: exp.Expr) -> _Sql:
@@ -353,6 +357,11 @@ _ARGUMENTS: dict[type[exp.Expr], frozenset[str]] = {
 def _refused(node: exp.Expr, why: str) -> ConfigurationError:
     shown = node.sql(dialect="duckdb")
     return ConfigurationError(f"{shown[:80]!r} {why}", _HOW)
+
+
+def _lower(text: str) -> str:
+    """Small letters, each by itself as DuckDB makes them: Spark makes two of a dotted I, and another sigma at a word's end."""
+    return f"lower(translate({text}, 'İΣ', 'iσ'))"
 
 
 def _constant_text(node: exp.Expr) -> str:
