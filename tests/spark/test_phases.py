@@ -1,5 +1,6 @@
 """The phases of the job on a broker: each message ends where it should, and the identity says so."""
 
+import re
 import time
 from dataclasses import replace
 from itertools import chain
@@ -85,6 +86,20 @@ def test_a_run_whose_sending_has_begun_keeps_its_choice(spark: "SparkSession", a
     with pytest.raises(ConfigurationError, match="was begun with where='error_type is null'"):
         requeue(spark, archive, rabbitmq_url, [QUEUE], pace=QUICK)
     assert requeue(spark, archive, rabbitmq_url, [QUEUE], where="error_type is null", pace=QUICK).redelivered == 4
+
+
+def test_the_page_shows_the_whole_run_also_where_it_was_taken_up_again(spark: "SparkSession", archive: Archive, rabbitmq_url: str) -> None:
+    Failures(rabbitmq_url).fill(50)
+    job = Reprocess(spark, archive, rabbitmq_url, pace=QUICK)
+    run = job.drain([QUEUE])
+    job.choose(run, Choice())
+    job.send(run, Choice())
+    assert requeue(spark, archive, rabbitmq_url, [QUEUE], pace=QUICK).redelivered == 50
+    page = Path(archive.storage.uri, "reports", f"{run.id}.html").read_text()
+    assert "<b>50</b><span>drained</span>" in page
+    assert {"KeyError", "shop.PaymentError"} <= set(re.findall(r"[\w.]+Error", page))
+    assert page.count("<svg ") == 1
+    assert page.count("<rect ") >= 1
 
 
 def test_equal_messages_of_a_peer_are_all_sent(spark: "SparkSession", archive: Archive, rabbitmq_url: str) -> None:

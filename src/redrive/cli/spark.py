@@ -141,13 +141,13 @@ def requeue(
         if planned.picked and not printer.confirm(f"Send {count_of(planned.picked, 'message')} back?", yes=yes):
             job.restore(run)
             printer.note("Nothing was sent; all are in their failed queues again.")
-            job.verify(run, planned)
+            job.verify(run, choice)
             raise typer.Exit(1)
         job.choose(run, choice)
         job.send(run, choice, _canary(canary, canary_wait))
         if not keep:
             job.restore(run, refused=False)
-        identity = job.verify(run, planned)
+        identity = job.verify(run, choice)
     _end(printer, job, run, identity)
 
 
@@ -251,7 +251,7 @@ def redeliver(
             printer.note("Nothing was sent.")
             raise typer.Exit(1)
         job.send(run, choice, _canary(canary, canary_wait))
-        identity = job.verify(run, planned)
+        identity = job.verify(run, choice)
     _end(printer, job, run, identity)
 
 
@@ -312,7 +312,7 @@ def discard(
             printer.note("Nothing was discarded.")
             raise typer.Exit(1)
         job.discard(run, choice)
-        identity = job.verify(run)
+        identity = job.verify(run, choice)
     _end(printer, job, run, identity)
 
 

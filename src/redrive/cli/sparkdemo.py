@@ -59,7 +59,7 @@ def demo(
             job.restore(run)
             printer.say("restore: what was not picked is in its failed queue again, with all it had there")
             _tell_depths(printer, depths_of(url, QUEUES))
-            identity = job.verify(run, planned)
+            identity = job.verify(run, choice)
         finally:
             spark.stop()
         printer.say(f"\nThe page for people: {job.archive.storage.uri}/reports/{run.id}.html")

@@ -251,11 +251,13 @@ class Reprocess:
             count += len(some)
         return count
 
-    def verify(self, run: Run, planned: Plan | None = None) -> Identity:
-        """Counts what became of each message; keeps it, and with a plan the page for people."""
+    def verify(self, run: Run, choice: Choice | None = None) -> Identity:
+        """Counts what became of each message; keeps it, and with a choice the page for people, which shows all of the run."""
         identity = verify(self._spark, self.archive, run)
-        if planned is not None:
-            self.archive.write_page(run, page_of(planned, identity))
+        if choice is not None:
+            everything = Kept(self._spark, self.archive, run).with_states()
+            whole = plan(run, everything, everything, choice.condition, where=choice.where, transform=choice.transform)
+            self.archive.write_page(run, page_of(whole, identity))
         return identity
 
     def check_broker(self, run: Run) -> None:
@@ -368,9 +370,9 @@ def requeue(
     if run is None or not archive.is_drained(run):
         run = job.drain(queues, tasks=tasks)
     choice = job.chosen(run, wanted)
-    planned = job.plan(run, choice)
+    job.plan(run, choice)  # so that a transform that is wrong is told of before anything is sent
     job.choose(run, choice)
     job.send(run, choice, canary)
     if not keep:
         job.restore(run, refused=False)
-    return job.verify(run, planned)
+    return job.verify(run, choice)

@@ -31,7 +31,7 @@ def page_of(plan: Plan, identity: Identity | None = None) -> str:
     parts = [
         f"<h1>Failed messages, run {_text(plan.run)}</h1>",
         f'<p class="note">made {datetime.now(UTC):%Y-%m-%d %H:%M} UTC</p>',
-        _tiles(plan),
+        _tiles(plan, "drained" if identity else "in the archive, to decide on", "picked" if identity else "would be sent"),
         _choice(plan),
         _times(plan),
         "<h2>By cause</h2>",
@@ -57,10 +57,10 @@ def size_in_words(size: int) -> str:
     return f"{number:.1f} TiB"
 
 
-def _tiles(plan: Plan) -> str:
+def _tiles(plan: Plan, count: str, picked: str) -> str:
     tiles = [
-        (f"{plan.count:,}", "in the archive, to decide on"),
-        (f"{plan.picked:,}", "would be sent"),
+        (f"{plan.count:,}", count),
+        (f"{plan.picked:,}", picked),
         (str(len(plan.groups)), "causes"),
         (size_in_words(plan.size), "of bodies"),
         (size_in_words(plan.median), "median body"),

@@ -54,7 +54,7 @@ class Plan:
         run: the run's id.
         where: the expression that picks; None for all.
         transform: the name of the function that changes bodies; None for none.
-        count: messages that are in the archive and were not sent, put back or discarded.
+        count: messages that it is about.
         picked: how many of them would be sent.
         size: the bodies of all, in bytes.
         picked_size: the bodies of those that would be sent.
@@ -95,7 +95,7 @@ def plan(run: Run, everything: "DataFrame", messages: "DataFrame", condition: st
     Args:
         run: the run.
         everything: all of its messages, with their states.
-        messages: those that can still be sent.
+        messages: those that it is about, such as what can still be sent.
         condition: Spark SQL that is true of what would be sent.
         where: the expression that it was made of.
         transform: the name of the function that changes bodies.
