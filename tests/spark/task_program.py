@@ -24,10 +24,10 @@ def drain(url: str, storage: Storage, run: str, count: int, attempt: int) -> int
     return DrainTask(url, storage, run, FILE_ROWS, timeout=60).take(Share(QUEUE, count, "part-a"), attempt)
 
 
-def send(url: str, storage: Storage, run: str, attempt: int, *, rate: float | None = None) -> Sent:
+def send(url: str, storage: Storage, run: str, attempt: int, *, mode: Mode = Mode.REQUEUE, rate: float | None = None) -> Sent:
     """Sends all that a run has."""
     ledger = Ledger(storage, run, JOB)
-    return SendTask(url, Mode.REQUEUE, JOB, ledger, batch=BATCH, rate=rate, timeout=60).send(rows(storage, run), "part-00000", attempt)
+    return SendTask(url, mode, JOB, ledger, batch=BATCH, rate=rate, timeout=60).send(rows(storage, run), "part-00000", attempt)
 
 
 def rows(storage: Storage, run: str) -> Iterator[dict[str, object]]:

@@ -55,6 +55,21 @@ def test_no_password_is_in_the_archive_the_spark_ui_or_what_is_printed(spark: "S
         assert secret not in text, where
 
 
+def test_a_process_of_its_own_is_quiet_and_keeps_the_password_to_itself(archive: Archive, rabbitmq_url: str, tmp_path: Path) -> None:
+    Failures(rabbitmq_url).fill(20)
+    (logs := tmp_path / "logs").mkdir()
+    asked = ("spark", "requeue", QUEUE, "--archive", archive.storage.uri, "--yes", "--master", "local[1]", "--partitions", "2")
+    done = run_redrive(*asked, url=rabbitmq_url, environment={"TMPDIR": str(logs)})
+    assert done.code == 0, done.err
+    assert done.out.splitlines()[-1] == "20 drained = 20 redelivered + 0 restored + 0 kept + 0 discarded"
+    assert done.err == ""
+    lost = run_redrive(*asked, url="amqp://me:secret-word@127.0.0.1:1/", environment={"TMPDIR": str(logs)})
+    assert lost.code == 2
+    assert len(lost.error_lines) <= 2
+    written = [done.out, lost.out, lost.err, *(file.read_text(errors="replace") for file in logs.rglob("*") if file.is_file())]
+    assert not [text for text in written if "guest:guest" in text or "secret-word" in text]
+
+
 def _archive(archive: Archive) -> Iterator[tuple[str, str]]:
     for file in Path(archive.storage.uri).rglob("*"):
         if file.is_file():

@@ -134,6 +134,30 @@ def test_a_driver_that_is_killed_in_each_phase_is_taken_up(archive: Archive, rab
     assert again.total() + left.total() - COUNT <= int(str(identity["possible_duplicates"]))
 
 
+def test_a_draining_whose_disk_is_full_is_taken_up_once_there_is_room(rabbitmq_url: str, tmp_path: Path) -> None:
+    failures = Failures(rabbitmq_url).fill(COUNT)
+    place = tmp_path / "small"
+    place.mkdir()
+    # A disk that only these processes see, and that grows between them.
+    script = f'mount -t tmpfs -o size=200k tmpfs {place}; if "$@"; then exit 3; fi; mount -o remount,size=100m {place} && echo More room && exec "$@"'
+    command = [sys.executable, str(PROGRAM), "local[2]", rabbitmq_url, str(place / "archive"), "10000", "true"]
+    environment = {**os.environ, "PYTHONPATH": str(PROGRAM.parent.parent)}
+    done = subprocess.run(
+        ["unshare", "--map-root-user", "--mount", "sh", "-c", script, "sh", *command],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+        env=environment,
+    )
+    first, _, second = done.stdout.partition("More room")
+    assert "No space left on device" in first, done.stdout
+    assert done.returncode == 0, done.stdout
+    assert_each_is_there(failures, ast.literal_eval(second.strip().splitlines()[-1]))
+    assert failures.depths()[1] == 0
+
+
 def test_executors_that_are_killed_on_a_cluster_with_speculation_lose_nothing(
     archive: Archive, rabbitmq_url: str, rabbitmq_broker: Broker
 ) -> None:

@@ -2,6 +2,8 @@
 
 import re
 import time
+from collections import Counter
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -9,19 +11,24 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from contract.support import wait_until
 from redrive.errors import BrokerUnavailable, ConfigurationError
 from redrive.failures.columns import COLUMNS
 from redrive.pubsub.blocking.connection import Connector
 from redrive.pubsub.blocking.declare import declaring
+from redrive.pubsub.config import BrokerURL
 from redrive.spark_reprocess.archive import Archive, messages_folder
+from redrive.spark_reprocess.draining import rows_drained
 from redrive.spark_reprocess.job import Canary, Choice, Reprocess, Stopped, requeue
 from redrive.spark_reprocess.keeping import Kept
 from redrive.spark_reprocess.ledger import Event
 from redrive.spark_reprocess.reading import messages, stored
 from redrive.spark_reprocess.sending import Pace
+from redrive.testing import Broker
 from redrive.topology import headers
 from redrive.topology.model import Queue
 from spark.support import QUEUE, Failures, numbers
+from spark.test_tasks import kill_once
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -208,6 +215,42 @@ def test_a_canary_that_comes_back_stops_the_job(spark: "SparkSession", archive: 
     with pytest.raises(Stopped, match="canary"):
         Reprocess(spark, archive, rabbitmq_url, pace=QUICK, told=fails_again).send(run, Choice(), Canary(20, wait=5))
     assert job.verify(run).redelivered == 20
+
+
+def test_a_broker_that_restarts_while_a_canary_is_watched_is_waited_for(
+    spark: "SparkSession", archive: Archive, rabbitmq_url: str, rabbitmq_broker: Broker
+) -> None:
+    failures = Failures(rabbitmq_url).fill(200)
+    job = Reprocess(spark, archive, rabbitmq_url, pace=QUICK)
+    run = job.drain([QUEUE])
+    with ThreadPoolExecutor(1) as pool:
+        restarts: list[Future[None]] = []
+
+        def restarts_once(phase: str, done: int, total: int) -> None:
+            if done >= total == 20 and not restarts:
+                restarts.append(pool.submit(rabbitmq_broker.restart))
+
+        pace = Pace(timeout=60, batch=50)
+        Reprocess(spark, archive, rabbitmq_url, pace=pace, told=restarts_once).send(run, Choice(), Canary(20, wait=3))
+        restarts[0].result()
+    assert job.verify(run).redelivered == 200
+    assert numbers(failures.in_main()) == list(range(200))
+
+
+def test_equal_messages_of_a_peer_that_a_broken_off_draining_left_in_both_places_are_all_sent(
+    spark: "SparkSession", archive: Archive, rabbitmq_url: str
+) -> None:
+    failures = Failures(rabbitmq_url)
+    # What PHP set aside is there twice, and has no id of its own; of redrive's, the same failure id is the same failure.
+    failures.fill(200).fill(200)
+    run = archive.begin(BrokerURL.parse(rabbitmq_url).address, {QUEUE: 400})
+    kill_once(lambda: rows_drained(archive, run) >= 60, "drain", rabbitmq_url, archive.storage.uri, run.id, "400", "0")
+    wait_until(lambda: failures.depths()[1] >= 400 - rows_drained(archive, run), "the broker has back what was not acked")
+    identity = requeue(spark, archive, rabbitmq_url, [QUEUE], pace=QUICK)
+    assert identity.holds
+    times = Counter(one.number for one in failures.in_main())
+    assert {number for number, count in times.items() if count < (2 if number % 5 == 0 else 1)} == set()
+    assert sorted(times) == list(range(200))
 
 
 def test_discarded_messages_are_neither_sent_nor_put_back(spark: "SparkSession", archive: Archive, rabbitmq_url: str) -> None:

@@ -112,18 +112,19 @@ def test_a_killed_sending_is_taken_up_by_the_next_attempt_with_a_batch_of_duplic
     assert doubled <= suspects <= task_program.BATCH
 
 
+@pytest.mark.parametrize("mode", [Mode.REQUEUE, Mode.RESTORE])
 def test_a_broker_that_restarts_while_it_is_sent_to_gets_every_message(
-    archive: Archive, rabbitmq_url: str, rabbitmq_broker: Broker
+    archive: Archive, rabbitmq_url: str, rabbitmq_broker: Broker, mode: Mode
 ) -> None:
     failures = Failures(rabbitmq_url)
     run = drained(archive, failures)
     with ThreadPoolExecutor(1) as pool:
-        sending = pool.submit(task_program.send, rabbitmq_url, archive.storage, run.id, 0, rate=400)
+        sending = pool.submit(task_program.send, rabbitmq_url, archive.storage, run.id, 0, mode=mode, rate=400)
         wait_until(lambda: len(entries(archive, run)) >= 80, "the sending is under way")
         rabbitmq_broker.restart()
         sent = sending.result(120)
     assert (sent.confirmed, sent.refused) == (COUNT, 0)
-    times = Counter(one.number for one in failures.in_main())
+    times = Counter(one.number for one in (failures.in_main() if mode is Mode.REQUEUE else failures.in_failed()))
     assert sorted(times) == list(range(COUNT))
     again = sum(bool(entry["again"]) for entry in entries(archive, run))
     assert sum(times.values()) - COUNT <= again <= task_program.BATCH

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from redrive.errors import ConfigurationError, RedriveError
+from redrive.errors import BrokerUnavailable, ConfigurationError, RedriveError
 from redrive.pubsub.blocking.connection import Connector
 from redrive.pubsub.blocking.declare import declaring
 from redrive.pubsub.blocking.holding import check_safe_to_return
@@ -311,11 +311,18 @@ class Reprocess:
 
     def _watch_canary(self, run: Run, canary: Canary, before: dict[str, int]) -> None:
         """Looks for a while whether messages come into the failed queues again."""
-        until = time.monotonic() + canary.wait
-        least = self._pace.least_share
+        answered = time.monotonic()
+        until = answered + canary.wait
+        came = 0
         while True:
-            came = sum(max(0, depth - before[queue]) for queue, depth in depths_of(self._url, run.queues).items())
-            if came > (1 - least) * canary.count:
+            try:
+                came = sum(max(0, depth - before[queue]) for queue, depth in depths_of(self._url, run.queues).items())
+                answered = time.monotonic()
+            except BrokerUnavailable:
+                # It may be restarting.
+                if time.monotonic() - answered > self._pace.timeout:
+                    raise
+            if came > (1 - self._pace.least_share) * canary.count:
                 raise Stopped(f"of the canary's {canary.count} messages about {came} are in the failed queues again")
             if time.monotonic() >= until:
                 return
