@@ -139,7 +139,13 @@ def test_a_draining_whose_disk_is_full_is_taken_up_once_there_is_room(rabbitmq_u
     place = tmp_path / "small"
     place.mkdir()
     # A disk that only these processes see, and that grows between them.
-    script = f'mount -t tmpfs -o size=200k tmpfs {place}; if "$@"; then exit 3; fi; mount -o remount,size=100m {place} && echo More room && exec "$@"'
+    script = f"""
+        mount -t tmpfs -o size=200k tmpfs {place}
+        if "$@"; then exit 3; fi
+        mount -o remount,size=100m {place}
+        echo More room
+        exec "$@"
+    """
     command = [sys.executable, str(PROGRAM), "local[2]", rabbitmq_url, str(place / "archive"), "10000", "true"]
     environment = {**os.environ, "PYTHONPATH": str(PROGRAM.parent.parent)}
     done = subprocess.run(

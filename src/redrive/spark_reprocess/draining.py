@@ -15,6 +15,7 @@ from redrive.spark_reprocess.drain_task import DrainTask, Share
 from redrive.spark_reprocess.failing import explained
 from redrive.spark_reprocess.progress import Told, no_one, watching
 from redrive.spark_reprocess.reading import distinct_ids
+from redrive.spark_reprocess.session import check_reads
 from redrive.topology.names import check_queue_name, failed_queue
 
 if TYPE_CHECKING:
@@ -81,6 +82,7 @@ def drain(
         ConfigurationError: there is no such queue, the archive can't be written, or it has an unfinished run of something else.
         BrokerUnavailable: the broker was away for too long. Each message is in its queue or in the archive.
     """
+    check_reads(spark, archive.storage)
     found = depths_of(url, queues)
     run = _unfinished(archive, BrokerURL.parse(url).address, queues) or archive.begin(BrokerURL.parse(url).address, found)
     task = DrainTask(url, archive.storage, run.id, file_rows, timeout)

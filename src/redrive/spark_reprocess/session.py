@@ -14,6 +14,8 @@ from redrive.spark_reprocess.java import check_java
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from redrive.spark_reprocess.storage import Storage
+
 LOCAL = "local[*,4]"
 """This machine with all its cores; a task that fails is tried again, as on a cluster."""
 _QUIET = Path(__file__).with_name("log4j2.properties")
@@ -70,6 +72,26 @@ def session_for(
     except (PySparkException, Py4JError, OSError, ValueError) as error:
         raise ConfigurationError(
             f"Spark does not start: {_first_line(error)}", "Check --master, and that its hosts can be reached."
+        ) from error
+
+
+def check_reads(spark: "SparkSession", storage: "Storage") -> None:
+    """Looks whether Spark can read where an archive is: tasks write there past Spark, which may lack the jars for it.
+
+    Raises:
+        ConfigurationError: it can't.
+    """
+    from py4j.protocol import Py4JError
+
+    if storage.is_local:
+        return
+    context = spark.sparkContext
+    try:
+        context._jvm.org.apache.hadoop.fs.Path(storage.uri).getFileSystem(context._jsc.hadoopConfiguration())  # type: ignore[union-attr]
+    except Py4JError as error:
+        raise ConfigurationError(
+            f"Spark can't read {storage.uri}: {_first_line(error)}",
+            "Give it Hadoop's jars for this store, such as spark.jars.packages org.apache.hadoop:hadoop-aws:… for s3a.",
         ) from error
 
 
