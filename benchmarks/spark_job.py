@@ -20,7 +20,8 @@ from benchmarks import page
 from benchmarks.contenders import shovel
 from benchmarks.measure import Clock, Place
 from redrive.spark_reprocess.archive import Archive
-from redrive.spark_reprocess.job import Choice, Reprocess
+from redrive.spark_reprocess.choice import Choice
+from redrive.spark_reprocess.job import Reprocess
 from redrive.spark_reprocess.sample import declare_queue, fill
 from redrive.spark_reprocess.session import session_for
 from redrive.testing import Broker, private_broker

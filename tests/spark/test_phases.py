@@ -18,8 +18,9 @@ from redrive.pubsub.blocking.connection import Connector
 from redrive.pubsub.blocking.declare import declaring
 from redrive.pubsub.config import BrokerURL
 from redrive.spark_reprocess.archive import Archive, messages_folder
+from redrive.spark_reprocess.choice import Canary, Choice
 from redrive.spark_reprocess.draining import rows_drained
-from redrive.spark_reprocess.job import Canary, Choice, Reprocess, Stopped, requeue
+from redrive.spark_reprocess.job import Reprocess, Stopped, requeue
 from redrive.spark_reprocess.keeping import Kept
 from redrive.spark_reprocess.ledger import Event
 from redrive.spark_reprocess.reading import messages, stored

@@ -10,7 +10,8 @@ from pyspark.sql import functions as F
 
 from redrive.errors import ConfigurationError, RedriveError
 from redrive.spark_reprocess.archive import Archive
-from redrive.spark_reprocess.job import Choice, Reprocess
+from redrive.spark_reprocess.choice import Choice
+from redrive.spark_reprocess.job import Reprocess
 from redrive.spark_reprocess.transforming import Transform, transform_named, transformed
 from spark.support import QUEUE, Failures
 

@@ -4,12 +4,12 @@ import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
-from redrive.cli import options, sparkdemo
-from redrive.cli.output import Cell, Column, Form, Printer, count_of
+from redrive.cli import options, sparkdemo, sparkoptions, sparkwords
+from redrive.cli.output import Form, Printer, count_of
 from redrive.errors import ConfigurationError
 from redrive.spark_reprocess.java import check_java
 from redrive.topology.durations import duration_of
@@ -17,72 +17,14 @@ from redrive.topology.durations import duration_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from redrive.spark_reprocess.archive import Run
-    from redrive.spark_reprocess.identity import Identity
-    from redrive.spark_reprocess.job import Canary, Choice, Reprocess
-    from redrive.spark_reprocess.planning import Plan
+    from redrive.spark_reprocess.choice import Canary, Choice
+    from redrive.spark_reprocess.job import Reprocess
 
 app = typer.Typer(
     help="Send failed messages back by the million, on Spark: drain, plan, redeliver, restore, verify.",
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-
-_FEW_GROUPS = 10
-
-Queues = Annotated[list[str], typer.Argument(metavar="QUEUE...", help="The main queues' names, such as ucenter@user.")]
-ArchivePlace = Annotated[
-    str, typer.Option("--archive", metavar="PLACE", help="Where messages are kept in between: a folder, s3a://bucket/folder, hdfs://…")
-]
-Where = Annotated[
-    str | None,
-    typer.Option(
-        "--where",
-        metavar="EXPRESSION",
-        show_default=False,
-        help="Which messages, such as \"error_type = 'TimeoutError'\"; without one, all.",
-    ),
-]
-Transform = Annotated[
-    str | None,
-    typer.Option(
-        "--transform", metavar="MODULE:FUNCTION", show_default=False, help="A function from DataFrame to DataFrame that changes body_bytes."
-    ),
-]
-Master = Annotated[
-    str | None,
-    typer.Option(
-        "--master",
-        metavar="URL",
-        show_default=False,
-        help="Where Spark runs: local[2], spark://host:7077, yarn; without one, this machine with all its cores.",
-    ),
-]
-Partitions = Annotated[
-    int | None, typer.Option("--partitions", metavar="N", min=1, show_default=False, help="Tasks; without one, as many as cores.")
-]
-Rate = Annotated[
-    str | None,
-    typer.Option("--rate", metavar="N/s", show_default=False, help="At most so many messages, of all tasks together: 5000/s, 30/m."),
-]
-Batch = Annotated[
-    int, typer.Option("--batch", metavar="N", min=1, help="Messages of a task that may be on their way without being in the ledger.")
-]
-RunId = Annotated[
-    str | None, typer.Option("--run", metavar="RUN", show_default=False, help="Which run of the archive; without one, the latest.")
-]
-CanaryCount = Annotated[
-    int | None,
-    typer.Option("--canary", metavar="N", min=1, show_default=False, help="Send so many first, and the rest only if these get through."),
-]
-CanaryWait = Annotated[str, typer.Option("--canary-wait", metavar="TIME", help="How long to look whether the canary comes back.")]
-LeastShare = Annotated[
-    float, typer.Option("--least-share", metavar="SHARE", min=0, max=1, help="Stop where a smaller share of messages is confirmed.")
-]
-AnotherBroker = Annotated[
-    bool, typer.Option("--another-broker", help="Send to this broker although the messages were drained from another one.")
-]
-Keep = Annotated[bool, typer.Option("--keep", help="Keep in the archive what is not chosen; otherwise it is put back.")]
 
 
 @app.callback(invoke_without_command=True)
@@ -93,20 +35,20 @@ def _spark(context: typer.Context) -> None:
 
 @app.command("requeue", short_help="All phases: drain, plan, send back, restore the rest, verify.")
 def requeue(
-    queues: Queues,
-    archive: ArchivePlace,
-    where: Where = None,
-    transform: Transform = None,
-    rate: Rate = None,
-    canary: CanaryCount = None,
-    canary_wait: CanaryWait = "60s",
-    least_share: LeastShare = 0.9,
-    batch: Batch = 2000,
-    partitions: Partitions = None,
-    keep: Keep = False,
+    queues: sparkoptions.Queues,
+    archive: sparkoptions.ArchivePlace,
+    where: sparkoptions.Where = None,
+    transform: sparkoptions.Transform = None,
+    rate: sparkoptions.Rate = None,
+    canary: sparkoptions.CanaryCount = None,
+    canary_wait: sparkoptions.CanaryWait = "60s",
+    least_share: sparkoptions.LeastShare = 0.9,
+    batch: sparkoptions.Batch = 2000,
+    partitions: sparkoptions.Partitions = None,
+    keep: sparkoptions.Keep = False,
     dry_run: options.DryRun = False,
     yes: options.Yes = False,
-    master: Master = None,
+    master: sparkoptions.Master = None,
     management_url: options.ManagementUrl = None,
     url: options.Url = options.DEFAULT_URL,
     exchange: options.Exchange = options.DEFAULT_EXCHANGE,
@@ -121,7 +63,7 @@ def requeue(
     Example:
       redrive spark requeue ucenter@user --archive /srv/redrive --where "error_type = 'TimeoutError'" --rate 5000/s
     """
-    from redrive.spark_reprocess.job import Choice
+    from redrive.spark_reprocess.choice import Choice
 
     printer = Printer(output)
     choice = Choice(where, transform)
@@ -137,7 +79,7 @@ def requeue(
             printer.note(f"Going on with run {run.id}.")
         choice = job.chosen(run, choice)
         planned = job.plan(run, choice)
-        _tell_plan(printer, planned)
+        sparkwords.tell_plan(printer, planned)
         if planned.picked and not printer.confirm(f"Send {count_of(planned.picked, 'message')} back?", yes=yes):
             job.restore(run)
             printer.note("Nothing was sent; all are in their failed queues again.")
@@ -148,15 +90,15 @@ def requeue(
         if not keep:
             job.restore(run, refused=False)
         identity = job.verify(run, choice)
-    _end(printer, job, run, identity)
+    sparkwords.end(printer, job, run, identity)
 
 
 @app.command("drain", short_help="Take failed queues into the archive.")
 def drain(
-    queues: Queues,
-    archive: ArchivePlace,
-    partitions: Partitions = None,
-    master: Master = None,
+    queues: sparkoptions.Queues,
+    archive: sparkoptions.ArchivePlace,
+    partitions: sparkoptions.Partitions = None,
+    master: sparkoptions.Master = None,
     url: options.Url = options.DEFAULT_URL,
     exchange: options.Exchange = options.DEFAULT_EXCHANGE,
     output: options.Output = Form.TABLE,
@@ -179,11 +121,11 @@ def drain(
 
 @app.command("plan", short_help="Show what is in the archive, and what would be sent.")
 def plan(
-    archive: ArchivePlace,
-    where: Where = None,
-    transform: Transform = None,
-    run_id: RunId = None,
-    master: Master = None,
+    archive: sparkoptions.ArchivePlace,
+    where: sparkoptions.Where = None,
+    transform: sparkoptions.Transform = None,
+    run_id: sparkoptions.RunId = None,
+    master: sparkoptions.Master = None,
     url: options.Url = options.DEFAULT_URL,
     output: options.Output = Form.TABLE,
 ) -> None:
@@ -193,7 +135,7 @@ def plan(
     Example:
       redrive spark plan --archive /srv/redrive --where "failed_at > now() - interval 1 day"
     """
-    from redrive.spark_reprocess.job import Choice
+    from redrive.spark_reprocess.choice import Choice
     from redrive.spark_reprocess.page import page_of
 
     printer = Printer(output)
@@ -204,26 +146,26 @@ def plan(
         planned = job.plan(run, choice)
         page = job.archive.write_page(run, page_of(planned))
     printer.result(planned.to_dict() | {"page": page})
-    _tell_plan(printer, planned)
+    sparkwords.tell_plan(printer, planned)
     printer.say(f"The page: {page}")
 
 
 @app.command("redeliver", short_help="Send what was drained back to its main queues.")
 def redeliver(
-    archive: ArchivePlace,
-    where: Where = None,
-    transform: Transform = None,
-    run_id: RunId = None,
-    rate: Rate = None,
-    canary: CanaryCount = None,
-    canary_wait: CanaryWait = "60s",
-    least_share: LeastShare = 0.9,
-    batch: Batch = 2000,
-    partitions: Partitions = None,
+    archive: sparkoptions.ArchivePlace,
+    where: sparkoptions.Where = None,
+    transform: sparkoptions.Transform = None,
+    run_id: sparkoptions.RunId = None,
+    rate: sparkoptions.Rate = None,
+    canary: sparkoptions.CanaryCount = None,
+    canary_wait: sparkoptions.CanaryWait = "60s",
+    least_share: sparkoptions.LeastShare = 0.9,
+    batch: sparkoptions.Batch = 2000,
+    partitions: sparkoptions.Partitions = None,
     dry_run: options.DryRun = False,
     yes: options.Yes = False,
-    another_broker: AnotherBroker = False,
-    master: Master = None,
+    another_broker: sparkoptions.AnotherBroker = False,
+    master: sparkoptions.Master = None,
     url: options.Url = options.DEFAULT_URL,
     exchange: options.Exchange = options.DEFAULT_EXCHANGE,
     output: options.Output = Form.TABLE,
@@ -234,7 +176,7 @@ def redeliver(
     Example:
       redrive spark redeliver --archive /srv/redrive --canary 100 --canary-wait 30s
     """
-    from redrive.spark_reprocess.job import Choice
+    from redrive.spark_reprocess.choice import Choice
 
     printer = Printer(output)
     choice = Choice(where, transform)
@@ -243,7 +185,7 @@ def redeliver(
         run = job.archive.run(run_id)
         job.check_broker(run)
         planned = job.plan(run, choice)
-        _tell_plan(printer, planned)
+        sparkwords.tell_plan(printer, planned)
         if dry_run:
             printer.result(planned.to_dict())
             return
@@ -252,15 +194,15 @@ def redeliver(
             raise typer.Exit(1)
         job.send(run, choice, _canary(canary, canary_wait))
         identity = job.verify(run, choice)
-    _end(printer, job, run, identity)
+    sparkwords.end(printer, job, run, identity)
 
 
 @app.command("restore", short_help="Put what is left back into its failed queues.")
 def restore(
-    archive: ArchivePlace,
-    run_id: RunId = None,
-    another_broker: AnotherBroker = False,
-    master: Master = None,
+    archive: sparkoptions.ArchivePlace,
+    run_id: sparkoptions.RunId = None,
+    another_broker: sparkoptions.AnotherBroker = False,
+    master: sparkoptions.Master = None,
     url: options.Url = options.DEFAULT_URL,
     exchange: options.Exchange = options.DEFAULT_EXCHANGE,
     output: options.Output = Form.TABLE,
@@ -276,17 +218,17 @@ def restore(
         run = job.archive.run(run_id)
         job.restore(run)
         identity = job.verify(run)
-    _end(printer, job, run, identity)
+    sparkwords.end(printer, job, run, identity)
 
 
 @app.command("discard", short_help="Note that messages are not wanted any more.")
 def discard(
-    archive: ArchivePlace,
-    where: Where = None,
-    run_id: RunId = None,
+    archive: sparkoptions.ArchivePlace,
+    where: sparkoptions.Where = None,
+    run_id: sparkoptions.RunId = None,
     dry_run: options.DryRun = False,
     yes: options.Yes = False,
-    master: Master = None,
+    master: sparkoptions.Master = None,
     url: options.Url = options.DEFAULT_URL,
     output: options.Output = Form.TABLE,
 ) -> None:
@@ -296,7 +238,7 @@ def discard(
     Example:
       redrive spark discard --archive /srv/redrive --where "error_type = 'KeyError'"
     """
-    from redrive.spark_reprocess.job import Choice
+    from redrive.spark_reprocess.choice import Choice
 
     printer = Printer(output)
     choice = Choice(where)
@@ -304,7 +246,7 @@ def discard(
     with _job(archive, url, options.DEFAULT_EXCHANGE, master) as job:
         run = job.archive.run(run_id)
         planned = job.plan(run, choice)
-        _tell_plan(printer, planned, "would be discarded")
+        sparkwords.tell_plan(printer, planned, "would be discarded")
         if dry_run:
             printer.result(planned.to_dict())
             return
@@ -313,14 +255,14 @@ def discard(
             raise typer.Exit(1)
         job.discard(run, choice)
         identity = job.verify(run, choice)
-    _end(printer, job, run, identity)
+    sparkwords.end(printer, job, run, identity)
 
 
 @app.command("verify", short_help="Count what became of each message.")
 def verify(
-    archive: ArchivePlace,
-    run_id: RunId = None,
-    master: Master = None,
+    archive: sparkoptions.ArchivePlace,
+    run_id: sparkoptions.RunId = None,
+    master: sparkoptions.Master = None,
     url: options.Url = options.DEFAULT_URL,
     output: options.Output = Form.TABLE,
 ) -> None:
@@ -334,7 +276,7 @@ def verify(
     with _job(archive, url, options.DEFAULT_EXCHANGE, master) as job:
         run = job.archive.run(run_id)
         identity = job.verify(run)
-    _end(printer, job, run, identity)
+    sparkwords.end(printer, job, run, identity)
 
 
 app.command("demo", short_help="See all phases on a private RabbitMQ.")(sparkdemo.demo)
@@ -403,70 +345,12 @@ def _look(printer: Printer, job: "Reprocess", queues: list[str], choice: "Choice
     else:
         planned = job.plan_by_looking(queues, choice, management_url)
     printer.result(planned.to_dict())
-    _tell_plan(printer, planned)
+    sparkwords.tell_plan(printer, planned)
     printer.note("Nothing was taken or sent.")
 
 
 def _canary(count: int | None, wait: str) -> "Canary | None":
-    from redrive.spark_reprocess.job import Canary
+    from redrive.spark_reprocess.choice import Canary
 
     seconds = duration_of(wait).total_seconds()
     return None if count is None else Canary(count, seconds)
-
-
-def _tell_plan(printer: Printer, planned: "Plan", verb: str = "would be sent") -> None:
-    from redrive.spark_reprocess.page import size_in_words
-
-    printer.say(
-        f"{count_of(planned.count, 'message')} ({size_in_words(planned.size)}) in the archive; "
-        f"{planned.picked:,} ({size_in_words(planned.picked_size)}) {verb}."
-    )
-    if not planned.groups:
-        return
-    shown = planned.groups[:_FEW_GROUPS]
-    printer.table(
-        (
-            Column("messages", "right"),
-            Column("picked", "right"),
-            Column("queue"),
-            Column("error", give=True),
-            Column("text of one", give=True),
-            Column("last failed"),
-            Column("group"),
-        ),
-        [
-            (
-                f"{group.count:,}",
-                f"{group.picked:,}",
-                group.queue,
-                Cell(group.error_type or "not known", "red" if group.error_type else "dim"),
-                group.error_message or "–",
-                f"{group.last:%Y-%m-%d %H:%M}" if group.last else "–",
-                group.id,
-            )
-            for group in shown
-        ],
-    )
-    if len(planned.groups) > len(shown):
-        printer.say(f"and {count_of(len(planned.groups) - len(shown), 'further cause')}: see the page")
-
-
-def _end(printer: Printer, job: "Reprocess", run: "Run", identity: "Identity") -> None:
-    """The job's last lines, and its exit code."""
-    printer.result(identity.to_dict())
-    if identity.possible_duplicates:
-        printer.say(
-            f"{count_of(identity.possible_duplicates, 'message')} may be there twice: "
-            "a task or a connection ended while they were on their way.",
-            "yellow",
-        )
-    if identity.refused:
-        printer.say(f"{count_of(identity.refused, 'message')} could not be sent, and stay in the archive:", "red")
-        printer.table(
-            (Column("id"), Column("error", give=True, wrap=True)),
-            [(one["id"][:12], one["error"]) for one in identity.refusals[:_FEW_GROUPS]],
-        )
-    printer.say(f"The report: {job.archive.storage.uri}/reports/{run.id}.json")
-    printer.say(str(identity) if identity.holds else f"It does not add up: {identity}", "" if identity.holds else "red")
-    if not identity.holds or identity.refused:
-        raise typer.Exit(1)

@@ -26,8 +26,9 @@ def demo(
     """
     check_java()
     from redrive.spark_reprocess.archive import Archive
+    from redrive.spark_reprocess.choice import Choice
     from redrive.spark_reprocess.draining import depths_of
-    from redrive.spark_reprocess.job import Choice, Reprocess
+    from redrive.spark_reprocess.job import Reprocess
     from redrive.spark_reprocess.page import size_in_words
     from redrive.spark_reprocess.sample import declare_queue, fill
     from redrive.spark_reprocess.session import session_for

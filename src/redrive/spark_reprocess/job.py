@@ -1,12 +1,9 @@
 """The whole job, phase by phase: drain, plan, send, restore, verify. Each can be done by itself, and taken up again."""
 
-import hashlib
-import json
 import time
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from redrive.errors import BrokerUnavailable, ConfigurationError, RedriveError
@@ -17,6 +14,7 @@ from redrive.pubsub.config import BrokerURL
 from redrive.pubsub.connecting import default_name
 from redrive.spark_reprocess import draining, sending
 from redrive.spark_reprocess.archive import Archive, Run
+from redrive.spark_reprocess.choice import Canary, Choice
 from redrive.spark_reprocess.drain_task import DrainTask, Share
 from redrive.spark_reprocess.draining import FILE_ROWS, depths_of
 from redrive.spark_reprocess.failing import explained
@@ -29,12 +27,10 @@ from redrive.spark_reprocess.progress import Told, no_one
 from redrive.spark_reprocess.publishing import ID, Mode
 from redrive.spark_reprocess.sending import Pace
 from redrive.spark_reprocess.transforming import check, transform_named, transformed
-from redrive.spark_reprocess.where import spark_sql_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-EVERYTHING = "true"
 _DISCARDED_AT_A_TIME = 100_000
 
 
@@ -51,58 +47,6 @@ class Stopped(RedriveError):
 
     def __str__(self) -> str:
         return f"the job stopped: {self.reason}.\nWhat was not sent is in the archive: run it again to go on, or restore it."
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """What of a run is sent, and how it is changed.
-
-    Args:
-        where: an expression of the filter language; None for all.
-        transform: `module:function`; None for none.
-        now: what `now()` says in the expression.
-    """
-
-    where: str | None = None
-    transform: str | None = None
-    now: datetime = field(default_factory=lambda: datetime.now(UTC))
-
-    @property
-    def condition(self) -> str:
-        """Spark SQL that is true of what is sent."""
-        return EVERYTHING if self.where is None else spark_sql_of(self.where, self.now)
-
-    @property
-    def key(self) -> str:
-        """The same for the same choice made at the same time."""
-        return hashlib.sha256(json.dumps(self.to_dict()).encode()).hexdigest()[:16]
-
-    def check(self) -> None:
-        """Looks whether it can be used.
-
-        Raises:
-            ConfigurationError: the expression can't be read, there is no such transform.
-        """
-        _ = self.condition
-        if self.transform is not None:
-            transform_named(self.transform)
-
-    def to_dict(self) -> dict[str, str | None]:
-        """For the archive."""
-        return {"where": self.where, "transform": self.transform, "now": self.now.isoformat()}
-
-
-@dataclass(frozen=True, slots=True)
-class Canary:
-    """A few messages that are sent first.
-
-    Args:
-        count: how many.
-        wait: seconds after which nothing of them may be in the failed queues again.
-    """
-
-    count: int
-    wait: float = 0.0
 
 
 class Reprocess:
