@@ -1,5 +1,6 @@
 """`redrive topology` on a real broker: a file's topology is planned, made, drawn, checked and taken away."""
 
+import base64
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ from cli_support import Outcome, depth_of, redrive
 from redrive.pubsub.blocking.connection import Connector
 from redrive.pubsub.blocking.declare import Declarer, declaring
 from redrive.pubsub.management import Management
+from redrive.testing import Broker
 from redrive.topology.compare import Observed
 from redrive.topology.model import Binding, Exchange, Queue
 
@@ -90,7 +92,19 @@ def test_what_init_writes_makes_the_same_topology_elsewhere(team: Team, tmp_path
     assert team.observe() == before
 
 
-def test_rabbitmq_imports_the_definitions(team: Team) -> None:
+def test_rabbitmqctl_imports_the_definitions_of_a_virtual_host(team: Team, rabbitmq_broker: Broker) -> None:
+    virtual_host = urlsplit(team.url).path[1:]
+    shown = redrive("topology", "show", str(team.file), "--format", "definitions", "--vhost", virtual_host)
+    # The broker writes the file itself: it may be in a container, which sees none of ours.
+    path = f"/tmp/{virtual_host}.json"
+    content = base64.b64encode(shown.out.encode()).decode()
+    assert rabbitmq_broker.control("eval", f'file:write_file("{path}", base64:decode("{content}")).').strip() == "ok"
+    rabbitmq_broker.control("import_definitions", path)
+    rabbitmq_broker.control("eval", f'file:delete("{path}").')
+    assert team.run("check").code == 0
+
+
+def test_the_management_api_imports_the_definitions(team: Team) -> None:
     definitions = redrive("topology", "show", str(team.file), "--format", "definitions").json()
     parts = urlsplit(team.url)
     with httpx.Client(auth=(parts.username or "", parts.password or ""), timeout=30, trust_env=False) as client:
@@ -226,6 +240,12 @@ def test_a_file_is_never_overwritten(team: Team) -> None:
     done = redrive("topology", "init", str(team.file), "--management-url", team.management_url, url=team.url)
     assert (done.code, done.error_lines[0]) == (2, f"Error: {str(team.file)!r} is there already")
     assert team.file.read_text() == TEAM
+
+
+def test_a_virtual_host_is_refused_where_nothing_would_name_it(team: Team) -> None:
+    done = redrive("topology", "show", str(team.file), "--vhost", "/")
+    assert (done.code, done.out) == (2, "")
+    assert done.error_lines[0] == "Error: --vhost is given, and --format tree names none"
 
 
 @pytest.mark.parametrize(
