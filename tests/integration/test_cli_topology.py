@@ -3,6 +3,7 @@
 import base64
 import json
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -10,7 +11,8 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from cli_support import Outcome, depth_of, redrive
+from cli_support import Outcome, depth_of, redrive, wait_until
+from redrive import Publisher
 from redrive.pubsub.blocking.connection import Connector
 from redrive.pubsub.blocking.declare import Declarer, declaring
 from redrive.pubsub.management import Management
@@ -46,8 +48,7 @@ class Team(NamedTuple):
 
     def run(self, command: str, *arguments: str) -> Outcome:
         """Runs a command on the file."""
-        managed = [] if command == "destroy" else ["--management-url", self.management_url]
-        return redrive("topology", command, str(self.file), *managed, *arguments, url=self.url)
+        return redrive("topology", command, str(self.file), "--management-url", self.management_url, *arguments, url=self.url)
 
     def observe(self) -> Observed:
         """What is on the broker."""
@@ -221,6 +222,40 @@ def test_an_exchange_that_somebody_else_uses_stays(team: Team) -> None:
     assert done.code == 0
     assert "exchange master stays" in done.err
     assert set(team.observe().exchanges) == {"master"}
+
+
+def _another_file(team: Team, text: str) -> Team:
+    file = team.file.with_name("another.yaml")
+    file.write_text(text)
+    return team._replace(file=file)
+
+
+def test_a_delay_ladder_that_another_file_uses_stays_until_that_one_is_destroyed(team: Team) -> None:
+    another = _another_file(team, "subscriptions:\n  other@user: {routing_keys: [user.*], retry: {backoff: [1s, 3s]}}\n")
+    assert (team.run("apply").code, another.run("apply").code) == (0, 0)
+    done = team.run("destroy", "--yes", "--output", "json")
+    assert (done.code, done.json()["kept_ladders"]) == (0, ["master"])
+    assert "The delay ladder of master stays: others use it (other@user)." in done.err
+    assert another.run("check").code == 0
+    assert another.run("destroy", "--yes").code == 0
+    assert team.observe() == Observed({}, {}, frozenset())
+
+
+def test_messages_on_a_delay_ladder_that_others_use_survive(team: Team) -> None:
+    another = _another_file(team, "subscriptions:\n  other@user: {routing_keys: [user.*]}\n")
+    assert (team.run("apply").code, another.run("apply").code) == (0, 0)
+    with Publisher(team.url) as publisher:
+        publisher.publish("x", "user.create", delay=timedelta(seconds=5))
+    assert team.run("destroy", "--with-messages", "--yes").code == 0
+    wait_until(lambda: depth_of(team.url, "other@user")["main"] == 1, "the delayed message is delivered")
+
+
+def test_a_delay_ladder_stays_where_nobody_can_tell_who_uses_it(team: Team) -> None:
+    team.run("apply")
+    done = team._replace(management_url="http://127.0.0.1:9").run("destroy", "--yes")
+    assert done.code == 0
+    assert "The delay ladder of master stays: who uses it could not be seen: RabbitMQ at http://127.0.0.1:9" in done.err
+    assert set(team.observe().queues) == {"master.unrouted", *(f"master.delay.{level}" for level in range(3))}
 
 
 # --- without a broker -----------------------------------------------------------------------------------------------------------------
