@@ -18,7 +18,8 @@ from redrive.pubsub.blocking.declare import Declarer, declaring
 from redrive.pubsub.management import Management
 from redrive.testing import Broker
 from redrive.topology.compare import Observed
-from redrive.topology.model import Binding, Exchange, Queue
+from redrive.topology.model import Binding, Exchange, Queue, Subscription
+from redrive.topology.tags import TagFilter
 
 TEAM = """
 subscriptions:
@@ -74,7 +75,7 @@ def test_plan_shows_what_apply_makes_and_is_empty_after_it(team: Team) -> None:
     planned = team.run("plan")
     assert planned.code == 0
     assert "+ quorum queue ucenter@user@retry" in planned.out
-    assert planned.out.endswith("64 to make.\n")
+    assert planned.out.endswith("65 to make.\n")
     assert depth_of(team.url, "ucenter@user")["main"] is None
     assert team.run("apply").code == 0
     assert team.run("plan").out.startswith("Nothing to do: the broker")
@@ -163,6 +164,69 @@ def test_each_kind_of_drift_is_found_and_named(team: Team) -> None:
     assert [binding["routing_key"] for binding in found["remove"]] == ["account.*"]
 
 
+ORDERS = "subscriptions:\n  shop@orders: {routing_keys: [order.*]%s}\n"
+VIP, EU = (Subscription("shop@orders", ["order.*"], tags=TagFilter(tag)) for tag in ("vip", "eu"))
+AROUND = [("binding", "shop@orders")] * 2
+
+
+def _filter_of(subscription: Subscription) -> tuple[str, str]:
+    return ("exchange", subscription.filter_exchange)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "retired"),
+    [
+        (", tags: vip", "", [_filter_of(VIP), ("exchange", "shop@orders@tags")]),
+        (", tags: vip", ", tags: eu", [_filter_of(VIP), ("exchange", "shop@orders@tags")]),
+        ("", ", tags: eu", AROUND),
+    ],
+    ids=["taken back", "changed", "new"],
+)
+def test_what_tags_leave_behind_when_they_change_is_planned_and_applied(
+    team: Team, before: str, after: str, retired: list[tuple[str, str]]
+) -> None:
+    empty = _another_file(team, ORDERS % after)
+    team.file.write_text(ORDERS % before)
+    assert team.run("apply").code == 0
+    planned = empty.run("plan", "--output", "json").json()
+    assert [(what["kind"], what.get("name") or what["queue"]) for what in planned["retire"]] == retired
+    assert planned["remove"] == []
+    assert empty.run("check").code == 1
+    assert empty.run("apply").out.endswith(f"{len(planned['make'])} made, {len(retired)} removed.\n")
+    assert empty.run("plan").out.startswith("Nothing to do")
+    assert empty.run("check").code == 0
+    written = redrive("topology", "init", "--management-url", team.management_url, url=team.url).out
+    assert (f'tags: "{after[-2:]}"' if after else "    retry:") in written
+    assert ("tags" in written) == bool(after)
+    applied = team.observe()
+    assert empty.run("destroy", "--yes").code == 0
+    assert empty.run("apply").code == 0
+    assert empty.observe() == applied
+
+
+def test_a_pointer_that_is_gone_or_names_another_filter_is_found_and_mended(team: Team) -> None:
+    team.file.write_text(ORDERS % ", tags: vip")
+    assert team.run("apply").code == 0
+    pointer = VIP.topology().pointers[0]
+    team.change(lambda declarer: declarer.delete(pointer))
+    assert team.run("plan").out == "+ fanout exchange shop@orders@tags\n1 to make.\n"
+    team.change(lambda declarer: declarer.declare(EU.topology().pointers[0]))
+    assert team.run("plan").out.startswith("x fanout exchange shop@orders@tags: it names a filter of tags that are no longer asked for\n")
+    assert team.run("apply").code == 0
+    assert team.run("check").code == 0
+    team.change(lambda declarer: declarer.delete(Exchange(VIP.filter_exchange, "headers")))
+    made = [what["kind"] for what in team.run("check", "--output", "json").json()["make"]]
+    assert made == ["exchange", *["binding"] * 3]
+
+
+def test_a_filter_of_tags_that_a_file_no_longer_has_is_destroyed_with_its_queue(team: Team) -> None:
+    team.file.write_text(ORDERS % ", tags: vip")
+    assert team.run("apply").code == 0
+    team.file.write_text(ORDERS % "")
+    assert team.run("destroy", "--yes").code == 0
+    assert team.observe() == Observed({}, {}, frozenset())
+
+
 def test_where_something_differs_apply_makes_nothing(team: Team) -> None:
     team.change(lambda declarer: declarer.declare(Queue("shop@orders@failed", {"x-queue-type": "classic"})))
     done = team.run("apply")
@@ -174,7 +238,7 @@ def test_where_something_differs_apply_makes_nothing(team: Team) -> None:
 def test_apply_goes_on_after_a_run_that_was_cut_off(team: Team) -> None:
     team.change(lambda declarer: declarer.declare(Exchange("master")))
     team.change(lambda declarer: declarer.declare(Exchange("master.retry")))
-    assert team.run("apply").out.endswith("62 made.\n")
+    assert team.run("apply").out.endswith("63 made.\n")
     assert team.run("check").code == 0
 
 

@@ -21,7 +21,7 @@ def on_broker(*subscriptions: Subscription) -> Observed:
     """What a broker shows that these were declared on."""
     topology = union_of(subscription.topology() for subscription in subscriptions)
     return Observed(
-        {exchange.name: exchange.type for exchange in topology.exchanges},
+        {exchange.name: exchange.type for exchange in (*topology.exchanges, *topology.pointers)},
         {queue.name: dict(queue.arguments) for queue in topology.queues},
         frozenset(topology.bindings),
     )
@@ -95,15 +95,56 @@ def test_what_is_not_quite_as_the_file_says_is_noted() -> None:
     assert f"# {note}" in file_of(recovered)
 
 
-SEVERAL = Binding("ucenter@user@tags.0", "ucenter@user", ""), Binding("ucenter@user@tags.1", "ucenter@user", "")
+FILTERS = ("ucenter@user@tags.00000000", "ucenter@user@tags.11111111")
+SEVERAL = [Binding(filter_, "ucenter@user", "", arguments=(("redrive-tag-vip", True),)) for filter_ in FILTERS]
+
+
+def bound_to(observed: Observed, *bindings: Binding) -> Observed:
+    return replace(observed, bindings=observed.bindings | set(bindings))
+
+
+def only(observed: Observed) -> Subscription:
+    (subscription,) = recover(observed).subscriptions
+    return subscription
+
+
+TAGGED = Subscription("ucenter@user", ["user.*"], tags=TagFilter("vip || eu"))
+
+
+def both(one: Observed, other: Observed) -> Observed:
+    return Observed({**one.exchanges, **other.exchanges}, {**one.queues, **other.queues}, one.bindings | other.bindings)
+
+
+def test_tags_that_were_taken_back_are_not_in_force_though_their_filter_is_there() -> None:
+    observed = both(on_broker(TAGGED), on_broker(USER))
+    recovered = recover(observed)
+    assert recovered.subscriptions == (USER,)
+    assert recovered.notes == (
+        f"ucenter@user: retired: headers exchange {TAGGED.filter_exchange}",
+        "ucenter@user: retired: fanout exchange ucenter@user@tags",
+    )
+
+
+def test_a_filter_that_nothing_comes_to_is_not_in_force_beside_one_that_is() -> None:
+    assert only(bound_to(on_broker(TAGGED), SEVERAL[0])) == only(on_broker(TAGGED))
+
+
+def test_a_pointer_that_is_missing_is_noted() -> None:
+    observed = on_broker(TAGGED)
+    recovered = recover(replace(observed, exchanges={name: kind for name, kind in observed.exchanges.items() if kind != "fanout"}))
+    assert recovered.notes == ("ucenter@user: missing: fanout exchange ucenter@user@tags",)
 
 
 @pytest.mark.parametrize(
     ("observed", "note"),
     [
         (
-            replace(on_broker(USER), bindings=on_broker(USER).bindings | set(SEVERAL)),
-            "it has several filters of tags: ucenter@user@tags.0, ucenter@user@tags.1",
+            bound_to(on_broker(Subscription("ucenter@user")), *SEVERAL),
+            "it has several filters of tags: ucenter@user@tags.00000000, ucenter@user@tags.11111111",
+        ),
+        (
+            bound_to(on_broker(TAGGED), Binding("master", "ucenter@user", "account.*")),
+            f"it gets some messages through the filter of tags {TAGGED.filter_exchange} and others around it: account.*",
         ),
         (without_queue(on_broker(USER), "ucenter@user@retry"), "it has no retry queue"),
         (with_arguments(on_broker(USER), "ucenter@user@retry", x_message_ttl=None), "ucenter@user@retry has no x-message-ttl"),

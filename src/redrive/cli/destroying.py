@@ -1,6 +1,7 @@
 """`redrive topology destroy`: takes away what a file describes."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -12,7 +13,7 @@ from redrive.errors import ConfigurationError, RedriveError
 from redrive.pubsub.blocking.connection import Connector
 from redrive.pubsub.blocking.declare import Declarer, Depth, declaring
 from redrive.pubsub.management import Management
-from redrive.topology.compare import sentence_of
+from redrive.topology.compare import Observed, retired_exchanges, sentence_of
 from redrive.topology.drawing import json_of
 from redrive.topology.ladder import ladder_there, others_on_ladder, without_ladder
 from redrive.topology.model import Binding, Exchange, Queue, Subscription, Topology
@@ -73,16 +74,17 @@ def _without_what_others_use(
 ) -> tuple[Topology, dict[str, str]]:
     """What may go, and why the delay ladder of a main exchange stays: it is one for all subscriptions and publishers of its exchange."""
     kept: dict[str, str] = {}
-    blind, bindings = "", list[Binding]()
+    blind, observed = "", Observed({}, {}, frozenset())
     try:
         with Management(connector.url, management_url) as management:
-            bindings = management.bindings()
+            observed = management.observe()
     except RedriveError as error:
         blind = str(error).partition("\n")[0].rstrip(".")
     families = list(dict.fromkeys(subscription.exchanges for subscription in subscriptions))
-    topology = whole = union_of([*(ladder_there(family, bindings) for family in families), wanted_by(subscriptions)])
+    whole = union_of([*(ladder_there(family, observed.bindings) for family in families), wanted_by(subscriptions)])
+    topology = whole = replace(whole, exchanges=(*whole.exchanges, *retired_exchanges(whole, observed.exchanges)))
     for family in families:
-        others = others_on_ladder(whole, family, bindings)
+        others = others_on_ladder(whole, family, observed.bindings)
         if others or blind:
             why = f"others use it ({', '.join(others)})" if others else f"who uses it could not be seen: {blind}"
             kept[family.main] = f"The delay ladder of {family.main} stays: {why}."

@@ -62,7 +62,7 @@ def show(
         case Drawing.MERMAID:
             print(printable(mermaid_of(topology)))
         case Drawing.JSON:
-            print_json([json_of(what) for what in topology.objects], indent=2)
+            print_json([json_of(what) for what in (*topology.objects, *topology.pointers)], indent=2)
         case Drawing.DEFINITIONS:
             print_json(definitions_of(topology, virtual_host), indent=2)
 

@@ -44,7 +44,7 @@ def definitions_of(topology: Topology, virtual_host: str | None = None) -> dict[
                 "internal": False,
                 "arguments": dict(exchange.arguments),
             }
-            for exchange in topology.exchanges
+            for exchange in (*topology.exchanges, *topology.pointers)
         ],
         "queues": [
             {**place, "name": queue.name, "durable": True, "auto_delete": False, "arguments": dict(queue.arguments)}

@@ -64,24 +64,17 @@ def _subscription(queue: str, observed: Observed) -> Subscription:
     kind = arguments.get("x-queue-type")
     if kind not in ("quorum", "classic"):
         raise _Unlike(f"it is a queue of type {kind}")
-    filters = sorted({binding.source for binding in observed.bindings if _lets_through(binding, queue)})
-    if len(filters) > 1:
-        raise _Unlike(f"it has several filters of tags: {', '.join(filters)}")
-    entrance = filters[0] if filters else queue
-    keys = sorted(
-        binding.routing_key
-        for binding in observed.bindings
-        if binding.source == family.main and binding.destination == entrance and binding.routing_key != queue
-    )
+    filter_ = _filter(queue, family.main, observed)
+    keys = _keys(family.main, filter_ or queue, observed) - {queue}
     shared = "x-dead-letter-exchange" not in arguments and retry.get("x-dead-letter-exchange") == family.main
     return Subscription(
         queue,
-        keys,
+        sorted(keys),
         family,
         RetryPolicy(delay=timedelta(milliseconds=delay)),
         "quorum" if kind == "quorum" else "classic",
         "republish" if shared else "dead-letter",
-        _tags(queue, observed) if filters else None,
+        _tags(filter_, queue, observed) if filter_ else None,
         ordered=arguments.get("x-single-active-consumer") is True,
         max_failed=_max_failed(observed.queues.get(names.failed_queue(queue), {})),
     )
@@ -93,17 +86,41 @@ def _max_failed(arguments: Mapping[str, object]) -> int | None:
     return most if isinstance(most, int) and arguments.get("x-overflow") == "reject-publish" else None
 
 
+def _keys(source: str, destination: str, observed: Observed) -> frozenset[str]:
+    """The patterns by which an exchange gives to a queue, or to a filter."""
+    return frozenset(
+        binding.routing_key for binding in observed.bindings if binding.source == source and binding.destination == destination
+    )
+
+
+def _filter(queue: str, main: str, observed: Observed) -> str | None:
+    """The filter of tags through which a queue gets its messages; None where it gets them without one.
+
+    A filter whose patterns are all bound around it, too, has no say: it was left by tags that were taken back.
+    """
+    filters = sorted({binding.source for binding in observed.bindings if _lets_through(binding, queue)})
+    around = _keys(main, queue, observed) - {queue}
+    used = [filter_ for filter_ in filters if _keys(main, filter_, observed) - around]
+    if not used and not around:
+        used = filters
+    if len(used) > 1:
+        raise _Unlike(f"it has several filters of tags: {', '.join(used)}")
+    if used and around:
+        raise _Unlike(f"it gets some messages through the filter of tags {used[0]} and others around it: {', '.join(sorted(around))}")
+    return used[0] if used else None
+
+
 def _lets_through(binding: Binding, queue: str) -> bool:
     """Whether a binding leads from a filter of tags to its queue."""
-    return binding.destination == queue and binding.to == "queue" and binding.source.startswith(f"{queue}@tags.")
+    return binding.destination == queue and binding.to == "queue" and names.queue_of_filter(binding.source) == queue
 
 
-def _tags(queue: str, observed: Observed) -> TagFilter:
+def _tags(filter_: str, queue: str, observed: Observed) -> TagFilter:
     """The tags that a filter lets through, from the headers that it looks for."""
     terms = [
         " && ".join(sorted(name.removeprefix(HEADER) for name, _ in binding.arguments if name.startswith(HEADER)))
         for binding in observed.bindings
-        if _lets_through(binding, queue)
+        if binding.source == filter_ and binding.destination == queue
     ]
     return TagFilter(" || ".join(sorted(terms)))
 
