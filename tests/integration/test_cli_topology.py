@@ -83,6 +83,7 @@ def test_plan_shows_what_apply_makes_and_is_empty_after_it(team: Team) -> None:
 
 
 def test_what_init_writes_makes_the_same_topology_elsewhere(team: Team, tmp_path: Path) -> None:
+    # But for backoff: the broker does not know whose it is, and notes are all that init can write of it.
     team.file.write_text(TEAM.replace(", backoff: {first: 1s, cap: 4s}", ""))
     assert team.run("apply").code == 0
     before = team.observe()

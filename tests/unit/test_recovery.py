@@ -46,9 +46,9 @@ kinds: st.SearchStrategy[tuple[QueueType, RetryVia]] = st.sampled_from(
     [("quorum", "dead-letter"), ("classic", "dead-letter"), ("classic", "republish")]
 )
 subscriptions = st.builds(
-    lambda queue, keys, exchange, suffixes, delay, kinds, tags: Subscription(
+    lambda queue, keys, own, exchange, suffixes, delay, kinds, tags: Subscription(
         f"{queue}.q",
-        sorted({*keys} - {f"{queue}.q"}),
+        sorted({*keys, f"{queue}.q"} if own else {*keys}),
         ExchangeFamily(f"x.{exchange}", *suffixes),
         RetryPolicy(delay=timedelta(milliseconds=delay)),
         kinds[0],
@@ -57,6 +57,7 @@ subscriptions = st.builds(
     ),
     words,
     st.lists(words | st.just("#") | st.just("*.paid"), max_size=4),
+    st.booleans(),
     words,
     st.sampled_from([(".retry", ".failed"), ("@retry", "@failed")]),
     st.integers(1, 2**32 - 1),
@@ -78,7 +79,16 @@ def test_a_delay_ladder_is_noted_for_the_broker_does_not_know_whose_it_is() -> N
     observed = on_broker(USER)
     recovered = recover(replace(observed, queues={**observed.queues, "master.delay.0": {"x-queue-type": "quorum"}}))
     (note,) = recovered.notes
-    assert note.startswith("master has a delay ladder")
+    assert note.startswith("master has a delay ladder; which subscription's backoff made it")
+
+
+def test_the_tick_of_a_delay_ladder_is_noted_where_it_is_not_the_usual_one() -> None:
+    observed = on_broker(USER)
+    levels: dict[str, dict[str, object]] = {"master.delay-50ms.0": {}, "master.delay-50ms.1": {}, "master.delay.x": {}}
+    recovered = recover(replace(observed, queues={**observed.queues, **levels}))
+    (note,) = recovered.notes
+    assert note.startswith("master has a delay ladder with ticks of 50ms")
+    assert note.endswith("set backoff and the exchange's tick there")
 
 
 def test_a_queue_without_a_retry_and_a_failed_queue_is_none_of_ours() -> None:

@@ -16,7 +16,8 @@ TAGS_SUFFIX = "@tags"
 TICK = timedelta(seconds=1)
 _MILLISECOND = timedelta(milliseconds=1)
 _LONGEST_TICK = timedelta(days=1)
-_LADDER = re.compile(rf"(?:{re.escape(DELIVER_SUFFIX)}|\.delay(?:-\d+ms)?\.\d+)$")
+_LEVEL = re.compile(r"\.delay(?:-(?P<ms>[0-9]{1,8})ms)?\.[0-9]+")
+_LADDER = re.compile(rf"(?:{re.escape(DELIVER_SUFFIX)}|{_LEVEL.pattern})$")
 _OF_TAGS = re.compile(rf"(?P<queue>.+){re.escape(TAGS_SUFFIX)}(?P<filter>\.[0-9a-f]{{8}})?", re.DOTALL)
 MAX_QUEUE_NAME = MAX_SHORT_STRING - len(FAILED_SUFFIX)
 """248 bytes: `@failed` must fit behind it."""
@@ -117,6 +118,14 @@ def level(main: str, number: int, tick: timedelta) -> str:
     """What the exchange and the queue of a delay ladder's level are called."""
     own = "" if tick == TICK else f"-{tick // _MILLISECOND}ms"
     return f"{main}.delay{own}.{number}"
+
+
+def tick_of_level(main: str, name: str) -> timedelta | None:
+    """The tick of the delay ladder of a main exchange that an exchange or a queue is a level of; None where it is none."""
+    found = _LEVEL.fullmatch(name.removeprefix(main)) if name.startswith(main) else None
+    if found is None:
+        return None
+    return TICK if found["ms"] is None else int(found["ms"]) * _MILLISECOND
 
 
 def is_of_a_ladder(exchange: str) -> bool:

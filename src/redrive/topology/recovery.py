@@ -13,6 +13,7 @@ from redrive.topology.model import Binding, Subscription
 from redrive.topology.names import ExchangeFamily
 from redrive.topology.policy import RetryPolicy
 from redrive.topology.tags import HEADER, TagFilter
+from redrive.topology.waits import delivery_pattern
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +44,11 @@ def recover(observed: Observed) -> Recovered:
         found.append(subscription)
         notes += [f"{queue}: {difference}" for difference in compare(subscription.topology(), observed)]
     for main in dict.fromkeys(subscription.exchanges.main for subscription in found):
-        if any(name.startswith(f"{main}.delay") and names.is_of_a_ladder(name) for name in observed.queues):
-            notes.append(f"{main} has a delay ladder; which subscription's backoff made it, the broker does not know: set backoff there")
+        for tick in sorted({tick for name in observed.queues if (tick := names.tick_of_level(main, name)) is not None}):
+            ticks, keys = ("", "backoff") if tick == names.TICK else (f" with ticks of {text_of(tick)}", "backoff and the exchange's tick")
+            notes.append(
+                f"{main} has a delay ladder{ticks}; which subscription's backoff made it, the broker does not know: set {keys} there"
+            )
     return Recovered(tuple(found), tuple(notes))
 
 
@@ -66,6 +70,8 @@ def _subscription(queue: str, observed: Observed) -> Subscription:
         raise _Unlike(f"it is a queue of type {kind}")
     filter_ = _filter(queue, family.main, observed)
     keys = _keys(family.main, filter_ or queue, observed) - {queue}
+    if delivery_pattern("p", queue) in _keys(family.deliver, filter_ or queue, observed):
+        keys |= {queue}  # every queue is bound to the main exchange by its name, but only one that asks for it to what is delayed
     shared = "x-dead-letter-exchange" not in arguments and retry.get("x-dead-letter-exchange") == family.main
     return Subscription(
         queue,
