@@ -2,24 +2,21 @@
 
 import base64
 import json
-from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
 import pytest
 
-from cli_support import Outcome, depth_of, redrive, wait_until
+from cli_support import depth_of, redrive, wait_until
 from redrive import Publisher
-from redrive.pubsub.blocking.connection import Connector
-from redrive.pubsub.blocking.declare import Declarer, declaring
-from redrive.pubsub.management import Management
+from redrive.pubsub.blocking.declare import Declarer
 from redrive.testing import Broker
 from redrive.topology.compare import Observed
-from redrive.topology.model import Binding, Exchange, Queue, Subscription
-from redrive.topology.tags import TagFilter
+from redrive.topology.model import Binding, Exchange, Queue
+from topology_support import Team
 
 TEAM = """
 subscriptions:
@@ -38,30 +35,6 @@ subscriptions:
     routing_keys: [order.paid, order.cancelled]
     tags: vip || eu
 """
-
-
-class Team(NamedTuple):
-    """A team's file, its virtual host, and the management API beside it."""
-
-    file: Path
-    url: str
-    management_url: str
-
-    def run(self, command: str, *arguments: str) -> Outcome:
-        """Runs a command on the file."""
-        return redrive("topology", command, str(self.file), "--management-url", self.management_url, *arguments, url=self.url)
-
-    def observe(self) -> Observed:
-        """What is on the broker."""
-        with Management(self.url, self.management_url) as management:
-            found = management.observe()
-        ours = {name: kind for name, kind in found.exchanges.items() if name and not name.startswith("amq.")}
-        return Observed(ours, found.queues, found.bindings)
-
-    def change(self, change: Callable[[Declarer], object]) -> None:
-        """Does something to the broker behind the file's back."""
-        with declaring(Connector(self.url, "test")) as declarer:
-            change(declarer)
 
 
 @pytest.fixture
@@ -165,69 +138,6 @@ def test_each_kind_of_drift_is_found_and_named(team: Team) -> None:
     assert [binding["routing_key"] for binding in found["remove"]] == ["account.*"]
 
 
-ORDERS = "subscriptions:\n  shop@orders: {routing_keys: [order.*]%s}\n"
-VIP, EU = (Subscription("shop@orders", ["order.*"], tags=TagFilter(tag)) for tag in ("vip", "eu"))
-AROUND = [("binding", "shop@orders")] * 2
-
-
-def _filter_of(subscription: Subscription) -> tuple[str, str]:
-    return ("exchange", subscription.filter_exchange)
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "retired"),
-    [
-        (", tags: vip", "", [_filter_of(VIP), ("exchange", "shop@orders@tags")]),
-        (", tags: vip", ", tags: eu", [_filter_of(VIP), ("exchange", "shop@orders@tags")]),
-        ("", ", tags: eu", AROUND),
-    ],
-    ids=["taken back", "changed", "new"],
-)
-def test_what_tags_leave_behind_when_they_change_is_planned_and_applied(
-    team: Team, before: str, after: str, retired: list[tuple[str, str]]
-) -> None:
-    empty = _another_file(team, ORDERS % after)
-    team.file.write_text(ORDERS % before)
-    assert team.run("apply").code == 0
-    planned = empty.run("plan", "--output", "json").json()
-    assert [(what["kind"], what.get("name") or what["queue"]) for what in planned["retire"]] == retired
-    assert planned["remove"] == []
-    assert empty.run("check").code == 1
-    assert empty.run("apply").out.endswith(f"{len(planned['make'])} made, {len(retired)} removed.\n")
-    assert empty.run("plan").out.startswith("Nothing to do")
-    assert empty.run("check").code == 0
-    written = redrive("topology", "init", "--management-url", team.management_url, url=team.url).out
-    assert (f'tags: "{after[-2:]}"' if after else "    retry:") in written
-    assert ("tags" in written) == bool(after)
-    applied = team.observe()
-    assert empty.run("destroy", "--yes").code == 0
-    assert empty.run("apply").code == 0
-    assert empty.observe() == applied
-
-
-def test_a_pointer_that_is_gone_or_names_another_filter_is_found_and_mended(team: Team) -> None:
-    team.file.write_text(ORDERS % ", tags: vip")
-    assert team.run("apply").code == 0
-    pointer = VIP.topology().pointers[0]
-    team.change(lambda declarer: declarer.delete(pointer))
-    assert team.run("plan").out == "+ fanout exchange shop@orders@tags\n1 to make.\n"
-    team.change(lambda declarer: declarer.declare(EU.topology().pointers[0]))
-    assert team.run("plan").out.startswith("x fanout exchange shop@orders@tags: it names a filter of tags that are no longer asked for\n")
-    assert team.run("apply").code == 0
-    assert team.run("check").code == 0
-    team.change(lambda declarer: declarer.delete(Exchange(VIP.filter_exchange, "headers")))
-    made = [what["kind"] for what in team.run("check", "--output", "json").json()["make"]]
-    assert made == ["exchange", *["binding"] * 3]
-
-
-def test_a_filter_of_tags_that_a_file_no_longer_has_is_destroyed_with_its_queue(team: Team) -> None:
-    team.file.write_text(ORDERS % ", tags: vip")
-    assert team.run("apply").code == 0
-    team.file.write_text(ORDERS % "")
-    assert team.run("destroy", "--yes").code == 0
-    assert team.observe() == Observed({}, {}, frozenset())
-
-
 def test_where_something_differs_apply_makes_nothing(team: Team) -> None:
     team.change(lambda declarer: declarer.declare(Queue("shop@orders@failed", {"x-queue-type": "classic"})))
     done = team.run("apply")
@@ -289,14 +199,8 @@ def test_an_exchange_that_somebody_else_uses_stays(team: Team) -> None:
     assert set(team.observe().exchanges) == {"master"}
 
 
-def _another_file(team: Team, text: str) -> Team:
-    file = team.file.with_name("another.yaml")
-    file.write_text(text)
-    return team._replace(file=file)
-
-
 def test_a_delay_ladder_that_another_file_uses_stays_until_that_one_is_destroyed(team: Team) -> None:
-    another = _another_file(team, "subscriptions:\n  other@user: {routing_keys: [user.*], retry: {backoff: [1s, 3s]}}\n")
+    another = team.with_file("subscriptions:\n  other@user: {routing_keys: [user.*], retry: {backoff: [1s, 3s]}}\n")
     assert (team.run("apply").code, another.run("apply").code) == (0, 0)
     done = team.run("destroy", "--yes", "--output", "json")
     assert (done.code, done.json()["kept_ladders"]) == (0, ["master"])
@@ -307,7 +211,7 @@ def test_a_delay_ladder_that_another_file_uses_stays_until_that_one_is_destroyed
 
 
 def test_messages_on_a_delay_ladder_that_others_use_survive(team: Team) -> None:
-    another = _another_file(team, "subscriptions:\n  other@user: {routing_keys: [user.*]}\n")
+    another = team.with_file("subscriptions:\n  other@user: {routing_keys: [user.*]}\n")
     assert (team.run("apply").code, another.run("apply").code) == (0, 0)
     with Publisher(team.url) as publisher:
         publisher.publish("x", "user.create", delay=timedelta(seconds=5))

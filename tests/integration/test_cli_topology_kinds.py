@@ -2,18 +2,16 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 from pydantic import BaseModel
 
-from cli_support import Outcome, redrive
 from redrive.pubsub import topology_file
-from redrive.pubsub.management import Management
 from redrive.testing import Broker
 from redrive.topology.compare import Observed
 from redrive.topology.ladder import ladder_exchanges, with_ladder
 from redrive.topology.spec import BackoffSpec, ExchangeSpec, RetrySpec, SubscriptionSpec
+from topology_support import Team
 
 KINDS = {
     "as little as can be": "subscriptions: {a@b: {}}",
@@ -66,45 +64,24 @@ KINDS = {
 }
 
 
-class Place(NamedTuple):
-    """A virtual host, and the management API beside it."""
-
-    url: str
-    management_url: str
-
-    def run(self, command: str, file: Path, *arguments: str) -> Outcome:
-        """Runs a command on a file."""
-        return redrive("topology", command, str(file), "--management-url", self.management_url, *arguments, url=self.url)
-
-    def observe(self) -> Observed:
-        """What is there."""
-        with Management(self.url, self.management_url) as management:
-            return management.observe()
+@pytest.fixture
+def here(request: pytest.FixtureRequest, tmp_path: Path, rabbitmq_url: str, rabbitmq_management_url: str) -> Team:
+    file = tmp_path / "team.yaml"
+    file.write_text(KINDS[request.param])
+    return Team(file, rabbitmq_url, rabbitmq_management_url)
 
 
 @pytest.fixture
-def here(rabbitmq_url: str, rabbitmq_management_url: str) -> Place:
-    return Place(rabbitmq_url, rabbitmq_management_url)
-
-
-@pytest.fixture
-def elsewhere(here: Place, rabbitmq_broker: Broker) -> Iterator[Place]:
+def elsewhere(here: Team, rabbitmq_broker: Broker) -> Iterator[Team]:
     name = f"{here.url.rpartition('/')[2]}-elsewhere"
     yield here._replace(url=rabbitmq_broker.create_virtual_host(name))
     rabbitmq_broker.delete_virtual_host(name)
 
 
-@pytest.fixture(params=KINDS)
-def file(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    path = tmp_path / "team.yaml"
-    path.write_text(KINDS[request.param])
-    return path
-
-
-def without_ladders(observed: Observed, file: Path) -> Observed:
-    """What is there but for the delay ladders, which are the backoff's, and so each subscriber's own: the broker does not know whose."""
+def without_ladders(here: Team, observed: Observed) -> Observed:
+    """What was observed but for the delay ladders: these are the backoff's, and the broker does not know whose."""
     ladder: set[str] = set()
-    for subscription in topology_file.read(file).built():
+    for subscription in topology_file.read(here.file).built():
         family = subscription.exchanges
         ladder |= ladder_exchanges(with_ladder(subscription), family) - {family.deliver}
     return Observed(
@@ -114,18 +91,20 @@ def without_ladders(observed: Observed, file: Path) -> Observed:
     )
 
 
-def test_a_plan_after_apply_is_empty_and_what_init_writes_makes_the_same_elsewhere(here: Place, elsewhere: Place, file: Path) -> None:
-    assert here.run("apply", file).code == 0
-    assert here.run("plan", file).out.startswith("Nothing to do: the broker")
-    assert here.run("check", file).code == 0
+@pytest.mark.parametrize("here", KINDS, indirect=True)
+def test_a_plan_after_apply_is_empty_and_what_init_writes_makes_the_same_elsewhere(here: Team, elsewhere: Team) -> None:
+    assert here.run("apply").code == 0
+    assert here.run("plan").out.startswith("Nothing to do: the broker")
+    assert here.run("check").code == 0
 
-    written = file.with_name("written.yaml")
-    assert here.run("init", written).code == 0
+    written = here.file.with_name("written.yaml")
+    recovered, copy = here._replace(file=written), elsewhere._replace(file=written)
+    assert recovered.run("init").code == 0
     # The exchanges' arguments, too, which only AMQP compares.
-    assert here.run("check", written).out.startswith("Nothing to do: the broker")
-    assert elsewhere.run("apply", written).code == 0
-    assert elsewhere.run("check", written).code == 0
-    assert without_ladders(elsewhere.observe(), file) == without_ladders(here.observe(), file)
+    assert recovered.run("check").out.startswith("Nothing to do: the broker")
+    assert copy.run("apply").code == 0
+    assert copy.run("check").code == 0
+    assert copy.observe() == without_ladders(here, here.observe())
 
 
 @pytest.mark.parametrize("model", [SubscriptionSpec, RetrySpec, ExchangeSpec, BackoffSpec], ids=lambda model: model.__name__)
