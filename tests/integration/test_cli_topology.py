@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from cli_support import depth_of, redrive, wait_until
+from cli_support import Terminal, depth_of, redrive, wait_until
 from redrive import Publisher
 from redrive.pubsub.blocking.declare import Declarer
 from redrive.testing import Broker
@@ -217,6 +217,19 @@ def test_messages_on_a_delay_ladder_that_others_use_survive(team: Team) -> None:
         publisher.publish("x", "user.create", delay=timedelta(seconds=5))
     assert team.run("destroy", "--with-messages", "--yes").code == 0
     wait_until(lambda: depth_of(team.url, "other@user")["main"] == 1, "the delayed message is delivered")
+
+
+def test_a_delay_ladder_that_others_came_to_before_the_answer_is_left_to_them(team: Team) -> None:
+    another = team.with_file("subscriptions:\n  other@user: {routing_keys: [user.*]}\n")
+    assert team.run("apply").code == 0
+    command = ("topology", "destroy", str(team.file), "--management-url", team.management_url)
+    with Terminal(*command, url=team.url, columns=200) as terminal:
+        terminal.wait_for("[y/N]")
+        assert another.run("apply").code == 0
+        terminal.type("y\n")
+        assert terminal.end() == 2
+        assert "others were bound to the delay ladder" in terminal.words
+    assert team.run("check").code == 0
 
 
 def test_a_delay_ladder_stays_where_nobody_can_tell_who_uses_it(team: Team) -> None:

@@ -40,7 +40,8 @@ def destroy(
     """
     printer = Printer(output)
     connector = connector_for(url, "destroy", file)
-    topology, kept = _without_what_others_use(connector, subscriptions_in(file), management_url)
+    subscriptions = subscriptions_in(file)
+    topology, kept = _without_what_others_use(connector, subscriptions, management_url)
     with declaring(connector) as declarer:
         there = {queue.name: depth for queue in topology.queues if (depth := declarer.depth(queue.name)) is not None}
         _refuse_where_used(printer, there, with_messages=with_messages)
@@ -59,6 +60,11 @@ def destroy(
         if there and not printer.confirm(question, yes=yes):
             printer.note("Nothing was deleted.")
             raise typer.Exit(1)
+        if _without_what_others_use(connector, subscriptions, management_url) != (topology, kept):
+            raise ConfigurationError(
+                "others were bound to the delay ladder, or let go of it, meanwhile",
+                "Nothing was deleted. Run it again: it says what would go now.",
+            )
         if not with_messages:
             _close_the_ways_in(declarer, topology, there)
         deleted = list(_delete(declarer, topology, there))
