@@ -153,7 +153,7 @@ def shop(rabbitmq_url: str, rabbitmq_management_url: str, tmp_path: Path, reques
 
 
 @pytest.mark.timeout(480)
-@pytest.mark.parametrize("shop", ["another delay", "the default kind for the interop kind"], indirect=True)
+@pytest.mark.parametrize("shop", sorted(OLD), indirect=True)
 def test_a_live_subscription_is_migrated_without_a_loss_or_a_duplicate(shop: Shop) -> None:
     with shop.consuming(shop.old):
         shop.publish(EACH)

@@ -1,20 +1,22 @@
 """`redrive topology` on a real broker: a file's topology is planned, made, drawn, checked and taken away."""
 
+import base64
 import json
-from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
 import pytest
 
-from cli_support import Outcome, depth_of, redrive
-from redrive.pubsub.blocking.connection import Connector
-from redrive.pubsub.blocking.declare import Declarer, declaring
-from redrive.pubsub.management import Management
+from cli_support import Terminal, depth_of, redrive, wait_until
+from redrive import Publisher
+from redrive.pubsub.blocking.declare import Declarer
+from redrive.testing import Broker
 from redrive.topology.compare import Observed
 from redrive.topology.model import Binding, Exchange, Queue
+from topology_support import Team
 
 TEAM = """
 subscriptions:
@@ -35,31 +37,6 @@ subscriptions:
 """
 
 
-class Team(NamedTuple):
-    """A team's file, its virtual host, and the management API beside it."""
-
-    file: Path
-    url: str
-    management_url: str
-
-    def run(self, command: str, *arguments: str) -> Outcome:
-        """Runs a command on the file."""
-        managed = [] if command == "destroy" else ["--management-url", self.management_url]
-        return redrive("topology", command, str(self.file), *managed, *arguments, url=self.url)
-
-    def observe(self) -> Observed:
-        """What is on the broker."""
-        with Management(self.url, self.management_url) as management:
-            found = management.observe()
-        ours = {name: kind for name, kind in found.exchanges.items() if name and not name.startswith("amq.")}
-        return Observed(ours, found.queues, found.bindings)
-
-    def change(self, change: Callable[[Declarer], object]) -> None:
-        """Does something to the broker behind the file's back."""
-        with declaring(Connector(self.url, "test")) as declarer:
-            change(declarer)
-
-
 @pytest.fixture
 def team(tmp_path: Path, rabbitmq_url: str, rabbitmq_management_url: str) -> Team:
     file = tmp_path / "team.yaml"
@@ -71,7 +48,7 @@ def test_plan_shows_what_apply_makes_and_is_empty_after_it(team: Team) -> None:
     planned = team.run("plan")
     assert planned.code == 0
     assert "+ quorum queue ucenter@user@retry" in planned.out
-    assert planned.out.endswith("64 to make.\n")
+    assert planned.out.endswith("65 to make.\n")
     assert depth_of(team.url, "ucenter@user")["main"] is None
     assert team.run("apply").code == 0
     assert team.run("plan").out.startswith("Nothing to do: the broker")
@@ -79,6 +56,7 @@ def test_plan_shows_what_apply_makes_and_is_empty_after_it(team: Team) -> None:
 
 
 def test_what_init_writes_makes_the_same_topology_elsewhere(team: Team, tmp_path: Path) -> None:
+    # But for backoff: the broker does not know whose it is, and notes are all that init can write of it.
     team.file.write_text(TEAM.replace(", backoff: {first: 1s, cap: 4s}", ""))
     assert team.run("apply").code == 0
     before = team.observe()
@@ -90,7 +68,19 @@ def test_what_init_writes_makes_the_same_topology_elsewhere(team: Team, tmp_path
     assert team.observe() == before
 
 
-def test_rabbitmq_imports_the_definitions(team: Team) -> None:
+def test_rabbitmqctl_imports_the_definitions_of_a_virtual_host(team: Team, rabbitmq_broker: Broker) -> None:
+    virtual_host = urlsplit(team.url).path[1:]
+    shown = redrive("topology", "show", str(team.file), "--format", "definitions", "--vhost", virtual_host)
+    # The broker writes the file itself: it may be in a container, which sees none of ours.
+    path = f"/tmp/{virtual_host}.json"
+    content = base64.b64encode(shown.out.encode()).decode()
+    assert rabbitmq_broker.control("eval", f'file:write_file("{path}", base64:decode("{content}")).').strip() == "ok"
+    rabbitmq_broker.control("import_definitions", path)
+    rabbitmq_broker.control("eval", f'file:delete("{path}").')
+    assert team.run("check").code == 0
+
+
+def test_the_management_api_imports_the_definitions(team: Team) -> None:
     definitions = redrive("topology", "show", str(team.file), "--format", "definitions").json()
     parts = urlsplit(team.url)
     with httpx.Client(auth=(parts.username or "", parts.password or ""), timeout=30, trust_env=False) as client:
@@ -159,7 +149,7 @@ def test_where_something_differs_apply_makes_nothing(team: Team) -> None:
 def test_apply_goes_on_after_a_run_that_was_cut_off(team: Team) -> None:
     team.change(lambda declarer: declarer.declare(Exchange("master")))
     team.change(lambda declarer: declarer.declare(Exchange("master.retry")))
-    assert team.run("apply").out.endswith("62 made.\n")
+    assert team.run("apply").out.endswith("63 made.\n")
     assert team.run("check").code == 0
 
 
@@ -209,6 +199,47 @@ def test_an_exchange_that_somebody_else_uses_stays(team: Team) -> None:
     assert set(team.observe().exchanges) == {"master"}
 
 
+def test_a_delay_ladder_that_another_file_uses_stays_until_that_one_is_destroyed(team: Team) -> None:
+    another = team.with_file("subscriptions:\n  other@user: {routing_keys: [user.*], retry: {backoff: [1s, 3s]}}\n")
+    assert (team.run("apply").code, another.run("apply").code) == (0, 0)
+    done = team.run("destroy", "--yes", "--output", "json")
+    assert (done.code, done.json()["kept_ladders"]) == (0, ["master"])
+    assert "The delay ladder of master stays: others use it (other@user)." in done.err
+    assert another.run("check").code == 0
+    assert another.run("destroy", "--yes").code == 0
+    assert team.observe() == Observed({}, {}, frozenset())
+
+
+def test_messages_on_a_delay_ladder_that_others_use_survive(team: Team) -> None:
+    another = team.with_file("subscriptions:\n  other@user: {routing_keys: [user.*]}\n")
+    assert (team.run("apply").code, another.run("apply").code) == (0, 0)
+    with Publisher(team.url) as publisher:
+        publisher.publish("x", "user.create", delay=timedelta(seconds=5))
+    assert team.run("destroy", "--with-messages", "--yes").code == 0
+    wait_until(lambda: depth_of(team.url, "other@user")["main"] == 1, "the delayed message is delivered")
+
+
+def test_a_delay_ladder_that_others_came_to_before_the_answer_is_left_to_them(team: Team) -> None:
+    another = team.with_file("subscriptions:\n  other@user: {routing_keys: [user.*]}\n")
+    assert team.run("apply").code == 0
+    command = ("topology", "destroy", str(team.file), "--management-url", team.management_url)
+    with Terminal(*command, url=team.url, columns=200) as terminal:
+        terminal.wait_for("[y/N]")
+        assert another.run("apply").code == 0
+        terminal.type("y\n")
+        assert terminal.end() == 2
+        assert "others were bound to the delay ladder" in terminal.words
+    assert team.run("check").code == 0
+
+
+def test_a_delay_ladder_stays_where_nobody_can_tell_who_uses_it(team: Team) -> None:
+    team.run("apply")
+    done = team._replace(management_url="http://127.0.0.1:9").run("destroy", "--yes")
+    assert done.code == 0
+    assert "The delay ladder of master stays: who uses it could not be seen: RabbitMQ at http://127.0.0.1:9" in done.err
+    assert set(team.observe().queues) == {"master.unrouted", *(f"master.delay.{level}" for level in range(3))}
+
+
 # --- without a broker -----------------------------------------------------------------------------------------------------------------
 
 
@@ -226,6 +257,12 @@ def test_a_file_is_never_overwritten(team: Team) -> None:
     done = redrive("topology", "init", str(team.file), "--management-url", team.management_url, url=team.url)
     assert (done.code, done.error_lines[0]) == (2, f"Error: {str(team.file)!r} is there already")
     assert team.file.read_text() == TEAM
+
+
+def test_a_virtual_host_is_refused_where_nothing_would_name_it(team: Team) -> None:
+    done = redrive("topology", "show", str(team.file), "--vhost", "/")
+    assert (done.code, done.out) == (2, "")
+    assert done.error_lines[0] == "Error: --vhost is given, and --format tree names none"
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redrive.errors import TopologyMismatch
-from redrive.topology.compare import Difference, Differs, Missing, Observed, Stale, compare, merged, sentence_of, stale_bindings
-from redrive.topology.model import Binding, Exchange, Queue, Topology
+from redrive.topology.compare import Difference, Differs, Missing, Observed, Retired, Stale, compare, merged, sentence_of, stale_bindings
+from redrive.topology.model import Binding, Exchange, Queue, Subscription, Topology
+from redrive.topology.tags import TagFilter
 
 TOPOLOGY = SUBSCRIPTION.topology()
 
@@ -16,7 +17,7 @@ TOPOLOGY = SUBSCRIPTION.topology()
 def as_asked_for(topology: Topology) -> Observed:
     """What a broker shows where everything is as the topology says."""
     return Observed(
-        exchanges={exchange.name: exchange.type for exchange in topology.exchanges},
+        exchanges={exchange.name: exchange.type for exchange in (*topology.exchanges, *topology.pointers)},
         queues={queue.name: dict(queue.arguments) for queue in topology.queues},
         bindings=frozenset(topology.bindings),
     )
@@ -93,6 +94,50 @@ def test_a_binding_of_somebody_else_is_not_stale(binding: Binding) -> None:
     assert stale_bindings(TOPOLOGY, [*TOPOLOGY.bindings, binding]) == []
 
 
+VIP, EU = (Subscription("ucenter@user", ["user.*"], tags=TagFilter(tag)) for tag in ("vip", "eu"))
+PLAIN = Subscription("ucenter@user", ["user.*"])
+
+
+def test_a_subscription_with_tags_that_is_as_asked_for_differs_in_nothing() -> None:
+    assert compare(VIP.topology(), as_asked_for(VIP.topology())) == []
+
+
+def test_where_tags_were_taken_back_the_filter_and_its_pointer_are_retired() -> None:
+    assert [what for what in compare(PLAIN.topology(), as_asked_for(VIP.topology())) if isinstance(what, Retired)] == [
+        Retired(Exchange(VIP.filter_exchange, "headers")),
+        Retired(Exchange("ucenter@user@tags", "fanout")),
+    ]
+
+
+def test_where_tags_changed_the_old_filter_is_retired_and_the_new_one_missing() -> None:
+    found = compare(EU.topology(), as_asked_for(VIP.topology()))
+    assert Missing(Exchange(EU.filter_exchange, "headers")) in found
+    assert [what for what in found if not isinstance(what, Missing)] == [Retired(Exchange(VIP.filter_exchange, "headers"))]
+
+
+def test_where_tags_are_new_the_ways_around_them_are_retired_and_not_stale() -> None:
+    found = compare(VIP.topology(), as_asked_for(PLAIN.topology()))
+    assert [what for what in found if not isinstance(what, Missing)] == [Retired(binding) for binding in VIP.topology().unwanted]
+
+
+def test_a_pointer_that_is_gone_is_missing() -> None:
+    there = as_asked_for(VIP.topology())
+    exchanges = {name: kind for name, kind in there.exchanges.items() if name != "ucenter@user@tags"}
+    (missing,) = compare(VIP.topology(), replace(there, exchanges=exchanges))
+    assert isinstance(missing, Missing)
+    assert missing.what == VIP.topology().pointers[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("another@tags.0123abcd", "headers"), ("ucenter@user@tags.0123abcd", "topic"), ("ucenter@user@tags.mine", "headers")],
+    ids=["another queue", "another type", "another name"],
+)
+def test_an_exchange_that_is_no_filter_of_the_queue_is_not_retired(name: str, kind: str) -> None:
+    there = as_asked_for(PLAIN.topology())
+    assert compare(PLAIN.topology(), replace(there, exchanges={**there.exchanges, name: kind})) == []
+
+
 def test_stale_bindings_are_told_in_order() -> None:
     old = [Binding("master", "ucenter@user", key) for key in ("c", "a", "b")]
     assert [binding.routing_key for binding in stale_bindings(TOPOLOGY, old)] == ["a", "b", "c"]
@@ -113,6 +158,7 @@ def test_objects_of_others_are_no_difference() -> None:
         (Missing(Exchange("master")), "missing: topic exchange master"),
         (Missing(TOPOLOGY.queues[0]), "missing: quorum queue ucenter@user@failed"),
         (Missing(Binding("master", "q", "user.*")), "missing: binding master → q with user.*"),
+        (Retired(Exchange("q@tags.0123abcd", "headers")), "retired: headers exchange q@tags.0123abcd"),
         (Stale(Binding("master", "q", "user.*")), "stale: binding master → q with user.*"),
         (
             Differs(TopologyMismatch("queue", "q@retry", "x-message-ttl", "1000", "30000")),
@@ -121,7 +167,7 @@ def test_objects_of_others_are_no_difference() -> None:
     ],
     ids=lambda part: type(part).__name__,
 )
-def test_a_difference_is_told_in_words(difference: Missing | Differs | Stale, sentence: str) -> None:
+def test_a_difference_is_told_in_words(difference: Difference, sentence: str) -> None:
     assert str(difference) == sentence
 
 
@@ -134,8 +180,10 @@ def test_what_only_amqp_can_tell_is_added_to_what_is_listed() -> None:
         return Differs(TopologyMismatch("queue", queue, argument, wanted="1", found="2"))
 
     listed = [differs("a", "x-one"), differs("a", "x-two")]
-    over_amqp: list[Difference] = [differs("a", "x-one"), differs("b", "durable"), Missing(Queue("c"))]
-    assert merged(over_amqp, listed) == [*listed, over_amqp[1]]
+    pointer = Retired(Exchange("a@tags", "fanout", {"alternate-exchange": "a@tags.0123abcd"}))
+    over_amqp: list[Difference] = [differs("a", "x-one"), differs("b", "durable"), Missing(Queue("c")), pointer]
+    assert merged(over_amqp, listed) == [*listed, over_amqp[1], pointer]
+    assert merged(over_amqp, [*listed, pointer]) == [*listed, pointer, over_amqp[1]]
 
 
 def test_a_binding_of_a_headers_exchange_is_told_by_what_it_looks_for() -> None:

@@ -32,6 +32,12 @@ def test_definitions_hold_every_object() -> None:
     assert all(item["durable"] for kind in ("exchanges", "queues") for item in found[kind])
 
 
+def test_definitions_name_the_virtual_host_in_every_object_where_one_is_given() -> None:
+    found = definitions_of(SUBSCRIPTION.topology(), "/")
+    assert {item["vhost"] for items in found.values() for item in items} == {"/"}
+    assert not any("vhost" in item for items in definitions_of(SUBSCRIPTION.topology()).values() for item in items)
+
+
 def test_a_diagram_shows_bindings_and_the_way_of_dead_letters() -> None:
     lines = mermaid_of(SUBSCRIPTION.topology()).splitlines()
     assert lines[0] == "flowchart LR"

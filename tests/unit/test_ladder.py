@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from redrive.errors import ConfigurationError
 from redrive.topology import waits
-from redrive.topology.ladder import Ladder, levels_of, with_ladder
-from redrive.topology.model import Queue, Subscription, Topology
+from redrive.topology.ladder import Ladder, ladder_there, levels_of, others_on_ladder, with_ladder, without_ladder
+from redrive.topology.model import Binding, Queue, Subscription, Topology
 from redrive.topology.names import ExchangeFamily
 from redrive.topology.policy import RetryPolicy
 
@@ -184,3 +184,38 @@ def test_a_time_that_cannot_be_waited_for_is_refused(delay: timedelta, deliver_a
 
 def test_what_is_in_a_level_waits_for_the_rest_of_it_and_for_all_lower_ones() -> None:
     assert [Ladder().due_within(number) for number in (0, 1, 5)] == [SECOND, 3 * SECOND, 63 * SECOND]
+
+
+OWN = Subscription("shop@orders", ["order.*"], retry=RetryPolicy(backoff=timedelta(seconds=3)))
+OTHER = Subscription("other@orders", ["order.*"])
+FAMILY = OWN.exchanges
+
+
+def test_a_ladder_that_only_its_own_subscriptions_are_bound_to_has_no_others() -> None:
+    topology = with_ladder(OWN)
+    assert others_on_ladder(topology, FAMILY, [*topology.bindings, Binding("master", "x", "#")]) == []
+
+
+@pytest.mark.parametrize(
+    ("other", "told"),
+    [
+        (OTHER.topology(), ["other@orders"]),
+        (Ladder(ExchangeFamily(tick=timedelta(milliseconds=50))).topology(1), ["master.delay-50ms.0"]),
+    ],
+    ids=["another subscription", "a ladder with another tick"],
+)
+def test_who_else_is_bound_to_a_ladder_is_told(other: Topology, told: list[str]) -> None:
+    topology = with_ladder(OWN)
+    assert others_on_ladder(topology, FAMILY, [*topology.bindings, *other.bindings]) == told
+
+
+def test_a_topology_without_its_ladder_keeps_the_subscription() -> None:
+    left = without_ladder(with_ladder(OWN), FAMILY)
+    assert left.queues == OWN.topology().queues
+    assert [exchange.name for exchange in left.exchanges] == ["master", "master.retry", "master.failed"]
+    assert set(left.bindings) == set(OWN.topology().bindings)
+
+
+def test_a_ladder_is_as_high_as_it_stands_on_the_broker() -> None:
+    assert ladder_there(FAMILY, Ladder().topology(5).bindings) == Ladder().topology(5)
+    assert ladder_there(FAMILY, OWN.topology().bindings) == Topology((), (), ())

@@ -21,7 +21,7 @@ def on_broker(*subscriptions: Subscription) -> Observed:
     """What a broker shows that these were declared on."""
     topology = union_of(subscription.topology() for subscription in subscriptions)
     return Observed(
-        {exchange.name: exchange.type for exchange in topology.exchanges},
+        {exchange.name: exchange.type for exchange in (*topology.exchanges, *topology.pointers)},
         {queue.name: dict(queue.arguments) for queue in topology.queues},
         frozenset(topology.bindings),
     )
@@ -46,9 +46,9 @@ kinds: st.SearchStrategy[tuple[QueueType, RetryVia]] = st.sampled_from(
     [("quorum", "dead-letter"), ("classic", "dead-letter"), ("classic", "republish")]
 )
 subscriptions = st.builds(
-    lambda queue, keys, exchange, suffixes, delay, kinds, tags: Subscription(
+    lambda queue, keys, own, exchange, suffixes, delay, kinds, tags: Subscription(
         f"{queue}.q",
-        sorted({*keys} - {f"{queue}.q"}),
+        sorted({*keys, f"{queue}.q"} if own else {*keys}),
         ExchangeFamily(f"x.{exchange}", *suffixes),
         RetryPolicy(delay=timedelta(milliseconds=delay)),
         kinds[0],
@@ -57,6 +57,7 @@ subscriptions = st.builds(
     ),
     words,
     st.lists(words | st.just("#") | st.just("*.paid"), max_size=4),
+    st.booleans(),
     words,
     st.sampled_from([(".retry", ".failed"), ("@retry", "@failed")]),
     st.integers(1, 2**32 - 1),
@@ -78,7 +79,16 @@ def test_a_delay_ladder_is_noted_for_the_broker_does_not_know_whose_it_is() -> N
     observed = on_broker(USER)
     recovered = recover(replace(observed, queues={**observed.queues, "master.delay.0": {"x-queue-type": "quorum"}}))
     (note,) = recovered.notes
-    assert note.startswith("master has a delay ladder")
+    assert note.startswith("master has a delay ladder; which subscription's backoff made it")
+
+
+def test_the_tick_of_a_delay_ladder_is_noted_where_it_is_not_the_usual_one() -> None:
+    observed = on_broker(USER)
+    levels: dict[str, dict[str, object]] = {"master.delay-50ms.0": {}, "master.delay-50ms.1": {}, "master.delay.x": {}}
+    recovered = recover(replace(observed, queues={**observed.queues, **levels}))
+    (note,) = recovered.notes
+    assert note.startswith("master has a delay ladder with ticks of 50ms")
+    assert note.endswith("set backoff and the exchange's tick there")
 
 
 def test_a_queue_without_a_retry_and_a_failed_queue_is_none_of_ours() -> None:
@@ -95,15 +105,56 @@ def test_what_is_not_quite_as_the_file_says_is_noted() -> None:
     assert f"# {note}" in file_of(recovered)
 
 
-SEVERAL = Binding("ucenter@user@tags.0", "ucenter@user", ""), Binding("ucenter@user@tags.1", "ucenter@user", "")
+FILTERS = ("ucenter@user@tags.00000000", "ucenter@user@tags.11111111")
+SEVERAL = [Binding(filter_, "ucenter@user", "", arguments=(("redrive-tag-vip", True),)) for filter_ in FILTERS]
+
+
+def bound_to(observed: Observed, *bindings: Binding) -> Observed:
+    return replace(observed, bindings=observed.bindings | set(bindings))
+
+
+def only(observed: Observed) -> Subscription:
+    (subscription,) = recover(observed).subscriptions
+    return subscription
+
+
+TAGGED = Subscription("ucenter@user", ["user.*"], tags=TagFilter("vip || eu"))
+
+
+def both(one: Observed, other: Observed) -> Observed:
+    return Observed({**one.exchanges, **other.exchanges}, {**one.queues, **other.queues}, one.bindings | other.bindings)
+
+
+def test_tags_that_were_taken_back_are_not_in_force_though_their_filter_is_there() -> None:
+    observed = both(on_broker(TAGGED), on_broker(USER))
+    recovered = recover(observed)
+    assert recovered.subscriptions == (USER,)
+    assert recovered.notes == (
+        f"ucenter@user: retired: headers exchange {TAGGED.filter_exchange}",
+        "ucenter@user: retired: fanout exchange ucenter@user@tags",
+    )
+
+
+def test_a_filter_that_nothing_comes_to_is_not_in_force_beside_one_that_is() -> None:
+    assert only(bound_to(on_broker(TAGGED), SEVERAL[0])) == only(on_broker(TAGGED))
+
+
+def test_a_pointer_that_is_missing_is_noted() -> None:
+    observed = on_broker(TAGGED)
+    recovered = recover(replace(observed, exchanges={name: kind for name, kind in observed.exchanges.items() if kind != "fanout"}))
+    assert recovered.notes == ("ucenter@user: missing: fanout exchange ucenter@user@tags",)
 
 
 @pytest.mark.parametrize(
     ("observed", "note"),
     [
         (
-            replace(on_broker(USER), bindings=on_broker(USER).bindings | set(SEVERAL)),
-            "it has several filters of tags: ucenter@user@tags.0, ucenter@user@tags.1",
+            bound_to(on_broker(Subscription("ucenter@user")), *SEVERAL),
+            "it has several filters of tags: ucenter@user@tags.00000000, ucenter@user@tags.11111111",
+        ),
+        (
+            bound_to(on_broker(TAGGED), Binding("master", "ucenter@user", "account.*")),
+            f"it gets some messages through the filter of tags {TAGGED.filter_exchange} and others around it: account.*",
         ),
         (without_queue(on_broker(USER), "ucenter@user@retry"), "it has no retry queue"),
         (with_arguments(on_broker(USER), "ucenter@user@retry", x_message_ttl=None), "ucenter@user@retry has no x-message-ttl"),

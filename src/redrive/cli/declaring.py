@@ -13,7 +13,7 @@ from redrive.pubsub.blocking import declare as broker
 from redrive.pubsub.blocking.connection import Connector, default_name
 from redrive.pubsub.management import Management
 from redrive.topology.broker import BrokerVersion
-from redrive.topology.compare import Difference, Differs, Missing, Stale, compare, merged, sentence_of, stale_bindings
+from redrive.topology.compare import Difference, Differs, Missing, Retired, Stale, compare, merged, sentence_of, stale_bindings
 from redrive.topology.drawing import json_of
 from redrive.topology.durations import duration_of, text_of
 from redrive.topology.model import Binding, Exchange, Queue, QueueType, RetryVia, Subscription
@@ -204,6 +204,9 @@ def _states(plan: _Plan, *, missing: str, unseen: str, stale: str) -> Iterator[t
             yield what, "differs" if differs else "there", differs
     for binding in plan.stale:
         yield binding, stale, []
+    for found in plan.found:
+        if isinstance(found, Retired):
+            yield found.what, "would stay", []
 
 
 def _arguments(differs: list[Differs]) -> list[dict[str, str]]:

@@ -1,6 +1,7 @@
 """`redrive topology destroy`: takes away what a file describes."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -8,11 +9,15 @@ import typer
 from redrive.cli import options
 from redrive.cli.drift import File, connector_for, subscriptions_in, wanted_by
 from redrive.cli.output import Form, Printer, count_of
-from redrive.errors import ConfigurationError
+from redrive.errors import ConfigurationError, RedriveError
+from redrive.pubsub.blocking.connection import Connector
 from redrive.pubsub.blocking.declare import Declarer, Depth, declaring
-from redrive.topology.compare import sentence_of
+from redrive.pubsub.management import Management
+from redrive.topology.compare import Observed, retired_exchanges, sentence_of
 from redrive.topology.drawing import json_of
-from redrive.topology.model import Binding, Exchange, Queue, Topology
+from redrive.topology.ladder import ladder_there, others_on_ladder, without_ladder
+from redrive.topology.model import Binding, Exchange, Queue, Subscription, Topology
+from redrive.topology.spec import union_of
 
 
 def destroy(
@@ -20,20 +25,24 @@ def destroy(
     with_messages: Annotated[bool, typer.Option("--with-messages", help="Delete queues that hold messages, too: those are gone.")] = False,
     dry_run: options.DryRun = False,
     yes: options.Yes = False,
+    management_url: options.ManagementUrl = None,
     url: options.Url = options.DEFAULT_URL,
     output: options.Output = Form.TABLE,
 ) -> None:
     """Delete the queues of the file and, where nothing else uses them, its exchanges.
 
-    Where one of the queues has a consumer or, without --with-messages, a message, nothing is deleted, and it exits with 1.
+    Where one of the queues has a consumer or, without --with-messages, a message, nothing is deleted, and it exits with 1. The delay
+    ladder stays where others use it, and where the management API, which alone can tell, does not answer.
 
     \b
     Example:
       redrive topology destroy topology.yaml
     """
     printer = Printer(output)
-    topology = wanted_by(subscriptions_in(file))
-    with declaring(connector_for(url, "destroy", file)) as declarer:
+    connector = connector_for(url, "destroy", file)
+    subscriptions = subscriptions_in(file)
+    topology, kept = _without_what_others_use(connector, subscriptions, management_url)
+    with declaring(connector) as declarer:
         there = {queue.name: depth for queue in topology.queues if (depth := declarer.depth(queue.name)) is not None}
         _refuse_where_used(printer, there, with_messages=with_messages)
         messages = sum(depth.messages for depth in there.values())
@@ -42,21 +51,51 @@ def destroy(
                 printer.say(
                     f"- {sentence_of(queue)}" + (f" with {count_of(there[queue.name].messages, 'message')}" if messages else ""), "red"
                 )
+        for sentence in kept.values():
+            printer.note(sentence)
         if dry_run:
-            printer.result({"dry_run": True, "queues": list(there), "messages": messages})
+            printer.result({"dry_run": True, "queues": list(there), "messages": messages, "kept_ladders": list(kept)})
             return
         question = f"Delete {count_of(len(there), 'queue')}" + (f" and {count_of(messages, 'message')} for good?" if messages else "?")
         if there and not printer.confirm(question, yes=yes):
             printer.note("Nothing was deleted.")
             raise typer.Exit(1)
+        if _without_what_others_use(connector, subscriptions, management_url) != (topology, kept):
+            raise ConfigurationError(
+                "others were bound to the delay ladder, or let go of it, meanwhile",
+                "Nothing was deleted. Run it again: it says what would go now.",
+            )
         if not with_messages:
             _close_the_ways_in(declarer, topology, there)
         deleted = list(_delete(declarer, topology, there))
-    printer.result({"dry_run": False, "deleted": [json_of(what) for what in deleted]})
+    printer.result({"dry_run": False, "deleted": [json_of(what) for what in deleted], "kept_ladders": list(kept)})
     printer.say(f"{count_of(len(deleted), 'object')} deleted.")
     for exchange in topology.exchanges:
         if exchange not in deleted:
             printer.note(f"exchange {exchange.name} stays: something else is bound to it, or it was not there.")
+
+
+def _without_what_others_use(
+    connector: Connector, subscriptions: tuple[Subscription, ...], management_url: str | None
+) -> tuple[Topology, dict[str, str]]:
+    """What may go, and why the delay ladder of a main exchange stays: it is one for all subscriptions and publishers of its exchange."""
+    kept: dict[str, str] = {}
+    blind, observed = "", Observed({}, {}, frozenset())
+    try:
+        with Management(connector.url, management_url) as management:
+            observed = management.observe()
+    except RedriveError as error:
+        blind = str(error).partition("\n")[0].rstrip(".")
+    families = list(dict.fromkeys(subscription.exchanges for subscription in subscriptions))
+    whole = union_of([*(ladder_there(family, observed.bindings) for family in families), wanted_by(subscriptions)])
+    topology = whole = replace(whole, exchanges=(*whole.exchanges, *retired_exchanges(whole, observed.exchanges)))
+    for family in families:
+        others = others_on_ladder(whole, family, observed.bindings)
+        if others or blind:
+            why = f"others use it ({', '.join(others)})" if others else f"who uses it could not be seen: {blind}"
+            kept[family.main] = f"The delay ladder of {family.main} stays: {why}."
+            topology = without_ladder(topology, family)
+    return topology, kept
 
 
 def _refuse_where_used(printer: Printer, there: dict[str, Depth], *, with_messages: bool) -> None:

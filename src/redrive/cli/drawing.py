@@ -33,13 +33,27 @@ def show(
         Drawing,
         typer.Option("--format", metavar="tree|mermaid|json|definitions", help="definitions is what RabbitMQ itself can import."),
     ] = Drawing.TREE,
+    virtual_host: Annotated[
+        str | None,
+        typer.Option(
+            "--vhost",
+            metavar="NAME",
+            show_default=False,
+            help="The virtual host that definitions name. rabbitmqctl import_definitions needs it; POST /api/definitions/VHOST does not.",
+        ),
+    ] = None,
 ) -> None:
     """Show what the file asks for. No broker is asked.
 
     \b
     Example:
       redrive topology show topology.yaml --format mermaid
+    and for RabbitMQ itself, in the virtual host /:
+      redrive topology show topology.yaml --format definitions --vhost / > definitions.json
+      rabbitmqctl import_definitions definitions.json
     """
+    if virtual_host is not None and drawing is not Drawing.DEFINITIONS:
+        raise ConfigurationError(f"--vhost is given, and --format {drawing} names none", "Leave it out, or give --format definitions.")
     subscriptions = subscriptions_in(file)
     topology = wanted_by(subscriptions)
     match drawing:
@@ -48,9 +62,9 @@ def show(
         case Drawing.MERMAID:
             print(printable(mermaid_of(topology)))
         case Drawing.JSON:
-            print_json([json_of(what) for what in topology.objects], indent=2)
+            print_json([json_of(what) for what in (*topology.objects, *topology.pointers)], indent=2)
         case Drawing.DEFINITIONS:
-            print_json(definitions_of(topology), indent=2)
+            print_json(definitions_of(topology, virtual_host), indent=2)
 
 
 def schema() -> None:

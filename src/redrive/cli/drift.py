@@ -12,7 +12,7 @@ from redrive.pubsub.blocking import declare as broker
 from redrive.pubsub.blocking.connection import Connector, default_name
 from redrive.pubsub.management import Management
 from redrive.topology.broker import BrokerVersion
-from redrive.topology.compare import Difference, Differs, Missing, Stale, compare, merged
+from redrive.topology.compare import Difference, Differs, Missing, Retired, Stale, compare, merged
 from redrive.topology.ladder import with_ladder
 from redrive.topology.model import Binding, Exchange, Queue, Subscription, Topology
 from redrive.topology.spec import union_of
@@ -55,6 +55,11 @@ class Drift:
     def stale(self) -> list[Binding]:
         """Bindings that are not asked for."""
         return [difference.binding for difference in self.found if isinstance(difference, Stale)]
+
+    @property
+    def retired(self) -> list[Exchange | Binding]:
+        """What tags that changed leave behind, and `apply` removes."""
+        return [difference.what for difference in self.found if isinstance(difference, Retired)]
 
 
 def wanted_by(subscriptions: tuple[Subscription, ...]) -> Topology:

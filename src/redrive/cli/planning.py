@@ -10,6 +10,7 @@ from redrive.cli.output import Form, Printer, count_of
 from redrive.pubsub.blocking import declare as broker
 from redrive.topology.compare import sentence_of
 from redrive.topology.drawing import json_of
+from redrive.topology.model import Binding, Exchange
 
 Prune = Annotated[bool, typer.Option("--prune", help="Remove bindings that the file does not ask for.")]
 
@@ -23,7 +24,8 @@ def plan(
     """Show what the file would change on the broker, and change nothing.
 
     + is what `apply` would make, ~ is what is there with other arguments (only `migrate` changes that), - is a binding that only
-    `apply --prune` removes. It exits with 1 where something is there that can't be declared as asked.
+    `apply --prune` removes, x is what `apply` removes in any case: filters of tags that changed, and the ways around a filter. It exits
+    with 1 where something is there that can't be declared as asked.
 
     \b
     Example:
@@ -61,7 +63,7 @@ def apply(
     url: options.Url = options.DEFAULT_URL,
     output: options.Output = Form.TABLE,
 ) -> None:
-    """Make what the file asks for and is not there.
+    """Make what the file asks for and is not there, and remove what tags that changed leave behind.
 
     Where something is there with other arguments, nothing at all is made: it says what differs, and exits with 1. A second run, or
     one after a run that was cut off, makes what is still missing.
@@ -84,11 +86,21 @@ def apply(
         raise typer.Exit(1)
     for subscription in drift.subscriptions:
         broker.declare(connector, subscription)
-    if stale:
-        with broker.declaring(connector) as declarer:
-            for binding in stale:
-                declarer.unbind(binding)
+    with broker.declaring(connector) as declarer:
+        for what in _left(drift):
+            declarer.delete(what)
+        for binding in stale:
+            declarer.unbind(binding)
     _show(printer, drift, done=True, pruned=prune)
+
+
+def _left(drift: Drift) -> list[Exchange]:
+    """The old filters, and the pointers to them, that are there once all is declared.
+
+    A pointer that is asked for names the right filter by then.
+    """
+    wanted = {pointer.name for pointer in drift.topology.pointers}
+    return [what for what in drift.retired if isinstance(what, Exchange) and what.name not in wanted]
 
 
 def _show(printer: Printer, drift: Drift, *, done: bool = False, pruned: bool = False) -> None:
@@ -104,7 +116,19 @@ def _show(printer: Printer, drift: Drift, *, done: bool = False, pruned: bool = 
         printer.say(f"~ {found.kind} {found.name}: {found.argument} is {found.found}, the file says {found.wanted}", "yellow")
     for binding in drift.stale:
         printer.say(f"- {sentence_of(binding)}", "red")
+    for what in drift.retired:
+        printer.say(f"x {sentence_of(what)}{_why(what)}", "red")
     printer.say(_summary(drift, done=done, pruned=pruned))
+
+
+def _why(what: Exchange | Binding) -> str:
+    match what:
+        case Binding():
+            return ": a way around the filter of tags"
+        case Exchange(_, "headers"):
+            return ": a filter of tags that are no longer asked for"
+        case _:
+            return ": it names a filter of tags that are no longer asked for"
 
 
 def _summary(drift: Drift, *, done: bool, pruned: bool) -> str:
@@ -112,13 +136,14 @@ def _summary(drift: Drift, *, done: bool, pruned: bool) -> str:
         how_far = "as far as AMQP can tell, " if drift.blind else ""
         return f"Nothing to do: {how_far}the broker (RabbitMQ {drift.version}) is as the file says."
     queues = len({differs.mismatch.name for differs in drift.differs})
+    removed = len(drift.retired) + (len(drift.stale) if pruned else 0)
     parts = [
-        f"{len(drift.missing)} {'made' if done else 'to make'}",
-        f"{queues} to migrate",
-        f"{len(drift.stale)} {'removed' if pruned else 'no longer asked for'}",
+        (len(drift.missing), "made" if done else "to make"),
+        (queues, "to migrate"),
+        (removed, "removed" if done else "to remove"),
+        (0 if pruned else len(drift.stale), "no longer asked for"),
     ]
-    kept = [part for part, number in zip(parts, (len(drift.missing), queues, len(drift.stale)), strict=True) if number]
-    return f"{', '.join(kept)}."
+    return f"{', '.join(f'{number} {what}' for number, what in parts if number)}."
 
 
 def _json(drift: Drift, *, done: bool) -> dict[str, object]:
@@ -138,5 +163,6 @@ def _json(drift: Drift, *, done: bool) -> dict[str, object]:
             for differs in drift.differs
         ],
         "remove": [json_of(binding) for binding in drift.stale],
+        "retire": [json_of(what) for what in drift.retired],
         "bindings_compared": not drift.blind,
     }

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from redrive.errors import TopologyMismatch
+from redrive.topology import names
 from redrive.topology.model import Binding, Exchange, Queue, Topology
 
 _INEQUIVALENT = re.compile(
@@ -76,7 +77,21 @@ class Stale:
         return f"stale: {sentence_of(self.binding)}"
 
 
-Difference = Missing | Differs | Stale
+@dataclass(frozen=True, slots=True)
+class Retired:
+    """What the tags of a subscription leave behind when they change: whoever applies the topology takes it away.
+
+    Args:
+        what: a filter of other tags, a pointer to one, or a way around the filter.
+    """
+
+    what: Exchange | Binding
+
+    def __str__(self) -> str:
+        return f"retired: {sentence_of(self.what)}"
+
+
+Difference = Missing | Differs | Stale | Retired
 
 
 def sentence_of(what: Exchange | Queue | Binding) -> str:
@@ -97,37 +112,61 @@ def sentence_of(what: Exchange | Queue | Binding) -> str:
 def compare(topology: Topology, observed: Observed) -> list[Difference]:
     """What differs between a topology and the broker; empty where the broker is as the topology says."""
     return [
-        *_compare_exchanges(topology.exchanges, observed.exchanges),
+        *_compare_exchanges((*topology.exchanges, *topology.pointers), observed.exchanges),
         *_compare_queues(topology.queues, observed.queues),
         *(Missing(binding) for binding in topology.bindings if binding not in observed.bindings),
         *(Stale(binding) for binding in stale_bindings(topology, observed.bindings)),
+        *(Retired(binding) for binding in topology.unwanted if binding in observed.bindings),
+        *(Retired(exchange) for exchange in retired_exchanges(topology, observed.exchanges)),
     ]
 
 
 def merged(over_amqp: Iterable[Difference], listed: Iterable[Difference]) -> list[Difference]:
-    """What the management API lists, and what only AMQP knows: the first argument that the broker itself minds."""
+    """What the management API lists, and what only AMQP knows: the first argument that the broker minds, and which filter is named."""
     listed = list(listed)
     known = {(difference.mismatch.kind, difference.mismatch.name) for difference in listed if isinstance(difference, Differs)}
-    return listed + [
-        difference
-        for difference in over_amqp
-        if isinstance(difference, Differs) and (difference.mismatch.kind, difference.mismatch.name) not in known
-    ]
+
+    def is_new(difference: Difference) -> bool:
+        match difference:
+            case Differs(mismatch):
+                return (mismatch.kind, mismatch.name) not in known
+            case Retired():
+                return difference not in listed
+            case _:
+                return False
+
+    return listed + [difference for difference in over_amqp if is_new(difference)]
 
 
 def stale_bindings(topology: Topology, on_broker: Iterable[Binding]) -> list[Binding]:
     """The bindings from exchanges of the topology to its queues that it does not ask for, in order.
 
-    Every queue's own binding to the default exchange is none: it can't be removed.
+    Every queue's own binding to the default exchange is none: it can't be removed. Nor are those that are removed in any case.
     """
     exchanges = {exchange.name for exchange in topology.exchanges}
     queues = {queue.name for queue in topology.queues}
-    wanted = frozenset(topology.bindings)
+    known = frozenset((*topology.bindings, *topology.unwanted))
 
     def is_ours(binding: Binding) -> bool:
         return binding.source in exchanges and binding.destination in (queues if binding.to == "queue" else exchanges)
 
-    return sorted(binding for binding in on_broker if is_ours(binding) and binding not in wanted)
+    return sorted(binding for binding in on_broker if is_ours(binding) and binding not in known)
+
+
+def retired_exchanges(topology: Topology, on_broker: Mapping[str, str]) -> list[Exchange]:
+    """The filters of tags of the topology's queues that it does not ask for, and then the pointers to them.
+
+    Args:
+        topology: what is asked for.
+        on_broker: each exchange's type, by name.
+    """
+    queues = {queue.name for queue in topology.queues}
+    wanted = {exchange.name for exchange in (*topology.exchanges, *topology.pointers)}
+    others = {name: kind for name, kind in sorted(on_broker.items()) if name not in wanted}
+    return [
+        *(Exchange(name, kind) for name, kind in others.items() if kind == "headers" and names.queue_of_filter(name) in queues),
+        *(Exchange(name, kind) for name, kind in others.items() if kind == "fanout" and names.queue_of_pointer(name) in queues),
+    ]
 
 
 def _compare_exchanges(wanted: Iterable[Exchange], found: Mapping[str, str]) -> Iterator[Difference]:

@@ -22,14 +22,21 @@ def json_of(what: Exchange | Queue | Binding) -> dict[str, object]:
             assert_never(what)
 
 
-def definitions_of(topology: Topology) -> dict[str, list[dict[str, object]]]:
-    """What `rabbitmqctl import_definitions` and the management API take, for one virtual host.
+def definitions_of(topology: Topology, virtual_host: str | None = None) -> dict[str, list[dict[str, object]]]:
+    """What RabbitMQ itself imports.
 
     Source: https://www.rabbitmq.com/docs/definitions; taken in by RabbitMQ 3.10.8, 4.0.5 and 4.3.6.
+
+    Args:
+        topology: the objects.
+        virtual_host: the one that each object names, as `rabbitmqctl import_definitions` needs it. Without one they are what the
+            management API takes at `POST /api/definitions/{vhost}`, for the virtual host in that address.
     """
+    place = {} if virtual_host is None else {"vhost": virtual_host}
     return {
         "exchanges": [
             {
+                **place,
                 "name": exchange.name,
                 "type": exchange.type,
                 "durable": True,
@@ -37,13 +44,15 @@ def definitions_of(topology: Topology) -> dict[str, list[dict[str, object]]]:
                 "internal": False,
                 "arguments": dict(exchange.arguments),
             }
-            for exchange in topology.exchanges
+            for exchange in (*topology.exchanges, *topology.pointers)
         ],
         "queues": [
-            {"name": queue.name, "durable": True, "auto_delete": False, "arguments": dict(queue.arguments)} for queue in topology.queues
+            {**place, "name": queue.name, "durable": True, "auto_delete": False, "arguments": dict(queue.arguments)}
+            for queue in topology.queues
         ],
         "bindings": [
             {
+                **place,
                 "source": binding.source,
                 "destination": binding.destination,
                 "destination_type": binding.to,

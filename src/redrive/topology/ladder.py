@@ -5,7 +5,8 @@ the bits that are 1 in its number of ticks, from the highest to the lowest, and 
 Every queue has one TTL, so what enters it first leaves it first.
 """
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from types import MappingProxyType
 from typing import Literal
@@ -122,3 +123,40 @@ def with_ladder(subscription: Subscription) -> Topology:
     levels = levels_of(subscription)
     own = subscription.topology()
     return Ladder(subscription.exchanges).topology(levels) + own if levels else own
+
+
+def ladder_there(exchanges: ExchangeFamily, on_broker: Iterable[Binding]) -> Topology:
+    """A family's delay ladder as high as it stands on the broker, with the levels that publishers and handlers had made."""
+    bound = {binding.source for binding in on_broker}
+    count = max((number + 1 for number in range(LEVELS) if names.level(exchanges.main, number, exchanges.tick) in bound), default=0)
+    return Ladder(exchanges).topology(count) if count else Topology((), (), ())
+
+
+def ladder_exchanges(topology: Topology, exchanges: ExchangeFamily) -> frozenset[str]:
+    """The exchanges of a family's delay ladder in a topology: those whose messages that nobody wants end in the family's one place."""
+    unrouted = unrouted_goes_to(exchanges)
+    return frozenset(exchange.name for exchange in topology.exchanges if exchange.arguments == unrouted) | {exchanges.unrouted}
+
+
+def others_on_ladder(topology: Topology, exchanges: ExchangeFamily, on_broker: Iterable[Binding]) -> list[str]:
+    """What is bound to a family's delay ladder and does not belong to the topology: others' queues and filters, ladders of other ticks."""
+    ladder = ladder_exchanges(topology, exchanges)
+    own = {exchange.name for exchange in topology.exchanges} | {queue.name for queue in topology.queues}
+    ends = {
+        end
+        for binding in on_broker
+        if binding.source in ladder or binding.destination in ladder
+        for end in (binding.source, binding.destination)
+    }
+    return sorted(ends - own)
+
+
+def without_ladder(topology: Topology, exchanges: ExchangeFamily) -> Topology:
+    """A topology without its part of a family's delay ladder; what binds its queues to that stays."""
+    ladder = ladder_exchanges(topology, exchanges)
+    return replace(
+        topology,
+        exchanges=tuple(exchange for exchange in topology.exchanges if exchange.name not in ladder),
+        queues=tuple(queue for queue in topology.queues if queue.name not in ladder),
+        bindings=tuple(binding for binding in topology.bindings if binding.destination not in ladder),
+    )

@@ -237,7 +237,7 @@ class Subscription:
     @property
     def filter_exchange(self) -> str:
         """The exchange that lets through what has the tags that are asked for; empty where none are."""
-        return f"{self.queue}@tags.{self.tags.fingerprint}" if self.tags is not None else ""
+        return names.tags_filter(self.queue, self.tags.fingerprint) if self.tags is not None else ""
 
     def topology(self) -> Topology:
         """Everything that this subscription needs on the broker, but for the delay ladder that its policy may need."""
@@ -271,7 +271,7 @@ class Subscription:
                 *ways_in,
             ),
             unwanted=around,
-            pointers=(Exchange(f"{self.queue}@tags", "fanout", MappingProxyType({"alternate-exchange": name})),),
+            pointers=(Exchange(names.tags_pointer(self.queue), "fanout", MappingProxyType({"alternate-exchange": name})),),
         )
 
     def _subscribing(self) -> Iterator[Binding]:

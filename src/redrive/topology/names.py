@@ -12,10 +12,13 @@ RETRY_SUFFIX = "@retry"
 FAILED_SUFFIX = "@failed"
 DELIVER_SUFFIX = ".deliver"
 UNROUTED_SUFFIX = ".unrouted"
+TAGS_SUFFIX = "@tags"
 TICK = timedelta(seconds=1)
 _MILLISECOND = timedelta(milliseconds=1)
 _LONGEST_TICK = timedelta(days=1)
-_LADDER = re.compile(rf"(?:{re.escape(DELIVER_SUFFIX)}|\.delay(?:-\d+ms)?\.\d+)$")
+_LEVEL = re.compile(r"\.delay(?:-(?P<ms>[0-9]{1,8})ms)?\.[0-9]+")
+_LADDER = re.compile(rf"(?:{re.escape(DELIVER_SUFFIX)}|{_LEVEL.pattern})$")
+_OF_TAGS = re.compile(rf"(?P<queue>.+){re.escape(TAGS_SUFFIX)}(?P<filter>\.[0-9a-f]{{8}})?", re.DOTALL)
 MAX_QUEUE_NAME = MAX_SHORT_STRING - len(FAILED_SUFFIX)
 """248 bytes: `@failed` must fit behind it."""
 
@@ -28,6 +31,28 @@ def retry_queue(queue: str) -> str:
 def failed_queue(queue: str) -> str:
     """The name of the queue in which messages of `queue` that were given up are kept."""
     return queue + FAILED_SUFFIX
+
+
+def tags_pointer(queue: str) -> str:
+    """The name of the exchange that says which filter of tags `queue` has."""
+    return queue + TAGS_SUFFIX
+
+
+def tags_filter(queue: str, fingerprint: str) -> str:
+    """The name of the exchange that lets through to `queue` what has its tags."""
+    return f"{tags_pointer(queue)}.{fingerprint}"
+
+
+def queue_of_filter(exchange: str) -> str | None:
+    """The queue that an exchange filters tags for, by its name; None where it is no filter."""
+    found = _OF_TAGS.fullmatch(exchange)
+    return found["queue"] if found is not None and found["filter"] else None
+
+
+def queue_of_pointer(exchange: str) -> str | None:
+    """The queue whose filter an exchange points to, by its name; None where it is no pointer."""
+    found = _OF_TAGS.fullmatch(exchange)
+    return found["queue"] if found is not None and not found["filter"] else None
 
 
 def main_queues(queues: Iterable[str]) -> list[str]:
@@ -93,6 +118,14 @@ def level(main: str, number: int, tick: timedelta) -> str:
     """What the exchange and the queue of a delay ladder's level are called."""
     own = "" if tick == TICK else f"-{tick // _MILLISECOND}ms"
     return f"{main}.delay{own}.{number}"
+
+
+def tick_of_level(main: str, name: str) -> timedelta | None:
+    """The tick of the delay ladder of a main exchange that an exchange or a queue is a level of; None where it is none."""
+    found = _LEVEL.fullmatch(name.removeprefix(main)) if name.startswith(main) else None
+    if found is None:
+        return None
+    return TICK if found["ms"] is None else int(found["ms"]) * _MILLISECOND
 
 
 def is_of_a_ladder(exchange: str) -> bool:

@@ -13,6 +13,7 @@ from redrive.topology.model import Binding, Subscription
 from redrive.topology.names import ExchangeFamily
 from redrive.topology.policy import RetryPolicy
 from redrive.topology.tags import HEADER, TagFilter
+from redrive.topology.waits import delivery_pattern
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +44,11 @@ def recover(observed: Observed) -> Recovered:
         found.append(subscription)
         notes += [f"{queue}: {difference}" for difference in compare(subscription.topology(), observed)]
     for main in dict.fromkeys(subscription.exchanges.main for subscription in found):
-        if any(name.startswith(f"{main}.delay") and names.is_of_a_ladder(name) for name in observed.queues):
-            notes.append(f"{main} has a delay ladder; which subscription's backoff made it, the broker does not know: set backoff there")
+        for tick in sorted({tick for name in observed.queues if (tick := names.tick_of_level(main, name)) is not None}):
+            ticks, keys = ("", "backoff") if tick == names.TICK else (f" with ticks of {text_of(tick)}", "backoff and the exchange's tick")
+            notes.append(
+                f"{main} has a delay ladder{ticks}; which subscription's backoff made it, the broker does not know: set {keys} there"
+            )
     return Recovered(tuple(found), tuple(notes))
 
 
@@ -64,24 +68,19 @@ def _subscription(queue: str, observed: Observed) -> Subscription:
     kind = arguments.get("x-queue-type")
     if kind not in ("quorum", "classic"):
         raise _Unlike(f"it is a queue of type {kind}")
-    filters = sorted({binding.source for binding in observed.bindings if _lets_through(binding, queue)})
-    if len(filters) > 1:
-        raise _Unlike(f"it has several filters of tags: {', '.join(filters)}")
-    entrance = filters[0] if filters else queue
-    keys = sorted(
-        binding.routing_key
-        for binding in observed.bindings
-        if binding.source == family.main and binding.destination == entrance and binding.routing_key != queue
-    )
+    filter_ = _filter(queue, family.main, observed)
+    keys = _keys(family.main, filter_ or queue, observed) - {queue}
+    if delivery_pattern("p", queue) in _keys(family.deliver, filter_ or queue, observed):
+        keys |= {queue}  # every queue is bound to the main exchange by its name, but only one that asks for it to what is delayed
     shared = "x-dead-letter-exchange" not in arguments and retry.get("x-dead-letter-exchange") == family.main
     return Subscription(
         queue,
-        keys,
+        sorted(keys),
         family,
         RetryPolicy(delay=timedelta(milliseconds=delay)),
         "quorum" if kind == "quorum" else "classic",
         "republish" if shared else "dead-letter",
-        _tags(queue, observed) if filters else None,
+        _tags(filter_, queue, observed) if filter_ else None,
         ordered=arguments.get("x-single-active-consumer") is True,
         max_failed=_max_failed(observed.queues.get(names.failed_queue(queue), {})),
     )
@@ -93,17 +92,41 @@ def _max_failed(arguments: Mapping[str, object]) -> int | None:
     return most if isinstance(most, int) and arguments.get("x-overflow") == "reject-publish" else None
 
 
+def _keys(source: str, destination: str, observed: Observed) -> frozenset[str]:
+    """The patterns by which an exchange gives to a queue, or to a filter."""
+    return frozenset(
+        binding.routing_key for binding in observed.bindings if binding.source == source and binding.destination == destination
+    )
+
+
+def _filter(queue: str, main: str, observed: Observed) -> str | None:
+    """The filter of tags through which a queue gets its messages; None where it gets them without one.
+
+    A filter whose patterns are all bound around it, too, has no say: it was left by tags that were taken back.
+    """
+    filters = sorted({binding.source for binding in observed.bindings if _lets_through(binding, queue)})
+    around = _keys(main, queue, observed) - {queue}
+    used = [filter_ for filter_ in filters if _keys(main, filter_, observed) - around]
+    if not used and not around:
+        used = filters
+    if len(used) > 1:
+        raise _Unlike(f"it has several filters of tags: {', '.join(used)}")
+    if used and around:
+        raise _Unlike(f"it gets some messages through the filter of tags {used[0]} and others around it: {', '.join(sorted(around))}")
+    return used[0] if used else None
+
+
 def _lets_through(binding: Binding, queue: str) -> bool:
     """Whether a binding leads from a filter of tags to its queue."""
-    return binding.destination == queue and binding.to == "queue" and binding.source.startswith(f"{queue}@tags.")
+    return binding.destination == queue and binding.to == "queue" and names.queue_of_filter(binding.source) == queue
 
 
-def _tags(queue: str, observed: Observed) -> TagFilter:
+def _tags(filter_: str, queue: str, observed: Observed) -> TagFilter:
     """The tags that a filter lets through, from the headers that it looks for."""
     terms = [
         " && ".join(sorted(name.removeprefix(HEADER) for name, _ in binding.arguments if name.startswith(HEADER)))
         for binding in observed.bindings
-        if _lets_through(binding, queue)
+        if binding.source == filter_ and binding.destination == queue
     ]
     return TagFilter(" || ".join(sorted(terms)))
 

@@ -18,7 +18,7 @@ from redrive.pubsub.blocking import refusal
 from redrive.pubsub.blocking.connection import Connector
 from redrive.topology import names
 from redrive.topology.broker import BrokerVersion
-from redrive.topology.compare import Difference, Differs, Missing, sentence_of
+from redrive.topology.compare import Difference, Differs, Missing, Retired, sentence_of
 from redrive.topology.ladder import Ladder, with_ladder
 from redrive.topology.model import Binding, Exchange, Queue, Subscription, Topology
 from redrive.topology.names import ExchangeFamily
@@ -298,7 +298,26 @@ def differences(connector: Connector, topology: Topology) -> list[Difference]:
                 declarer.declare(what)  # it exists: this makes nothing, and is how AMQP compares arguments
             except TopologyMismatch as mismatch:
                 found.append(Differs(mismatch))
+        for pointer in topology.pointers:
+            found += _about_pointer(declarer, pointer)
     return found
+
+
+def _about_pointer(declarer: Declarer, pointer: Exchange) -> Iterator[Difference]:
+    """What `point` would make or take away."""
+    if not declarer.exists(pointer):
+        yield Missing(pointer)
+        return
+    try:
+        declarer.declare(pointer)
+    except TopologyMismatch as mismatch:
+        if mismatch.argument != "alternate-exchange":
+            yield Differs(mismatch)
+            return
+        other = Exchange(mismatch.found, "headers")
+        if declarer.exists(other):
+            yield Retired(other)
+        yield Retired(Exchange(pointer.name, pointer.type, {"alternate-exchange": other.name}))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,41 @@
+"""A topology file and the broker that it is for, as the tests of `redrive topology` use them."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from cli_support import Outcome, redrive
+from redrive.pubsub.blocking.connection import Connector
+from redrive.pubsub.blocking.declare import Declarer, declaring
+from redrive.pubsub.management import Management
+from redrive.topology.compare import Observed
+
+
+class Team(NamedTuple):
+    """A team's file, its virtual host, and the management API beside it."""
+
+    file: Path
+    url: str
+    management_url: str
+
+    def run(self, command: str, *arguments: str) -> Outcome:
+        """Runs a command on the file."""
+        return redrive("topology", command, str(self.file), "--management-url", self.management_url, *arguments, url=self.url)
+
+    def with_file(self, text: str) -> "Team":
+        """Another file beside this one, for the same virtual host."""
+        file = self.file.with_name("another.yaml")
+        file.write_text(text)
+        return self._replace(file=file)
+
+    def observe(self) -> Observed:
+        """What is on the broker."""
+        with Management(self.url, self.management_url) as management:
+            found = management.observe()
+        ours = {name: kind for name, kind in found.exchanges.items() if name and not name.startswith("amq.")}
+        return Observed(ours, found.queues, found.bindings)
+
+    def change(self, change: Callable[[Declarer], object]) -> None:
+        """Does something to the broker behind the file's back."""
+        with declaring(Connector(self.url, "test")) as declarer:
+            change(declarer)
