@@ -1,4 +1,6 @@
+import re
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -156,6 +158,18 @@ def test_the_schema_has_every_key_with_a_description_and_forbids_others() -> Non
     }
     assert all("description" in described or "$ref" in described for described in subscription["properties"].values())
     assert schema["$defs"]["RetrySpec"]["properties"]["delay"]["default"] == "30s"
+
+
+def test_the_schema_has_a_title_for_people() -> None:
+    assert spec.schema()["title"] == "redrive topology"
+
+
+def test_the_manual_has_every_key_of_a_subscription() -> None:
+    manual = (Path(__file__).resolve().parents[2] / "docs/topology.md").read_text()
+    told = {key for line in manual.splitlines() if line.startswith("| `") for key in re.findall(r"`([a-z_.]+)`", line.split("|")[1])}
+    schema: Any = spec.schema()
+    keys = {key for key in schema["$defs"]["SubscriptionSpec"]["properties"] if key != "retry"}
+    assert keys | {f"retry.{key}" for key in schema["$defs"]["RetrySpec"]["properties"]} <= told
 
 
 def test_what_several_subscriptions_share_is_there_once() -> None:

@@ -258,7 +258,8 @@ def parse(value: object) -> TopologySpec:
 
 def schema() -> dict[str, object]:
     """The JSON Schema of a topology file, for editors."""
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "redrive topology", **TopologySpec.model_json_schema()}
+    head = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
+    return head | TopologySpec.model_json_schema() | {"title": "redrive topology"}
 
 
 def union_of(topologies: Iterable[Topology]) -> Topology:
