@@ -7,9 +7,12 @@ import typer
 from redrive.cli import options
 from redrive.cli.drift import Drift, File, connector_for, look, subscriptions_in
 from redrive.cli.output import Form, Printer, count_of
+from redrive.errors import TopologyMismatch
 from redrive.pubsub.blocking import declare as broker
-from redrive.topology.compare import sentence_of
+from redrive.topology.compare import Differs, sentence_of
 from redrive.topology.drawing import json_of
+
+_BY_HAND = "Delete each once nothing uses it (a queue: once it is empty); `redrive topology apply` makes it anew."
 
 Prune = Annotated[bool, typer.Option("--prune", help="Remove bindings that the file does not ask for.")]
 
@@ -22,8 +25,9 @@ def plan(
 ) -> None:
     """Show what the file would change on the broker, and change nothing.
 
-    + is what `apply` would make, ~ is what is there with other arguments (only `migrate` changes that), - is a binding that only
-    `apply --prune` removes. It exits with 1 where something is there that can't be declared as asked.
+    + is what `apply` would make, ~ is what is there with other arguments (`migrate` changes those of a subscription's queues; an exchange
+    is deleted by hand and made anew), - is a binding that only `apply --prune` removes. It exits with 1 where something is there that
+    can't be declared as asked.
 
     \b
     Example:
@@ -105,20 +109,26 @@ def _show(printer: Printer, drift: Drift, *, done: bool = False, pruned: bool = 
     for binding in drift.stale:
         printer.say(f"- {sentence_of(binding)}", "red")
     printer.say(_summary(drift, done=done, pruned=pruned))
+    if drift.by_hand:
+        printer.say(f"By hand: neither RabbitMQ nor `migrate` changes {', '.join(_objects_in(drift.by_hand))}. {_BY_HAND}")
+
+
+def _objects_in(differing: list[Differs]) -> list[str]:
+    """The objects that differ, each once."""
+    return list(dict.fromkeys(f"{differs.mismatch.kind} {differs.mismatch.name}" for differs in differing))
 
 
 def _summary(drift: Drift, *, done: bool, pruned: bool) -> str:
     if not drift.found:
         how_far = "as far as AMQP can tell, " if drift.blind else ""
         return f"Nothing to do: {how_far}the broker (RabbitMQ {drift.version}) is as the file says."
-    queues = len({differs.mismatch.name for differs in drift.differs})
-    parts = [
-        f"{len(drift.missing)} {'made' if done else 'to make'}",
-        f"{queues} to migrate",
-        f"{len(drift.stale)} {'removed' if pruned else 'no longer asked for'}",
-    ]
-    kept = [part for part, number in zip(parts, (len(drift.missing), queues, len(drift.stale)), strict=True) if number]
-    return f"{', '.join(kept)}."
+    parts = (
+        (len(drift.missing), "made" if done else "to make"),
+        (len(_objects_in(drift.to_migrate)), "to migrate"),
+        (len(_objects_in(drift.by_hand)), "to delete by hand and make anew"),
+        (len(drift.stale), "removed" if pruned else "no longer asked for"),
+    )
+    return f"{', '.join(f'{number} {what}' for number, what in parts if number)}."
 
 
 def _json(drift: Drift, *, done: bool) -> dict[str, object]:
@@ -127,16 +137,18 @@ def _json(drift: Drift, *, done: bool) -> dict[str, object]:
         "done": done,
         "in_sync": None if drift.blind and not drift.found else not drift.found,
         "make": [json_of(what) for what in drift.missing],
-        "migrate": [
-            {
-                "kind": differs.mismatch.kind,
-                "name": differs.mismatch.name,
-                "argument": differs.mismatch.argument,
-                "found": differs.mismatch.found,
-                "wanted": differs.mismatch.wanted,
-            }
-            for differs in drift.differs
-        ],
+        "migrate": [_json_of(differs.mismatch) for differs in drift.to_migrate],
+        "by_hand": [_json_of(differs.mismatch) for differs in drift.by_hand],
         "remove": [json_of(binding) for binding in drift.stale],
         "bindings_compared": not drift.blind,
+    }
+
+
+def _json_of(mismatch: TopologyMismatch) -> dict[str, str]:
+    return {
+        "kind": mismatch.kind,
+        "name": mismatch.name,
+        "argument": mismatch.argument,
+        "found": mismatch.found,
+        "wanted": mismatch.wanted,
     }
