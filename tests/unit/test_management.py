@@ -2,6 +2,7 @@
 
 import json
 import socket
+import socketserver
 import ssl
 import subprocess
 import threading
@@ -49,6 +50,23 @@ def answering(status: int, body: str, kind: str = "application/json", *, certifi
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
         thread.start()
         yield f"{'http' if certificate is None else 'https'}://localhost:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+@contextmanager
+def saying(content: bytes) -> Iterator[str]:
+    """A server that says this to everybody, whatever is asked; its address."""
+
+    class Handler(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            self.request.recv(4096)
+            self.request.sendall(content)
+
+    with socketserver.TCPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+        thread.start()
+        yield f"http://localhost:{server.server_address[1]}"
         server.shutdown()
         thread.join()
 
@@ -149,6 +167,14 @@ def test_https_where_http_is_spoken_is_no_question_of_the_plugin() -> None:
         problem, remedy = refusal(BrokerUnavailable, address.replace("http:", "https:"))
     assert "TLS with its management API failed" in problem
     assert remedy.startswith("Check that this port is for https")
+
+
+@pytest.mark.parametrize("content", [b"\x15\x03\x01\x00\x02\x02\x0a", b"AMQP\x00\x00\x09\x01"], ids=["TLS", "AMQP"])
+def test_http_where_something_else_is_spoken_is_no_question_of_the_plugin(content: bytes) -> None:
+    with saying(content) as address:
+        problem, remedy = refusal(BrokerUnavailable, address)
+    assert "what answers there speaks no HTTP" in problem
+    assert "https://" in remedy
 
 
 @pytest.mark.parametrize("status", [401, 403])

@@ -27,6 +27,7 @@ _EXAMPLE = "Give one such as http://localhost:15672, or https://localhost:15671/
 _LATE = "Try again when the broker has less to do, or name another address of the API with --management-url."
 _BROKEN = "Look into the broker's log, and try again."
 _NO_CONNECTION = "Check that host and port are right and no firewall is in between, or name its address with --management-url."
+_NO_HTTP = "Name the address of the management API with --management-url; it begins with https:// where the API has a certificate."
 _TLS = "Check that this port is for https, and the certfile and keyfile of the URL where it asks for a certificate."
 _WRONG_NAME = "Ask it under a name that its certificate is for: --management-url."
 _WRONG_TIME = "Give the broker a certificate that is valid now, and check this machine's clock."
@@ -177,6 +178,8 @@ class Management:
             return BrokerUnavailable(where, found, _REMEDIES.get(untrusted.verify_code, trust))
         if tls is not None:
             return BrokerUnavailable(where, f"TLS with its management API failed ({tls.reason})", _TLS)
+        if isinstance(error, self._httpx.RemoteProtocolError):
+            return BrokerUnavailable(where, "what answers there speaks no HTTP", _NO_HTTP)
         if isinstance(error, self._httpx.ConnectTimeout):
             return BrokerUnavailable(where, f"its management API was not reached in {self._timeout.total_seconds():g} s", _NO_CONNECTION)
         if isinstance(error, self._httpx.TimeoutException):
