@@ -95,15 +95,15 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return certificate_for(tmp_path_factory.mktemp("tls"), "localhost")
 
 
-def names(address: str, *, broker: str = BROKER) -> list[str]:
-    with Management(broker, address, timeout=timedelta(seconds=0.3)) as management:
+def names(address: str, *, broker: str = BROKER, timeout: float = 10) -> list[str]:
+    with Management(broker, address, timeout=timedelta(seconds=timeout)) as management:
         return management.queue_names()
 
 
-def refusal(kind: type[RedriveError], address: str, *, broker: str = BROKER) -> tuple[str, str]:
+def refusal(kind: type[RedriveError], address: str, *, timeout: float = 10) -> tuple[str, str]:
     """The problem and the remedy that asking ends with."""
     with pytest.raises(kind) as caught:
-        names(address, broker=broker)
+        names(address, timeout=timeout)
     problem, remedy = str(caught.value).split("\n")
     assert SECRET not in problem + remedy
     return problem, remedy
@@ -188,14 +188,14 @@ def test_a_refused_user_is_named_with_the_rights_it_needs(status: int) -> None:
 
 def test_a_server_that_does_not_answer_is_not_waited_for_and_is_said_to_be_late() -> None:
     with silent() as address:
-        problem, remedy = refusal(BrokerUnavailable, address)
+        problem, remedy = refusal(BrokerUnavailable, address, timeout=0.3)
     assert problem == f"RabbitMQ at {address} can't be used: its management API did not answer in 0.3 s."
     assert remedy.startswith("Try again when the broker has less to do")
 
 
 def test_a_server_that_takes_no_connection_is_said_not_to_be_reached() -> None:
     with silent() as address:  # it never answers the handshake either
-        problem, remedy = refusal(BrokerUnavailable, address.replace("http:", "https:"))
+        problem, remedy = refusal(BrokerUnavailable, address.replace("http:", "https:"), timeout=0.3)
     assert "its management API was not reached in 0.3 s" in problem
     assert "firewall" in remedy
 
