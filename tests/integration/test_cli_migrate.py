@@ -246,6 +246,56 @@ def test_a_message_that_many_killed_runs_held_is_not_taken_for_one_that_kills_it
     assert recorder.handled.keys() == {"kept"}
 
 
+def put(url: str, queue: str, count: int) -> None:
+    for number in range(count):
+        publish_plain(url, queue, b"socks", properties_of(Table(), str(number)), exchange="")
+
+
+def take_one(url: str, queue: str) -> None:
+    with plain_channel(url) as channel:
+        assert channel.basic_get(queue, auto_ack=True)[0] is not None
+
+
+def test_a_failed_queue_that_has_more_than_it_is_to_take_is_not_touched(rabbitmq_url: str, rabbitmq_broker: Broker, tmp_path: Path) -> None:
+    file = tmp_path / "topology.yaml"
+    file.write_text("subscriptions:\n  shop@orders: {routing_keys: [order.*], max_failed: 2}\n")
+    old = Subscription("shop@orders", ("order.*",))
+    declare(Connector(rabbitmq_url, "test"), old)
+    put(rabbitmq_url, "shop@orders@failed", 3)
+    management = ("--management-url", str(rabbitmq_broker.management_url))
+    for option in ("--dry-run", "--yes"):
+        refused = redrive("topology", "migrate", str(file), option, *management, url=rabbitmq_url)
+        assert refused.code == 2
+        assert refused.error_lines == [
+            "Error: 'shop@orders@failed' has 3 messages and is to take 2 (max_failed): it would refuse the rest",
+            "Raise max_failed to 3 or more, or make room: redrive failed requeue shop@orders, or redrive failed discard.",
+        ]
+    with Management(rabbitmq_url, rabbitmq_broker.management_url) as asked:
+        assert compare(old.topology(), asked.observe()) == []
+
+    take_one(rabbitmq_url, "shop@orders@failed")
+    done = redrive("topology", "migrate", str(file), "--yes", *management, url=rabbitmq_url)
+    assert (done.code, FailedQueue(rabbitmq_url, "shop@orders").depth()) == (0, 2), done.err
+
+
+def test_what_stands_in_for_a_failed_queue_counts_to_what_it_is_to_take(rabbitmq_url: str, rabbitmq_broker: Broker, tmp_path: Path) -> None:
+    file = tmp_path / "topology.yaml"
+    file.write_text("subscriptions:\n  shop@orders: {routing_keys: [order.*], max_failed: 2}\n")
+    declare(Connector(rabbitmq_url, "test"), Subscription("shop@orders", ("order.*",), max_failed=2))
+    put(rabbitmq_url, "shop@orders@failed", 1)
+    transit = "shop@orders@failed@migrating"
+    with plain_channel(rabbitmq_url) as channel:
+        channel.queue_declare(transit, durable=True, arguments={"x-queue-type": "quorum", "x-delivery-limit": DELIVERY_LIMIT})
+    put(rabbitmq_url, transit, 2)
+    management = ("--management-url", str(rabbitmq_broker.management_url))
+    refused = redrive("topology", "migrate", str(file), "--yes", *management, url=rabbitmq_url)
+    assert (refused.code, "'shop@orders@failed' has 3 messages" in refused.err) == (2, True)
+
+    take_one(rabbitmq_url, "shop@orders@failed")
+    done = redrive("topology", "migrate", str(file), "--yes", *management, url=rabbitmq_url)
+    assert (done.code, FailedQueue(rabbitmq_url, "shop@orders").depth()) == (0, 2), done.err
+
+
 def test_a_live_subscription_becomes_ordered(rabbitmq_url: str, rabbitmq_broker: Broker, tmp_path: Path) -> None:
     file = tmp_path / "topology.yaml"
     file.write_text("subscriptions:\n  shop@orders: {routing_keys: [order.*], ordered: true}\n")

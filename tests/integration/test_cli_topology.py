@@ -112,6 +112,11 @@ def _another_exchange(declarer: Declarer) -> None:
     declarer.declare(Exchange("shop@failed", "direct"))
 
 
+def _with_another_level(declarer: Declarer) -> None:
+    declarer.delete(Queue("master.delay.0"))
+    declarer.declare(Queue("master.delay.0", {"x-queue-type": "classic"}))
+
+
 def test_each_kind_of_drift_is_found_and_named(team: Team) -> None:
     assert team.run("apply").code == 0
     for change in (_rebind, _with_another_ttl, _as_another_type, _another_exchange):
@@ -133,9 +138,27 @@ def test_each_kind_of_drift_is_found_and_named(team: Team) -> None:
         ("ucenter@audit@retry", "x-dead-letter-routing-key"),
         ("ucenter@user@failed", "x-queue-type"),
         ("ucenter@user@failed", "x-delivery-limit"),
-        ("shop@failed", "type"),
     }
+    assert [(differs["name"], differs["argument"]) for differs in found["by_hand"]] == [("shop@failed", "type")]
     assert [binding["routing_key"] for binding in found["remove"]] == ["account.*"]
+
+
+def test_what_no_command_can_change_is_said_with_what_to_do(team: Team) -> None:
+    assert team.run("apply").code == 0
+    team.change(_another_exchange)
+    team.change(_with_another_level)
+    planned = team.run("plan")
+    assert planned.code == 1
+    assert "~ exchange shop@failed: type is direct, the file says topic\n" in planned.out
+    assert "2 to delete by hand and make anew" in planned.out
+    assert "to migrate" not in planned.out
+    assert "neither RabbitMQ nor `migrate` changes exchange shop@failed, queue master.delay.0. Delete each" in planned.out
+    assert team.run("migrate").out.startswith("Nothing to migrate")
+
+    team.change(lambda declarer: declarer.delete(Exchange("shop@failed")))
+    team.change(lambda declarer: declarer.delete(Queue("master.delay.0")))
+    assert team.run("apply").code == 0
+    assert team.run("check").code == 0
 
 
 def test_where_something_differs_apply_makes_nothing(team: Team) -> None:

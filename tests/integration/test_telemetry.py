@@ -4,7 +4,7 @@ import json
 import re
 import socket
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import httpx
@@ -14,7 +14,8 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from cli_support import redrive, running
-from contract.support import Recorder, Service, always_fails, retrying, wait_until
+from contract.shells import Shell
+from contract.support import Recorder, Service, always_fails, both_shells, retrying, wait_until
 from redrive import ConfigurationError, Message, instrument, uninstrument
 from redrive.cli.serving import Place, serving
 from redrive.pubsub.blocking.subscriber import Subscriber
@@ -89,6 +90,52 @@ def test_what_a_handler_traces_itself_belongs_to_its_attempt(rabbitmq_url: str, 
     assert attempt is not None
     assert attempt.context is not None
     assert seen == [attempt.context.span_id]
+
+
+class Wordless(Exception):
+    """An exception whose text can't be made."""
+
+    def __str__(self) -> str:
+        raise RuntimeError
+
+
+def exception_in(spans: InMemorySpanExporter) -> Mapping[str, object]:
+    """What the attempt's span tells of the exception that ended it."""
+    attempt = wait_until(lambda: next((s for s in spans.get_finished_spans() if s.name == "process shop@orders"), None), "the span")
+    assert attempt is not None
+    (event,) = attempt.events
+    assert (event.name, attempt.status.is_ok) == ("exception", False)
+    return event.attributes or {}
+
+
+@both_shells
+def test_an_error_in_a_trace_shows_no_password(rabbitmq_url: str, spans: InMemorySpanExporter, shell: Shell) -> None:
+    def handle(_: Message) -> None:
+        try:
+            raise KeyError("https://me:s3cret@behind/")
+        except KeyError as error:
+            raise ValueError("no plan for amqp://me:s3cret@there/") from error
+
+    service = Service(rabbitmq_url, shell, retry=retrying(0))
+    with service.subscriber(handle):
+        service.publish()
+        service.wait_for_failed()
+    told = exception_in(spans)
+    assert (told["exception.type"], told["exception.message"]) == ("ValueError", "no plan for amqp://me:***@there/")
+    assert "KeyError: 'https://me:***@behind/'" in str(told["exception.stacktrace"])
+    assert "s3cret" not in repr([span.to_json() for span in spans.get_finished_spans()])
+
+
+@both_shells
+def test_an_error_without_a_text_is_traced_and_set_aside(rabbitmq_url: str, spans: InMemorySpanExporter, shell: Shell) -> None:
+    def handle(_: Message) -> None:
+        raise Wordless
+
+    service = Service(rabbitmq_url, shell, retry=retrying(0))
+    with service.subscriber(handle):
+        service.publish()
+        service.wait_for_failed()
+    assert exception_in(spans)["exception.message"] == "<its text can't be made: RuntimeError>"
 
 
 def test_an_unroutable_message_is_an_error_in_its_span(rabbitmq_url: str, spans: InMemorySpanExporter) -> None:

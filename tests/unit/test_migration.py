@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from redrive.errors import ConfigurationError
 from redrive.topology.compare import Observed, compare
-from redrive.topology.migration import Step, is_needed, next_step, pauses, transit_queue
+from redrive.topology.migration import Step, check_room, into_failed, is_needed, next_step, pauses, transit_queue
 from redrive.topology.model import Binding, Queue, Subscription
 from redrive.topology.policy import RetryPolicy
 
@@ -176,3 +176,22 @@ def test_it_says_beforehand_what_pauses() -> None:
 def test_a_name_that_leaves_no_room_for_the_transit_queue_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="the transit queue name"):
         transit_queue("q" * 250)
+
+
+def test_a_failed_queue_that_stays_as_it_is_gets_nothing() -> None:
+    assert into_failed(NEW, ModelBroker(OLD[0]).observe()) == ()
+
+
+def test_a_failed_queue_that_is_made_anew_gets_what_it_had_and_what_stood_in_for_it() -> None:
+    smaller = replace(NEW, max_failed=2)
+    assert into_failed(smaller, ModelBroker(NEW).observe()) == ("shop@orders@failed", "shop@orders@failed@migrating")
+
+
+def test_what_does_not_fit_into_the_new_failed_queue_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="has 3 messages and is to take 2"):
+        check_room(replace(NEW, max_failed=2), 3)
+
+
+@pytest.mark.parametrize("most", [None, 3, 4])
+def test_what_fits_into_the_new_failed_queue_may_go(most: int | None) -> None:
+    check_room(replace(NEW, max_failed=most), 3)

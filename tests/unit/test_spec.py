@@ -1,4 +1,6 @@
+import re
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -110,6 +112,17 @@ def test_a_duration_in_python_is_taken_as_it_is() -> None:
         ({"subscriptions": {"a": {"routing_keys": ["k" * 256]}}}, ("subscriptions", "a", "routing_keys", 0), "at most 255 fit"),
         ({"subscriptions": {"a": {"queue_type": "stream"}}}, ("subscriptions", "a", "queue_type"), "'stream' can't be"),
         ({"subscriptions": {"a": {"exchange": ""}}}, ("subscriptions", "a"), "the exchange name is ''"),
+        ({"subscriptions": {"master.delay.0": {"retry": {"backoff": ["3s"]}}}}, ("subscriptions", "master.delay.0"), "the delay ladder"),
+        ({"subscriptions": {"master.unrouted": {}}}, ("subscriptions", "master.unrouted"), "the delay ladder of exchange 'master'"),
+        (
+            {"subscriptions": {"a": {"exchange": {"tick": "50ms"}}, "master.delay-50ms.27": {"exchange": "shop"}}},
+            ("subscriptions", "master.delay-50ms.27"),
+            "the delay ladder of exchange 'master'",
+        ),
+        ({"subscriptions": {"a@migrating": {}, "a": {}}}, ("subscriptions", "a@migrating"), "what stands in for 'a' while"),
+        ({"subscriptions": {"a": {}, "a@retry@migrating": {}}}, ("subscriptions", "a@retry@migrating"), "stands in for 'a@retry'"),
+        ({"subscriptions": {"a": {}, "b": {"exchange": "master.deliver"}}}, ("subscriptions", "b"), "the exchange name 'master.deliver'"),
+        ({"subscriptions": {"a": {}, "b": {"exchange": "master.unrouted"}}}, ("subscriptions", "b"), "the exchange name 'master.unrouted'"),
     ],
 )
 def test_a_mistake_has_its_place_and_its_words(value: object, location: tuple[object, ...], problem: str) -> None:
@@ -147,7 +160,24 @@ def test_the_schema_has_every_key_with_a_description_and_forbids_others() -> Non
     assert schema["$defs"]["RetrySpec"]["properties"]["delay"]["default"] == "30s"
 
 
+def test_the_schema_has_a_title_for_people() -> None:
+    assert spec.schema()["title"] == "redrive topology"
+
+
+def test_the_manual_has_every_key_of_a_subscription() -> None:
+    manual = (Path(__file__).resolve().parents[2] / "docs/topology.md").read_text()
+    told = {key for line in manual.splitlines() if line.startswith("| `") for key in re.findall(r"`([a-z_.]+)`", line.split("|")[1])}
+    schema: Any = spec.schema()
+    keys = {key for key in schema["$defs"]["SubscriptionSpec"]["properties"] if key != "retry"}
+    assert keys | {f"retry.{key}" for key in schema["$defs"]["RetrySpec"]["properties"]} <= told
+
+
 def test_what_several_subscriptions_share_is_there_once() -> None:
     topology = union_of([Subscription("a").topology(), Subscription("b").topology()])
     assert [exchange.name for exchange in topology.exchanges] == ["master", "master.retry", "master.failed", "master.deliver"]
     assert len(topology.queues) == 6
+
+
+@pytest.mark.parametrize("names", [["a@migrating", "b"], ["master.delay.28"], ["master.deliver"], ["a", "a.retry", "b" * 248]])
+def test_a_name_that_only_looks_like_one_of_ours_may_be(names: list[str]) -> None:
+    assert [subscription.queue for subscription in built({"subscriptions": {name: {} for name in names}})] == names

@@ -55,6 +55,11 @@ def test_anchors_and_merges_mean_what_yaml_says() -> None:
             "team.yaml, line 5, subscriptions → a → routing_keys → 1",
             "nothing is no text",
         ),
+        (
+            "subscriptions:\n  a: {}\n  a@migrating: {}\n",
+            "team.yaml, line 3, subscriptions → a@migrating",
+            "that of what stands in for 'a'",
+        ),
         ("subscriptions:\n  a:\n    routing_keys: [*.x]\n", "team.yaml, line 3", "expected alphabetic"),
         ("subscriptions: [\n", "team.yaml, line 2", "expected the node content"),
         ("a: !!python/object:os.system {}\n", "team.yaml, line 1", "could not determine a constructor"),

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from redrive.errors import RedriveError
+from redrive.errors import RedriveError, TopologyMismatch
 from redrive.pubsub import topology_file
 from redrive.pubsub.blocking import declare as broker
 from redrive.pubsub.blocking.connection import Connector, default_name
@@ -52,6 +52,18 @@ class Drift:
         return [difference for difference in self.found if isinstance(difference, Differs)]
 
     @property
+    def to_migrate(self) -> list[Differs]:
+        """What `migrate` changes: arguments of the subscriptions' own queues."""
+        own = {queue for one in self.subscriptions for queue in (one.queue, one.retry_queue, one.failed_queue)}
+        found = [(differs, differs.mismatch) for differs in self.differs]
+        return [differs for differs, mismatch in found if mismatch.name in own and _is_an_argument_of_a_queue(mismatch)]
+
+    @property
+    def by_hand(self) -> list[Differs]:
+        """What no command changes: exchanges, what a queue is beside its arguments, and the delay ladder's queues."""
+        return [differs for differs in self.differs if differs not in self.to_migrate]
+
+    @property
     def stale(self) -> list[Binding]:
         """Bindings that are not asked for."""
         return [difference.binding for difference in self.found if isinstance(difference, Stale)]
@@ -60,6 +72,10 @@ class Drift:
     def retired(self) -> list[Exchange | Binding]:
         """What tags that changed leave behind, and `apply` removes."""
         return [difference.what for difference in self.found if isinstance(difference, Retired)]
+
+
+def _is_an_argument_of_a_queue(mismatch: TopologyMismatch) -> bool:
+    return mismatch.kind == "queue" and mismatch.argument.startswith("x-")
 
 
 def wanted_by(subscriptions: tuple[Subscription, ...]) -> Topology:

@@ -8,11 +8,12 @@ from redrive.cli import options
 from redrive.cli.drift import File, connector_for, subscriptions_in
 from redrive.cli.output import Form, Printer, count_of
 from redrive.errors import ConfigurationError
-from redrive.pubsub.blocking.declare import declare
+from redrive.pubsub.blocking.connection import Connector
+from redrive.pubsub.blocking.declare import declare, declaring
 from redrive.pubsub.blocking.migrating import Migration, MigrationReport
 from redrive.pubsub.management import Management
 from redrive.topology.compare import Differs, Observed, compare
-from redrive.topology.migration import is_needed, pauses
+from redrive.topology.migration import check_room, into_failed, is_needed, pauses
 from redrive.topology.model import Subscription
 
 
@@ -47,6 +48,7 @@ def migrate(
             printer.result({"dry_run": dry_run, "migrated": []})
             printer.say("Nothing to migrate: each queue has the arguments that the file asks for.")
             return
+        _refuse_what_has_no_room(connector, due, observed)
         for subscription in due:
             _announce(printer, subscription, observed)
         if dry_run:
@@ -81,6 +83,13 @@ def _refuse_what_is_shared(due: list[Subscription]) -> None:
                 f"{subscription.queue!r} is to be of the kind that is shared with peers, to which nothing can be migrated",
                 "Migrate from it to retry_via: dead-letter, or choose others with --queue.",
             )
+
+
+def _refuse_what_has_no_room(connector: Connector, due: list[Subscription], observed: Observed) -> None:
+    with declaring(connector) as declarer:
+        for subscription in due:
+            depths = [declarer.depth(queue) for queue in into_failed(subscription, observed)]
+            check_room(subscription, sum(depth.messages for depth in depths if depth is not None))
 
 
 def _announce(printer: Printer, subscription: Subscription, observed: Observed) -> None:

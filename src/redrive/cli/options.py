@@ -35,7 +35,8 @@ ManagementUrl = Annotated[
         "--management-url",
         metavar="URL",
         show_default=False,
-        help="Where the management API is, for what AMQP can't tell; without it, port 15672 of the broker's host.",
+        help="Where the management API is, for what AMQP can't tell; without it, port 15672 of the broker's host. "
+        "?cacertfile=FILE after it names the CA of an https one.",
     ),
 ]
 Yes = Annotated[bool, typer.Option("--yes", help="Don't ask.")]

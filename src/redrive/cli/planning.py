@@ -7,10 +7,13 @@ import typer
 from redrive.cli import options
 from redrive.cli.drift import Drift, File, connector_for, look, subscriptions_in
 from redrive.cli.output import Form, Printer, count_of
+from redrive.errors import TopologyMismatch
 from redrive.pubsub.blocking import declare as broker
-from redrive.topology.compare import sentence_of
+from redrive.topology.compare import Differs, sentence_of
 from redrive.topology.drawing import json_of
 from redrive.topology.model import Binding, Exchange
+
+_BY_HAND = "Delete each once nothing uses it (a queue: once it is empty); `redrive topology apply` makes it anew."
 
 Prune = Annotated[bool, typer.Option("--prune", help="Remove bindings that the file does not ask for.")]
 
@@ -23,9 +26,9 @@ def plan(
 ) -> None:
     """Show what the file would change on the broker, and change nothing.
 
-    + is what `apply` would make, ~ is what is there with other arguments (only `migrate` changes that), - is a binding that only
-    `apply --prune` removes, x is what `apply` removes in any case: filters of tags that changed, and the ways around a filter. It exits
-    with 1 where something is there that can't be declared as asked.
+    + is what `apply` would make, ~ is what is there with other arguments (`migrate` changes those of a subscription's queues; an exchange
+    is deleted by hand and made anew), - is a binding that only `apply --prune` removes, x is what `apply` removes in any case: filters of
+    tags that changed, and the ways around a filter. It exits with 1 where something is there that can't be declared as asked.
 
     \b
     Example:
@@ -119,6 +122,13 @@ def _show(printer: Printer, drift: Drift, *, done: bool = False, pruned: bool = 
     for what in drift.retired:
         printer.say(f"x {sentence_of(what)}{_why(what)}", "red")
     printer.say(_summary(drift, done=done, pruned=pruned))
+    if drift.by_hand:
+        printer.say(f"By hand: neither RabbitMQ nor `migrate` changes {', '.join(_objects_in(drift.by_hand))}. {_BY_HAND}")
+
+
+def _objects_in(differing: list[Differs]) -> list[str]:
+    """The objects that differ, each once."""
+    return list(dict.fromkeys(f"{differs.mismatch.kind} {differs.mismatch.name}" for differs in differing))
 
 
 def _why(what: Exchange | Binding) -> str:
@@ -135,14 +145,14 @@ def _summary(drift: Drift, *, done: bool, pruned: bool) -> str:
     if not drift.found:
         how_far = "as far as AMQP can tell, " if drift.blind else ""
         return f"Nothing to do: {how_far}the broker (RabbitMQ {drift.version}) is as the file says."
-    queues = len({differs.mismatch.name for differs in drift.differs})
     removed = len(drift.retired) + (len(drift.stale) if pruned else 0)
-    parts = [
+    parts = (
         (len(drift.missing), "made" if done else "to make"),
-        (queues, "to migrate"),
+        (len(_objects_in(drift.to_migrate)), "to migrate"),
+        (len(_objects_in(drift.by_hand)), "to delete by hand and make anew"),
         (removed, "removed" if done else "to remove"),
         (0 if pruned else len(drift.stale), "no longer asked for"),
-    ]
+    )
     return f"{', '.join(f'{number} {what}' for number, what in parts if number)}."
 
 
@@ -152,17 +162,19 @@ def _json(drift: Drift, *, done: bool) -> dict[str, object]:
         "done": done,
         "in_sync": None if drift.blind and not drift.found else not drift.found,
         "make": [json_of(what) for what in drift.missing],
-        "migrate": [
-            {
-                "kind": differs.mismatch.kind,
-                "name": differs.mismatch.name,
-                "argument": differs.mismatch.argument,
-                "found": differs.mismatch.found,
-                "wanted": differs.mismatch.wanted,
-            }
-            for differs in drift.differs
-        ],
+        "migrate": [_json_of(differs.mismatch) for differs in drift.to_migrate],
+        "by_hand": [_json_of(differs.mismatch) for differs in drift.by_hand],
         "remove": [json_of(binding) for binding in drift.stale],
         "retire": [json_of(what) for what in drift.retired],
         "bindings_compared": not drift.blind,
+    }
+
+
+def _json_of(mismatch: TopologyMismatch) -> dict[str, str]:
+    return {
+        "kind": mismatch.kind,
+        "name": mismatch.name,
+        "argument": mismatch.argument,
+        "found": mismatch.found,
+        "wanted": mismatch.wanted,
     }

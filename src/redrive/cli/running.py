@@ -49,7 +49,8 @@ def run(
             "--metrics",
             metavar="HOST:PORT",
             show_default=False,
-            help="Serve /metrics for Prometheus there, and /health and /ready. :9464 is that port on every interface.",
+            help="Serve /metrics for Prometheus there, and /health and /ready. :9464 is that port on every interface; an IPv6 "
+            "address stands in brackets, [::1]:9464.",
         ),
     ] = None,
     url: Annotated[str | None, typer.Option("--url", hidden=True)] = None,

@@ -1,7 +1,9 @@
 """What a running worker tells over HTTP: `/metrics` for Prometheus, `/health` and `/ready` for what keeps it running."""
 
 import contextlib
+import errno
 import json
+import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -10,8 +12,11 @@ from typing import NamedTuple
 from redrive import Subscriber
 from redrive.errors import ConfigurationError
 from redrive.pubsub import telemetry
+from redrive.pubsub.config import Endpoint
 
-_EXAMPLE = "Give one such as :9464 or 127.0.0.1:9464."
+_EXAMPLE = "Give one such as :9464, 127.0.0.1:9464 or [::1]:9464."
+_ANOTHER_PORT = "Give another port, or stop what listens there."
+_ANOTHER_HOST = "Give an address of this machine, or none for every interface: --metrics :9464."
 _TEXT = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -29,15 +34,16 @@ class _Answer(NamedTuple):
 
 
 def place_of(text: str) -> Place:
-    """The place in a text such as `:9464` or `127.0.0.1:9464`.
+    """The place in a text such as `:9464`, `127.0.0.1:9464` or `[::1]:9464`.
 
     Raises:
         ConfigurationError: it is none.
     """
     host, separator, port = text.rpartition(":")
-    if not separator or not port.isdecimal() or not 0 <= int(port) < 65536:
+    is_bracketed = host.startswith("[") and host.endswith("]")
+    if not separator or not port.isdecimal() or not 0 <= int(port) < 65536 or is_bracketed != (":" in host):
         raise ConfigurationError(f"{text!r} is no host and port to serve metrics at", _EXAMPLE)
-    return Place(host.removeprefix("[").removesuffix("]"), int(port))
+    return Place(host[1:-1] if is_bracketed else host, int(port))
 
 
 @contextlib.contextmanager
@@ -45,7 +51,7 @@ def serving(place: Place, subscribers: Sequence[Subscriber]) -> Iterator[int]:
     """Measures, and serves what was measured, for as long as the block; gives the port.
 
     Raises:
-        ConfigurationError: the port is in use or not allowed, or OpenTelemetry is not installed.
+        ConfigurationError: the port is in use or not allowed, the host is none of this machine, or OpenTelemetry is not installed.
     """
     scrape = _measuring()
     pages: dict[str, Callable[[], _Answer]] = {
@@ -54,12 +60,12 @@ def serving(place: Place, subscribers: Sequence[Subscriber]) -> Iterator[int]:
         "/ready": lambda: _state("ready", {name: subscriber.ready for name, subscriber in _named(subscribers)}),
     }
     try:
-        server = _Server((place.host, place.port), _handler_for(pages))
+        server = _Server(place, _handler_for(pages))
     except OSError as error:
         telemetry.uninstrument()
         raise ConfigurationError(
-            f"metrics can't be served at {place.host or '*'}:{place.port}: {error.strerror or error}",
-            "Give another port, or stop what listens there.",
+            f"metrics can't be served at {Endpoint(place.host or '*', place.port)}: {error.strerror or error}",
+            _ANOTHER_PORT if error.errno in (errno.EADDRINUSE, errno.EACCES) else _ANOTHER_HOST,
         ) from error
     thread = threading.Thread(target=server.serve_forever, name="redrive-metrics", daemon=True)
     thread.start()
@@ -74,6 +80,16 @@ def serving(place: Place, subscribers: Sequence[Subscriber]) -> Iterator[int]:
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
     allow_reuse_address = True
+
+    def __init__(self, place: Place, handler: type[BaseHTTPRequestHandler]) -> None:
+        self.address_family = _family_of(place.host)
+        super().__init__((place.host, place.port), handler)
+
+
+def _family_of(host: str) -> socket.AddressFamily:
+    """The kind of address that a host has: IPv4 where it has both."""
+    found = socket.getaddrinfo(host or None, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    return min((family for family, *_ in found), key=lambda family: family != socket.AF_INET)
 
 
 def _measuring() -> Callable[[], bytes]:

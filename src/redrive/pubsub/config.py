@@ -7,7 +7,7 @@ Query parameters are RabbitMQ's own. Source: https://www.rabbitmq.com/docs/uri-q
 """
 
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from urllib.parse import parse_qsl, quote, unquote
@@ -21,7 +21,8 @@ Credentials = Callable[[], tuple[str, str]]
 _EXAMPLE = "Give one such as amqp://localhost:5672/virtual-host, with the user and the password before the host: user:password@."
 _PORTS = {"amqp": 5672, "amqps": 5671}
 _SECONDS = ("heartbeat", "connection_timeout")
-_TLS_OPTIONS = ("cacertfile", "certfile", "keyfile", "verify", "server_name_indication")
+TLS_OPTIONS = ("cacertfile", "certfile", "keyfile", "verify")
+_TLS_OPTIONS = (*TLS_OPTIONS, "server_name_indication")
 
 
 _MARK = "redrive"
@@ -124,32 +125,48 @@ class BrokerURL:
         Raises:
             ConfigurationError: a certificate or key file can't be read.
         """
-        if not self.tls:
-            return None
-        options = dict(self.tls_options)
-        try:
-            context = ssl.create_default_context(cafile=options.get("cacertfile"))
-            if "certfile" in options:
-                context.load_cert_chain(options["certfile"], options.get("keyfile"))
-        except (OSError, ssl.SSLError) as error:
-            raise ConfigurationError(
-                f"the TLS files of the URL can't be read: {error}", "Check cacertfile, certfile and keyfile."
-            ) from error
-        if options.get("verify") == "verify_none":
-            context.check_hostname = False
-            context.verify_mode = ssl.CERT_NONE
-        return context
+        return tls_context(dict(self.tls_options)) if self.tls else None
 
     def __str__(self) -> str:
         return self.address
 
 
-def _options(query: str) -> dict[str, str]:
+def tls_context(options: Mapping[str, str]) -> ssl.SSLContext:
+    """The TLS settings that options of a URL ask for; what the system trusts is trusted where they name no CA.
+
+    Raises:
+        ConfigurationError: a certificate or key file can't be read.
+    """
+    try:
+        context = ssl.create_default_context(cafile=options.get("cacertfile"))
+        if "certfile" in options:
+            context.load_cert_chain(options["certfile"], options.get("keyfile"))
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigurationError(f"the TLS files of the URL can't be read: {error}", "Check cacertfile, certfile and keyfile.") from error
+    if options.get("verify") == "verify_none":
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def options_of(query: str, known: Sequence[str]) -> dict[str, str]:
+    """The options in a URL's query, each of which is known.
+
+    Raises:
+        ConfigurationError: one is not.
+    """
     options = dict(parse_qsl(query, keep_blank_values=True))
+    for name in options:
+        if name not in known:
+            raise ConfigurationError(
+                f"the URL has the parameter {name!r}, which is none that redrive knows", f"Known are {', '.join(known)}."
+            )
+    return options
+
+
+def _options(query: str) -> dict[str, str]:
+    options = options_of(query, (*_SECONDS, *_TLS_OPTIONS))
     for name, value in options.items():
-        if name not in (*_SECONDS, *_TLS_OPTIONS):
-            known = ", ".join((*_SECONDS, *_TLS_OPTIONS))
-            raise ConfigurationError(f"the URL has the parameter {name!r}, which is none that redrive knows", f"Known are {known}.")
         if name in _SECONDS and not value.isdigit():
             raise ConfigurationError(
                 f"the URL has {name}={value!r}", "Give a whole number: heartbeat in seconds, connection_timeout in ms."

@@ -4,21 +4,34 @@ Needs httpx (`pip install redrive[cli]`) and the broker's management plugin.
 Source: https://www.rabbitmq.com/docs/management#http-api
 """
 
+import ssl
 from collections.abc import Mapping
+from datetime import timedelta
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 from urllib.parse import quote
 
 from redrive.errors import BrokerUnavailable, ConfigurationError, PermissionDenied
-from redrive.pubsub.config import BrokerURL
+from redrive.pubsub.config import TLS_OPTIONS, BrokerURL, Endpoint, options_of, tls_context
 from redrive.redaction import redact
 from redrive.topology.compare import Observed
 from redrive.topology.flow import QueueCount
 from redrive.topology.model import Binding
 
-_TIMEOUT = 10.0
+_Error = TypeVar("_Error", bound=Exception)
+
+_TIMEOUT = timedelta(seconds=10)
 _PORTS = {False: 15672, True: 15671}
 _ENABLE = "Enable it (rabbitmq-plugins enable rabbitmq_management), or name its address with --management-url."
+_EXAMPLE = "Give one such as http://localhost:15672, or https://localhost:15671/?cacertfile=/etc/ca.pem."
+_LATE = "Try again when the broker has less to do, or name another address of the API with --management-url."
+_BROKEN = "Look into the broker's log, and try again."
+_NO_CONNECTION = "Check that host and port are right and no firewall is in between, or name its address with --management-url."
+_NO_HTTP = "Name the address of the management API with --management-url; it begins with https:// where the API has a certificate."
+_TLS = "Check that this port is for https, and the certfile and keyfile of the URL where it asks for a certificate."
+_WRONG_NAME = "Ask it under a name that its certificate is for: --management-url."
+_WRONG_TIME = "Give the broker a certificate that is valid now, and check this machine's clock."
+_REMEDIES = {9: _WRONG_TIME, 10: _WRONG_TIME, 62: _WRONG_NAME, 64: _WRONG_NAME}  # by OpenSSL's X509_V_ERR_…
 
 
 class Management:
@@ -26,31 +39,40 @@ class Management:
 
     Args:
         url: the broker's AMQP address: user, password and virtual host are the same.
-        address: where the API is; the first host's port 15672 (15671 with TLS) where none is given.
+        address: where the API is; the first host's port 15672 (15671 with TLS) where none is given. Its query may have the TLS
+            options of a broker's URL (`?cacertfile=/etc/ca.pem`); those of `url` hold where it has none.
+        timeout: how long it may take to connect, and then to answer.
 
     Raises:
         ConfigurationError: httpx is not installed, or the address is none.
     """
 
-    def __init__(self, url: str | BrokerURL, address: str | None = None) -> None:
+    def __init__(self, url: str | BrokerURL, address: str | None = None, timeout: timedelta = _TIMEOUT) -> None:
         try:
             import httpx
         except ImportError as error:
             raise ConfigurationError("the management API needs httpx, which is not installed", "pip install 'redrive[cli]'") from error
         broker = url if isinstance(url, BrokerURL) else BrokerURL.parse(url)
         self._httpx = httpx
-        self.address = address or f"{'https' if broker.tls else 'http'}://{broker.endpoints[0].host}:{_PORTS[broker.tls]}"
         self._virtual_host = broker.virtual_host
         self._username = broker.username
+        self._timeout = timeout
+        address = address or f"{'https' if broker.tls else 'http'}://{Endpoint(broker.endpoints[0].host, _PORTS[broker.tls])}"
+        self.address, _, query = address.partition("?")
         try:
-            self._client = httpx.Client(
-                base_url=self.address,
-                auth=(broker.username, broker.password),
-                timeout=_TIMEOUT,
-                verify=broker.ssl_context() or True,
-            )
-        except (httpx.InvalidURL, ValueError) as error:
-            raise ConfigurationError(f"the management address {redact(self.address)!r} can't be read: {error}", _ENABLE) from error
+            place = httpx.URL(self.address)
+        except (httpx.InvalidURL, ValueError):
+            place = httpx.URL()
+        if place.scheme not in ("http", "https") or not place.host:
+            shown = redact(address).rpartition("@")[2]  # what stands before an @ may be a password
+            raise ConfigurationError(f"the management address {shown!r} can't be read", _EXAMPLE)
+        options = dict(broker.tls_options) | options_of(query, TLS_OPTIONS)
+        self._client = httpx.Client(
+            base_url=place,
+            auth=(broker.username, broker.password),
+            timeout=timeout.total_seconds(),
+            verify=tls_context(options) if place.scheme == "https" else True,
+        )
 
     def queue_names(self) -> list[str]:
         """The queues of the virtual host."""
@@ -127,22 +149,57 @@ class Management:
         where = redact(self.address)
         try:
             answer = self._client.get(path)
-            if answer.status_code in (401, 403):
-                raise PermissionDenied(
-                    f"the management API at {where} refused the user {self._username!r}",
-                    "Give the user the tag 'monitoring' or 'management' (rabbitmqctl set_user_tags).",
-                )
-            if answer.status_code == 404:
-                raise ConfigurationError(
-                    f"the management API at {where} knows no {path.split('?')[0]}", "Check the name and the virtual host."
-                )
-            answer.raise_for_status()
-            content: list[Mapping[str, Any]] | Mapping[str, Any] = answer.json()
         except self._httpx.HTTPError as error:
-            raise BrokerUnavailable(where, f"its management API does not answer ({error})", _ENABLE) from error
-        except ValueError as error:
-            raise BrokerUnavailable(where, "what answers there is no management API", _ENABLE) from error
+            raise self._unavailable(where, error) from error
+        try:
+            content: list[Mapping[str, Any]] | Mapping[str, Any] | None = answer.json()
+        except ValueError:
+            content = None
+        if answer.status_code in (401, 403):
+            raise PermissionDenied(
+                f"the management API at {where} refused the user {self._username!r}{_reason_in(content)}",
+                "Check the password, and give the user the tag 'monitoring' or 'management' (rabbitmqctl set_user_tags) and rights in "
+                f"the virtual host {self._virtual_host!r}.",
+            )
+        if answer.status_code == 404 and content is not None:
+            raise ConfigurationError(f"the management API at {where} knows no {path.split('?')[0]}", "Check the name and the virtual host.")
+        if answer.status_code >= 500:
+            raise BrokerUnavailable(where, f"its management API failed with {answer.status_code}{_reason_in(content)}", _BROKEN)
+        if answer.status_code != 200 or content is None:
+            raise BrokerUnavailable(where, "what answers there is no management API", _ENABLE)
         return content
+
+    def _unavailable(self, where: str, error: Exception) -> BrokerUnavailable:
+        """What a request that got no answer tells, and what to do about it."""
+        untrusted, tls = _cause(error, ssl.SSLCertVerificationError), _cause(error, ssl.SSLError)
+        if untrusted is not None:
+            trust = f"Name the CA that signed it, if it is the broker's: --management-url '{where.rstrip('/')}/?cacertfile=/etc/ca.pem'."
+            found = f"the certificate of its management API is not trusted ({untrusted.verify_message.rstrip('.')})"
+            return BrokerUnavailable(where, found, _REMEDIES.get(untrusted.verify_code, trust))
+        if tls is not None:
+            return BrokerUnavailable(where, f"TLS with its management API failed ({tls.reason})", _TLS)
+        if isinstance(error, self._httpx.RemoteProtocolError):
+            return BrokerUnavailable(where, "what answers there speaks no HTTP", _NO_HTTP)
+        if isinstance(error, self._httpx.ConnectTimeout):
+            return BrokerUnavailable(where, f"its management API was not reached in {self._timeout.total_seconds():g} s", _NO_CONNECTION)
+        if isinstance(error, self._httpx.TimeoutException):
+            return BrokerUnavailable(where, f"its management API did not answer in {self._timeout.total_seconds():g} s", _LATE)
+        return BrokerUnavailable(where, f"its management API does not answer ({error})", _ENABLE)
+
+
+def _cause(error: BaseException | None, kind: type[_Error]) -> _Error | None:
+    """The first of `kind` among an exception and what caused it."""
+    while error is not None:
+        if isinstance(error, kind):
+            return error
+        error = error.__cause__ or error.__context__
+    return None
+
+
+def _reason_in(content: object) -> str:
+    """What the API says of a refusal, in brackets."""
+    reason = content.get("reason") if isinstance(content, Mapping) else None
+    return f" ({reason})" if isinstance(reason, str) else ""
 
 
 def _count_of(queue: Mapping[str, Any]) -> QueueCount:

@@ -10,7 +10,7 @@ from redrive.topology.moves import ErrorReport
 
 def raised(error: BaseException, now: datetime) -> Raised:
     """The outcome of an attempt that ended in `error`, its traceback left out: most attempts are retried, and making it is slow."""
-    report = ErrorReport(_name_of(error), _text_of(error))
+    report = report_of(error)
     match error:
         case InvalidMessage():
             return Raised(report, give_up="invalid-message")
@@ -20,6 +20,11 @@ def raised(error: BaseException, now: datetime) -> Raised:
             return Raised(report, kind=type(error), after=error.wait(now))
         case _:
             return Raised(report, kind=type(error))
+
+
+def report_of(error: BaseException) -> ErrorReport:
+    """An exception's type and text, whatever exception it is; without its traceback."""
+    return ErrorReport(_name_of(error), _text_of(error))
 
 
 def traceback_of(error: BaseException) -> str:

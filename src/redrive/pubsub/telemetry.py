@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Protocol, TypeVar, assert_never
 
 from redrive.errors import ConfigurationError, RedriveError
 from redrive.pubsub.judgement import Verdict
+from redrive.pubsub.outcome import report_of, traceback_of
+from redrive.redaction import redact
 from redrive.topology.decision import Ack, DeadLetter, Fail, LetGo, Postpone, Republish, RetryInPlace
 from redrive.topology.headers import Delivery
 from redrive.topology.table import FieldValue
@@ -123,7 +125,7 @@ class Telemetry:
             outcome = {"error.type": type(error).__name__} if error is not None else {}
             self._sent.add(1, {**attributes, **outcome})
             if error is not None:
-                span.set_status(self._trace.StatusCode.ERROR, str(error))
+                span.set_status(self._trace.StatusCode.ERROR, redact(str(error)))
             span.end()
 
         return Publication({**(headers or {}), **context}, ended)
@@ -182,7 +184,14 @@ class Telemetry:
 
     def _mark(self, span: object, error: BaseException) -> None:
         assert isinstance(span, self._trace.Span)
-        span.record_exception(error)
+        if span.is_recording():  # its record_exception would show secrets, and fails where the error has no text
+            report = report_of(error)
+            attributes = {
+                "exception.type": report.type,
+                "exception.message": redact(report.message),
+                "exception.stacktrace": redact(traceback_of(error)),
+            }
+            span.add_event("exception", attributes)
         span.set_status(self._trace.StatusCode.ERROR, type(error).__name__)
 
 

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, assert_never
 
+from redrive.errors import ConfigurationError
 from redrive.topology import headers, moves
 from redrive.topology.compare import Observed
 from redrive.topology.decision import retries_made
@@ -86,6 +87,22 @@ def next_step(subscription: Subscription, observed: Observed, quiet: frozenset[s
 def is_needed(subscription: Subscription, observed: Observed) -> bool:
     """Whether a queue of the subscription is there with other arguments, or a migration of it has not ended."""
     return next_step(subscription, observed, frozenset()) is not None
+
+
+def into_failed(subscription: Subscription, observed: Observed) -> tuple[str, ...]:
+    """The queues whose messages the migration puts into the new failed queue; none where that stays as it is."""
+    failed = _Migration(subscription, observed, frozenset()).failed
+    return (failed.queue.name, failed.transit.name) if failed.is_old or failed.transit_is_there else ()
+
+
+def check_room(subscription: Subscription, failed: int) -> None:
+    """Raises ConfigurationError where a new failed queue refuses some of the `failed` messages that are to move into it."""
+    if subscription.max_failed is not None and failed > subscription.max_failed:
+        raise ConfigurationError(
+            f"{subscription.failed_queue!r} has {failed} messages and is to take {subscription.max_failed} (max_failed): it would refuse "
+            "the rest",
+            f"Raise max_failed to {failed} or more, or make room: redrive failed requeue {subscription.queue}, or redrive failed discard.",
+        )
 
 
 class _Migration:

@@ -36,6 +36,7 @@ from redrive.topology.durations import duration_of, text_of
 from redrive.topology.model import QueueType, RetryVia, Subscription, Topology
 from redrive.topology.names import ExchangeFamily
 from redrive.topology.policy import RetryPolicy
+from redrive.topology.reserved import clashes
 from redrive.topology.tags import TagFilter
 
 _T = TypeVar("_T")
@@ -235,6 +236,7 @@ class TopologySpec(_Spec):
                 subscriptions.append(_subscription(queue, self.defaults, spec))
             except ConfigurationError as error:
                 problems.append(Problem(("subscriptions", queue), error.problem, error.remedy))
+        problems += (Problem(("subscriptions", found.queue), problem, "Use another name.") for found, problem in clashes(subscriptions))
         if problems:
             raise InvalidSpec(problems)
         return tuple(subscriptions)
@@ -256,7 +258,8 @@ def parse(value: object) -> TopologySpec:
 
 def schema() -> dict[str, object]:
     """The JSON Schema of a topology file, for editors."""
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "redrive topology", **TopologySpec.model_json_schema()}
+    head = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
+    return head | TopologySpec.model_json_schema() | {"title": "redrive topology"}
 
 
 def union_of(topologies: Iterable[Topology]) -> Topology:

@@ -236,14 +236,11 @@ class Table(Mapping[str, FieldValue]):
         while position < size:
             value_at = position + 1 + data[position]
             if value_at + 5 <= size and data[value_at] == LONG_STRING:  # as most are
-                end = value_at + 5 + _UINT32.unpack_from(data, value_at + 1)[0]
-                if end > size:
-                    break
+                end: int | None = value_at + 5 + _UINT32.unpack_from(data, value_at + 1)[0]
             else:
-                found = end_of_value(data, value_at, size)
-                if found is None:
-                    break  # the rest is kept as the tail
-                end = found
+                end = end_of_value(data, value_at, size)
+            if end is None or end > size:
+                break  # the rest is kept as the tail
             fields.append((data[position + 1 : value_at].decode("utf-8", "surrogateescape"), data[value_at:end]))
             position = end
         return cls(fields, data[position:], data)
