@@ -53,8 +53,11 @@ def get(port: int, path: str) -> httpx.Response:
         return client.get(f"http://127.0.0.1:{port}{path}")
 
 
-def test_one_trace_goes_through_every_attempt_the_give_up_and_the_redrive(rabbitmq_url: str, spans: InMemorySpanExporter) -> None:
-    service = Service(rabbitmq_url, retry=retrying(2))
+@both_shells
+def test_one_trace_goes_through_every_attempt_the_give_up_and_the_redrive(
+    rabbitmq_url: str, spans: InMemorySpanExporter, shell: Shell
+) -> None:
+    service = Service(rabbitmq_url, retry=retrying(2), shell=shell)
     with service.subscriber(always_fails):
         id_ = service.publish()
         service.wait_for_failed()
@@ -73,6 +76,15 @@ def test_one_trace_goes_through_every_attempt_the_give_up_and_the_redrive(rabbit
     sent = next(span for span in found if span.name == "send master")
     assert sent.context is not None
     assert {span.parent.span_id for span in found if span.parent} == {sent.context.span_id}
+    attributes = [dict(span.attributes or {}) for span in found]
+    assert {one["messaging.system"] for one in attributes} == {"rabbitmq"}
+    assert Counter((one["messaging.operation.name"], one["messaging.operation.type"]) for one in attributes) == {
+        ("send", "send"): 1,
+        ("process", "process"): 4,
+        ("give up", "settle"): 1,
+        ("redrive", "send"): 1,
+    }
+    assert {one.get("messaging.message.id") for one in attributes} == {id_, None}  # a publish has none before it is made
     assert [span.status.is_ok for span in found if span.name.startswith("process")] == [False, False, False, True]
 
 

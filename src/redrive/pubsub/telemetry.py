@@ -116,7 +116,7 @@ class Telemetry:
 
     def publishing(self, exchange: str, headers: _Headers | None) -> "Publication":
         """Begins to watch a publish."""
-        attributes = {**_SYSTEM, "messaging.operation.name": "send", "messaging.destination.name": exchange}
+        attributes = {**_operation("send", "send"), "messaging.destination.name": exchange}
         span = self._tracer.start_span(f"send {exchange}", kind=self._trace.SpanKind.PRODUCER, attributes=attributes)
         context: dict[str, str] = {}
         self._propagate.inject(context, self._trace.set_span_in_context(span))
@@ -133,7 +133,7 @@ class Telemetry:
     @contextlib.contextmanager
     def attempt(self, queue: str, delivery: Delivery) -> Iterator[Attempt]:
         """Watches a handler for as long as the block."""
-        attributes = {**_SYSTEM, "messaging.operation.name": "process", "messaging.destination.name": queue}
+        attributes = {**_operation("process", "process"), "messaging.destination.name": queue}
         self._consumed.add(1, attributes)
         self._running.add(1, attributes)
         began = time.perf_counter()
@@ -164,7 +164,7 @@ class Telemetry:
             case Fail(reason):
                 self._given_up.add(1, {**attributes, "redrive.reason": reason})
                 if delivery is not None:
-                    self._note(f"give up {queue}", delivery, {**attributes, "redrive.reason": reason})
+                    self._note(f"give up {queue}", delivery, {**attributes, **_operation("give up", "settle"), "redrive.reason": reason})
             case _:
                 assert_never(settlement)
 
@@ -172,7 +172,7 @@ class Telemetry:
         """A failed message is back in its main queue."""
         attributes = {**_SYSTEM, "messaging.destination.name": queue}
         self._redriven.add(1, attributes)
-        self._note(f"redrive {queue}", delivery, attributes)
+        self._note(f"redrive {queue}", delivery, {**attributes, **_operation("redrive", "send")})
 
     def _note(self, name: str, delivery: Delivery, attributes: dict[str, str]) -> None:
         """A moment in the trace of a message."""
@@ -206,6 +206,11 @@ class _Watched:
         """It raised."""
         self._outcome["error.type"] = type(error).__qualname__
         self._mark(error)
+
+
+def _operation(name: str, kind: str) -> dict[str, str]:
+    """Source: https://opentelemetry.io/docs/specs/semconv/messaging/messaging-spans/"""
+    return {**_SYSTEM, "messaging.operation.name": name, "messaging.operation.type": kind}
 
 
 def _about(delivery: Delivery) -> dict[str, str]:
