@@ -31,6 +31,16 @@ def test_what_consumers_take_up_and_hold_is_not_retried() -> None:
     assert flow.rate_retried == 0.0
 
 
+def test_what_is_republished_for_a_retry_is_retried_and_not_done() -> None:
+    queues = {
+        "shop@orders": QueueCount(published=10.0, delivered=30.0, acked=30.0),
+        "shop@orders@retry": QueueCount(published=20.0),
+        "shop@orders@failed": QueueCount(),
+    }
+    (flow,) = flows(queues)
+    assert (flow.rate_done, flow.rate_retried) == (10.0, 20.0)
+
+
 def test_a_broker_that_keeps_no_rates_tells_none() -> None:
     (flow,) = flows({**QUEUES, "shop@orders": QueueCount(ready=1, held=2, published=None, delivered=None, acked=None)})
     assert (flow.main, flow.rate_in, flow.rate_done, flow.rate_retried) == (3, None, None, None)

@@ -41,8 +41,8 @@ class Flow:
         main, retry, failed: messages in its queues, held ones included; None for a queue that is not there.
         consumers: who consumes the main queue.
         rate_in: published to the main queue, sent back ones included.
-        rate_done: acked in the main queue: handled or set aside.
-        rate_retried: delivered and not acked: failed attempts on their way to the retry queue.
+        rate_done: acked in the main queue, and not republished for a retry: handled or set aside.
+        rate_retried: rejected, or republished: failed attempts on their way to the retry queue.
         rate_failed: set aside.
         rate_redriven: taken out of the failed queue.
     """
@@ -74,11 +74,13 @@ def _flow(queue: str, queues: Mapping[str, QueueCount]) -> Flow:
     flow = Flow(queue, _depth(main), _depth(retry), _depth(failed), main.consumers if main is not None else 0)
     if main is None or failed is None:
         return flow
+    # Only a republish is a publish: what the broker itself moves to the retry queue it does not count there.
+    republished = retry.published or 0.0 if retry is not None else 0.0
     return replace(
         flow,
         rate_in=_rate(main.published),
-        rate_done=_rate(main.acked),
-        rate_retried=_rate(_rejected(main)),
+        rate_done=_rate(main.acked, -republished),
+        rate_retried=_rate(_rejected(main), republished),
         rate_failed=_rate(failed.published),
         rate_redriven=_rate(failed.acked),
     )
@@ -89,9 +91,9 @@ def _rejected(main: QueueCount) -> float | None:
     return None if main.delivered is None or main.acked is None else main.delivered - main.acked - main.held_growth
 
 
-def _rate(value: float | None) -> float | None:
-    """What a node counted is less than before once it was restarted; and what is counted apart is not of the same moment."""
-    return None if value is None else max(0.0, value)
+def _rate(value: float | None, more: float = 0.0) -> float | None:
+    """A rate that is not negative: a node that was restarted counts less than before, and what is counted apart is not of one moment."""
+    return None if value is None else max(0.0, value + more)
 
 
 def _depth(count: QueueCount | None) -> int | None:
