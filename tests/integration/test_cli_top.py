@@ -70,6 +70,10 @@ class Tmux:
 
         wait_until(ticked_twice, "a clock that ticks on the screen")
 
+    def resize(self, columns: int, lines: int) -> None:
+        """Makes it another size."""
+        self._run("resize-window", "-x", str(columns), "-y", str(lines))
+
     def record(self, path: Path) -> None:
         """From now on, appends what is written on it to a file."""
         self._run("pipe-pane", f"cat >> {path}")
@@ -108,7 +112,7 @@ def begin(tmux: Tmux, url: str, management_url: str) -> str:
     command = f"{sys.executable} -m redrive.cli top --interval 0.3 --management-url {management_url} --url {url}"
     told = tmux.directory / "process"
     tmux.type(f"clear; echo before; sh -c 'echo $$ >{told}; exec {command}'; echo left with $?", "Enter")
-    tmux.wait_for("q ends it")
+    tmux.wait_for("redrive top —")
     return before
 
 
@@ -193,6 +197,14 @@ def test_it_says_that_the_management_api_is_away_and_goes_on_once_it_is_back(tmu
     assert "does not answer" not in tmux.screen
 
 
+def test_all_numbers_stand_in_80_columns(tmux: Tmux, rabbitmq_url: str, rabbitmq_management_url: str) -> None:
+    declare(rabbitmq_url, QUEUE)
+    tmux.resize(80, 20)
+    begin(tmux, rabbitmq_url, rabbitmq_management_url)
+    wait_until(lambda: re.search(rf"^{QUEUE}( +0){{4}}( +0\.0){{5}}$", tmux.screen, re.MULTILINE) is not None, "the subscription")
+    assert "…" not in tmux.screen
+
+
 def test_arrow_keys_show_the_subscriptions_for_which_there_is_no_line(tmux: Tmux, rabbitmq_url: str, rabbitmq_management_url: str) -> None:
     queues = [f"shop@orders-{number:02}" for number in range(30)]
     with plain_channel(rabbitmq_url) as channel:
@@ -205,14 +217,18 @@ def test_arrow_keys_show_the_subscriptions_for_which_there_is_no_line(tmux: Tmux
         assert re.findall(r"shop@orders-\d\d", tmux.screen) == queues[first - 1 : last]
 
     tmux.wait_for("30 subscriptions;")
-    shows(1, 14)
+    shows(1, 13)
     tmux.type("Down", "Down")
-    shows(3, 16)
+    shows(3, 15)
     tmux.type("NPage")
-    shows(17, 30)
-    tmux.type("Down")
+    shows(16, 28)
+    tmux.type("NPage", "Down")
+    shows(18, 30)
     tmux.type("Up")
-    shows(16, 29)
+    shows(17, 29)
+    tmux.resize(110, 40)
+    wait_until(lambda: re.findall(r"shop@orders-\d\d", tmux.screen) == queues, "all subscriptions")
+    assert "are shown" not in tmux.screen
 
 
 def test_once_prints_a_table_and_leaves(rabbitmq_url: str, rabbitmq_management_url: str) -> None:

@@ -25,6 +25,11 @@ class Screen:
         self._drawn: list[str] = []
 
     @property
+    def width(self) -> int:
+        """How many columns it has."""
+        return self._console.width
+
+    @property
     def height(self) -> int:
         """How many lines it has."""
         return self._console.height
@@ -37,7 +42,7 @@ class Screen:
 
     def draw(self, lines: Sequence[str]) -> None:
         """Has these lines, and no other, stand there. Only what is not there yet is written: the link may be slow."""
-        size = (self._console.width, self._console.height)
+        size = (self.width, self.height)
         resized = size != self._size
         there = [] if resized else self._drawn
         wanted = [*lines[: size[1]], *[""] * (len(there) - len(lines))]

@@ -27,7 +27,15 @@ _COLUMNS = (
     *(Column(title, "right") for title in ("main", "retry", "failed", "consumers")),
     *(Column(f"{title}/s", "right") for title in _RATES),
 )
+_HEAD = 3
+"""The lines of the live table's head: its titles take two, so that all numbers have room in 80 columns."""
+
+_WIDE = 100
+"""From so many columns on, the table has wider gaps."""
+
 _REDRAW = 0.5
+"""Seconds between two drawings; nobody waits longer for what was told."""
+
 _LATE = 2.0
 """Seconds that an answer of the management API may take before the view says so."""
 
@@ -158,7 +166,7 @@ def _draw(screen: "Screen", address: str, seen: _Seen, first: int, late: float) 
     found = flows(seen.queues or {})
     head = screen.lines(Text(f"redrive top — {address} — {time.strftime('%H:%M:%S')} — q ends it\n", "bold"))
     state = screen.lines(_state(seen, found, late))
-    room = max(1, screen.height - len(head) - len(state) - 2)  # the table has a head of its own
+    room = max(1, screen.height - len(head) - len(state) - _HEAD)
     if len(found) > room:
         room = max(1, room - 1)
         first = max(0, min(first, len(found) - room))
@@ -174,12 +182,13 @@ def _table(screen: "Screen", shown: list[Flow]) -> list[str]:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False, header_style="bold")
+    gap = 1 if screen.width >= _WIDE else 0
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, gap, 0, 0), pad_edge=False, show_edge=False, header_style="bold")
     for column in _COLUMNS:
-        table.add_column(column.title, justify=column.align, no_wrap=True, overflow="ellipsis")
+        table.add_column(column.title.replace("/", "\n/"), justify=column.align, no_wrap=not column.give)
     for flow in shown:
         cells = [cell if isinstance(cell, Cell) else Cell(cell) for cell in _row(flow)]
-        table.add_row(*(Text(cell.text, cell.style) for cell in cells))
+        table.add_row(*(Text(cell.text, cell.style, no_wrap=True, overflow="ellipsis") for cell in cells))
     return screen.lines(table)
 
 
@@ -188,8 +197,11 @@ def _state(seen: _Seen, found: list[Flow], late: float) -> "Text":
 
     age = time.monotonic() - seen.at
     old = f"what stands here is {age:.0f} s old"
+    if seen.problem is not None and seen.queues is not None:
+        # What to do about it is no matter of settings: it has answered before.
+        return Text(f"{str(seen.problem).splitlines()[0]}\nAsking again; {old}.", "bold red")
     if seen.problem is not None:
-        return Text(f"{seen.problem}\nAsking again{f'; {old}' if seen.queues is not None else ''}.", "bold red")
+        return Text(f"{seen.problem}\nAsking again.", "bold red")
     if seen.queues is None:
         return Text(f"Asking the management API{f', for {age:.0f} s by now' if age >= late else ''}.")
     footer = _footer(seen.queues, found)
