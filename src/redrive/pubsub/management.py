@@ -151,20 +151,20 @@ class Management:
 
 def _count_of(queue: Mapping[str, Any]) -> QueueCount:
     counted = queue.get("message_stats") or {}
+    growth = _rate_of(queue, "messages_unacknowledged", None)
+    # A queue that nothing went through has no counts. Where `management.rates_mode` is `none` no queue has any, nor this rate.
+    idle = None if growth is None else 0.0
     return QueueCount(
         ready=int(queue.get("messages_ready", 0)),
         held=int(queue.get("messages_unacknowledged", 0)),
         consumers=int(queue.get("consumers", 0)),
-        published=_rate_of(counted, "publish"),
-        delivered=_rate_of(counted, "deliver_get"),
-        acked=_rate_of(counted, "ack"),
-        held_growth=_rate_of(queue, "messages_unacknowledged") or 0.0,
+        published=_rate_of(counted, "publish", idle),
+        delivered=_rate_of(counted, "deliver_get", idle),
+        acked=_rate_of(counted, "ack", idle),
+        held_growth=growth or 0.0,
     )
 
 
-def _rate_of(counts: Mapping[str, Any], name: str) -> float | None:
-    """The average rate of what is counted; None where it is counted without a rate: `management.rates_mode` may be `none`."""
-    if name not in counts:
-        return 0.0
+def _rate_of(counts: Mapping[str, Any], name: str, unknown: float | None) -> float | None:
     details = counts.get(f"{name}_details") or {}  # an empty list where there is none
-    return float(details["avg_rate"]) if "avg_rate" in details else None
+    return float(details["avg_rate"]) if "avg_rate" in details else unknown
