@@ -1,26 +1,25 @@
 """`redrive top`: all subscriptions at a glance, as they change."""
 
-import contextlib
-import os
-import select
-import signal
 import sys
+import threading
 import time
-from collections.abc import Iterator
-from dataclasses import asdict
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from redrive.cli import options
-from redrive.cli.output import Cell, Column, Form, Printer
-from redrive.errors import BrokerUnavailable, ConfigurationError
+from redrive.cli.output import Cell, Column, Form, Printer, count_of
+from redrive.errors import BrokerUnavailable, ConfigurationError, RedriveError
 from redrive.pubsub.blocking.connection import Connector, default_name
 from redrive.pubsub.management import Management
-from redrive.topology.flow import Flow, Look, flows, on_the_ladder
+from redrive.topology.flow import Flow, QueueCount, flows, on_the_ladder
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from rich.text import Text
+
+    from redrive.cli.terminal import Screen
 
 _RATES = ("in", "done", "retried", "failed", "redriven")
 _COLUMNS = (
@@ -28,19 +27,32 @@ _COLUMNS = (
     *(Column(title, "right") for title in ("main", "retry", "failed", "consumers")),
     *(Column(f"{title}/s", "right") for title in _RATES),
 )
+_HEAD = 3
+"""The lines of the live table's head: its titles take two, so that all numbers have room in 80 columns."""
+
+_WIDE = 100
+"""From so many columns on, the table has wider gaps."""
+
+_REDRAW = 0.5
+"""Seconds between two drawings; nobody waits longer for what was told."""
+
+_LATE = 2.0
+"""Seconds that an answer of the management API may take before the view says so."""
+
+_UP, _DOWN, _PAGE_UP, _PAGE_DOWN = b"\x1b[A", b"\x1b[B", b"\x1b[5~", b"\x1b[6~"
 
 
 def top(
-    once: Annotated[bool, typer.Option("--once", help="Print it once, and leave. Rates are of the second before.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Print it once, and leave.")] = False,
     interval: Annotated[float, typer.Option("--interval", metavar="SECONDS", min=0.2, help="Seconds between two looks.")] = 1.0,
     management_url: options.ManagementUrl = None,
     url: options.Url = options.DEFAULT_URL,
     output: options.Output = Form.TABLE,
 ) -> None:
-    """Watch all subscriptions: what is in their queues, and what flows through them; q or Ctrl-C ends it.
+    """Watch all subscriptions: what is in their queues, and what flows through them; q or Ctrl-C ends it, arrow keys scroll.
 
-    It asks the management API, whose counts are up to five seconds old. main, retry and failed count what consumers hold, too. in/s
-    has what was sent back among it, done/s what was set aside.
+    It asks the management API, whose counts are up to five seconds old; rates are its averages over the last 15 seconds. main, retry and
+    failed count what consumers hold, too. in/s has what was sent back among it, done/s what was set aside.
 
     \b
     Example:
@@ -50,27 +62,20 @@ def top(
     connector = Connector(url, default_name("top"))
     with Management(connector.url, management_url) as management:
         if once or printer.as_json:
-            _print_once(printer, management, interval)
+            _print_once(printer, management.counts())
         elif not sys.stdout.isatty():
             raise ConfigurationError("there is no terminal to draw in", "Give --once.")
         else:
             _watch(management, connector.url.address, interval)
 
 
-def _look(management: Management) -> Look:
-    return Look(time.monotonic(), management.counts())
-
-
-def _print_once(printer: Printer, management: Management, interval: float) -> None:
-    before = _look(management)
-    time.sleep(interval)
-    now = _look(management)
-    found = flows(now, before)
-    printer.result({"subscriptions": [asdict(flow) for flow in found], "on_the_ladder": on_the_ladder(now)})
+def _print_once(printer: Printer, queues: Mapping[str, QueueCount]) -> None:
+    found = flows(queues)
+    printer.result({"subscriptions": [asdict(flow) for flow in found], "on_the_ladder": on_the_ladder(queues)})
     if printer.as_json:
         return
     printer.table(_COLUMNS, [_row(flow) for flow in found])
-    printer.say(_footer(now, found))
+    printer.say(_footer(queues, found))
 
 
 def _row(flow: Flow) -> list[str | Cell]:
@@ -89,82 +94,115 @@ def _depth(count: int | None, style: str = "") -> Cell:
     return Cell("not there", "red") if count is None else Cell(f"{count:,}", style if count else "")
 
 
-def _footer(look: Look, found: list[Flow]) -> str:
-    return f"{len(found)} subscriptions; {on_the_ladder(look):,} messages on delay ladders"
+def _footer(queues: Mapping[str, QueueCount], found: list[Flow]) -> str:
+    return f"{count_of(len(found), 'subscription')}; {count_of(on_the_ladder(queues), 'message')} on delay ladders"
 
 
 # --- the live view --------------------------------------------------------------------------------------------------------------------
 
 
-def _watch(management: Management, address: str, interval: float) -> None:
-    from rich.live import Live
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What the management API has told.
 
-    before: Look | None = None
-    with _keys() as pressed, Live(screen=True, auto_refresh=False) as live:
-        while True:
-            problem = ""
+    Args:
+        at: when it last answered, or was first asked.
+        queues: what it answered then; None as long as it never did.
+        problem: why there was no answer since.
+    """
+
+    at: float
+    queues: Mapping[str, QueueCount] | None = None
+    problem: Exception | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether asking again is of no use. Once it has answered it will again: a broker that starts may refuse anything."""
+        unexpected = not isinstance(self.problem, RedriveError)
+        refused = self.queues is None and not isinstance(self.problem, BrokerUnavailable)
+        return self.problem is not None and (unexpected or refused)
+
+
+class _Asking:
+    """Asks the management API again and again, beside the view: who waits for a slow answer must still be able to leave."""
+
+    def __init__(self, management: Management, interval: float) -> None:
+        self.seen = _Seen(time.monotonic())
+        self._management = management
+        self._interval = interval
+        # A daemon, as nobody waits for the last answer.
+        threading.Thread(target=self._ask, name="redrive-top", daemon=True).start()
+
+    def _ask(self) -> None:
+        while not self.seen.is_over:
             try:
-                now = _look(management)
-                drawn = _screen(address, now, before)
-                before = now
-            except BrokerUnavailable as error:
-                problem = str(error).partition("\n")[0]
-                drawn = _screen(address, before or Look(0.0), None, problem)
-            live.update(drawn, refresh=True)
-            if pressed(interval):
+                self.seen = _Seen(time.monotonic(), self._management.counts())
+            except Exception as error:  # noqa: BLE001 — the view says it, or raises it
+                self.seen = replace(self.seen, problem=error)
+            time.sleep(self._interval)
+
+
+def _watch(management: Management, address: str, interval: float) -> None:
+    from redrive.cli.terminal import drawing
+
+    asking = _Asking(management, interval)
+    first, room = 0, 1
+    with drawing() as screen:
+        while True:
+            seen = asking.seen
+            if seen.problem is not None and seen.is_over:
+                raise seen.problem
+            first, room = _draw(screen, address, seen, first, late=interval + _LATE)
+            keys = screen.keys(min(interval, _REDRAW))
+            if b"q" in keys.lower():
                 return
+            first += keys.count(_DOWN) - keys.count(_UP) + room * (keys.count(_PAGE_DOWN) - keys.count(_PAGE_UP))
 
 
-def _screen(address: str, now: Look, before: Look | None, problem: str = "") -> "RenderableType":
+def _draw(screen: "Screen", address: str, seen: _Seen, first: int, late: float) -> tuple[int, int]:
+    """Draws it with this subscription at the top, or the nearest that can be; returns which, and for how many there is room."""
+    from rich.text import Text
+
+    found = flows(seen.queues or {})
+    head = screen.lines(Text(f"redrive top — {address} — {time.strftime('%H:%M:%S')} — q ends it\n", "bold"))
+    state = screen.lines(_state(seen, found, late))
+    room = max(1, screen.height - len(head) - len(state) - _HEAD)
+    if len(found) > room:
+        room = max(1, room - 1)
+        first = max(0, min(first, len(found) - room))
+        state.append(f"{first + 1}–{first + len(found[first : first + room])} are shown; arrow keys show the others")
+    else:
+        first = 0
+    screen.draw([*head, *_table(screen, found[first : first + room]), *state])
+    return first, room
+
+
+def _table(screen: "Screen", shown: list[Flow]) -> list[str]:
     from rich import box
-    from rich.console import Group
     from rich.table import Table
     from rich.text import Text
 
-    found = flows(now, before)
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False, header_style="bold")
+    gap = 1 if screen.width >= _WIDE else 0
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, gap, 0, 0), pad_edge=False, show_edge=False, header_style="bold")
     for column in _COLUMNS:
-        table.add_column(column.title, justify=column.align, no_wrap=True, overflow="ellipsis")
-    for flow in found:
+        table.add_column(column.title.replace("/", "\n/"), justify=column.align, no_wrap=not column.give)
+    for flow in shown:
         cells = [cell if isinstance(cell, Cell) else Cell(cell) for cell in _row(flow)]
-        table.add_row(*(Text(cell.text, cell.style) for cell in cells))
-    state = Text(problem, "bold red") if problem else Text(_footer(now, found))
-    return Group(Text(f"redrive top — {address} — {time.strftime('%H:%M:%S')} — q ends it", "bold"), Text(""), table, state)
+        table.add_row(*(Text(cell.text, cell.style, no_wrap=True, overflow="ellipsis") for cell in cells))
+    return screen.lines(table)
 
 
-@contextlib.contextmanager
-def _keys() -> Iterator["_Pressed"]:
-    """Gives what waits for `q` at the terminal, which is as it was afterwards, however this ends."""
-    import termios
-    import tty
+def _state(seen: _Seen, found: list[Flow], late: float) -> "Text":
+    from rich.text import Text
 
-    terminal = sys.stdin.fileno() if sys.stdin.isatty() else None
-    was = termios.tcgetattr(terminal) if terminal is not None else None
-    old = signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    try:
-        if terminal is not None:
-            tty.setcbreak(terminal)
-        yield _Pressed(terminal)
-    except KeyboardInterrupt:
-        pass  # Ctrl-C is a way to end it
-    finally:
-        signal.signal(signal.SIGTERM, old)
-        if terminal is not None and was is not None:
-            termios.tcsetattr(terminal, termios.TCSADRAIN, was)
-
-
-class _Pressed:
-    """Waits for some seconds; whether somebody has pressed q by then."""
-
-    def __init__(self, terminal: int | None) -> None:
-        self._terminal = terminal
-
-    def __call__(self, seconds: float) -> bool:
-        if self._terminal is None:
-            time.sleep(seconds)
-            return False
-        ready, _, _ = select.select([self._terminal], [], [], seconds)
-        if not ready:
-            return False
-        key = os.read(self._terminal, 64)
-        return b"q" in key.lower() or not key
+    age = time.monotonic() - seen.at
+    old = f"what stands here is {age:.0f} s old"
+    if seen.problem is not None and seen.queues is not None:
+        # What to do about it is no matter of settings: it has answered before.
+        return Text(f"{str(seen.problem).splitlines()[0]}\nAsking again; {old}.", "bold red")
+    if seen.problem is not None:
+        return Text(f"{seen.problem}\nAsking again.", "bold red")
+    if seen.queues is None:
+        return Text(f"Asking the management API{f', for {age:.0f} s by now' if age >= late else ''}.")
+    footer = _footer(seen.queues, found)
+    return Text(f"{footer}; the management API is slow: {old}", "yellow") if age >= late else Text(footer)

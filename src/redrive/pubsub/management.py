@@ -22,6 +22,11 @@ _Error = TypeVar("_Error", bound=Exception)
 
 _TIMEOUT = timedelta(seconds=10)
 _PORTS = {False: 15672, True: 15671}
+
+_RATED = ("message_stats.publish", "message_stats.deliver_get", "message_stats.ack", "messages_unacknowledged")
+_COLUMNS = ("name", "messages_ready", "consumers", *_RATED, *(f"{rated}_details.avg_rate" for rated in _RATED))
+# It samples every five seconds; the average of three samples is steady, and follows soon.
+_COUNTS = f"columns={','.join(_COLUMNS)}&msg_rates_age=15&msg_rates_incr=5&lengths_age=15&lengths_incr=5"
 _ENABLE = "Enable it (rabbitmq-plugins enable rabbitmq_management), or name its address with --management-url."
 _EXAMPLE = "Give one such as http://localhost:15672, or https://localhost:15671/?cacertfile=/etc/ca.pem."
 _LATE = "Try again when the broker has less to do, or name another address of the API with --management-url."
@@ -93,9 +98,8 @@ class Management:
         return int(self._get(f"/api/queues/{self._vhost}/{quote(queue, safe='')}?columns=messages").get("messages", 0))
 
     def counts(self) -> dict[str, QueueCount]:
-        """What is in each queue of the virtual host, and what has gone through it; up to five seconds old."""
-        columns = "name,messages_ready,messages_unacknowledged,consumers,message_stats"
-        return {str(queue["name"]): _count_of(queue) for queue in self._get(f"/api/queues/{self._vhost}?columns={columns}")}
+        """What is in each queue of the virtual host, up to five seconds old, and what goes through it, on average over 15 seconds."""
+        return {str(queue["name"]): _count_of(queue) for queue in self._get(f"/api/queues/{self._vhost}?{_COUNTS}")}
 
     def observe(self) -> Observed:
         """The exchanges, queues and bindings of the virtual host."""
@@ -204,11 +208,20 @@ def _reason_in(content: object) -> str:
 
 def _count_of(queue: Mapping[str, Any]) -> QueueCount:
     counted = queue.get("message_stats") or {}
+    growth = _rate_of(queue, "messages_unacknowledged", None)
+    # A queue that nothing went through has no counts. Where `management.rates_mode` is `none` no queue has any, nor this rate.
+    idle = None if growth is None else 0.0
     return QueueCount(
         ready=int(queue.get("messages_ready", 0)),
         held=int(queue.get("messages_unacknowledged", 0)),
         consumers=int(queue.get("consumers", 0)),
-        published=int(counted.get("publish", 0)),
-        delivered=int(counted.get("deliver_get", 0)),
-        acked=int(counted.get("ack", 0)),
+        published=_rate_of(counted, "publish", idle),
+        delivered=_rate_of(counted, "deliver_get", idle),
+        acked=_rate_of(counted, "ack", idle),
+        held_growth=growth or 0.0,
     )
+
+
+def _rate_of(counts: Mapping[str, Any], name: str, unknown: float | None) -> float | None:
+    details = counts.get(f"{name}_details") or {}  # an empty list where there is none
+    return float(details["avg_rate"]) if "avg_rate" in details else unknown

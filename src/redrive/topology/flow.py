@@ -1,7 +1,7 @@
-"""How much flows through a subscription, from two looks at what the broker has counted."""
+"""How much flows through a subscription, from what the broker tells of its queues."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 
 from redrive.topology import names
 
@@ -10,42 +10,39 @@ from redrive.topology import names
 class QueueCount:
     """What the broker tells of a queue.
 
+    Rates are messages a second over the last seconds, and None where the broker keeps none. It alone can say them: it counts every five
+    seconds, so what two looks of ours differ by is nothing, or all of five seconds.
+
     Args:
         ready: messages that wait.
         held: messages that consumers hold.
         consumers: who consumes.
-        published: messages that clients have published to it, since its node began to count.
-        delivered: messages that were delivered from it, again included.
-        acked: messages that were acked.
+        published: the rate at which clients publish to it.
+        delivered: the rate at which messages are delivered from it, again included.
+        acked: the rate at which messages are acked.
+        held_growth: by how many more messages are held each second; negative where they become fewer.
     """
 
     ready: int = 0
     held: int = 0
     consumers: int = 0
-    published: int = 0
-    delivered: int = 0
-    acked: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Look:
-    """What the broker tells of all queues at a time, in seconds on any clock."""
-
-    at: float
-    queues: Mapping[str, QueueCount] = field(default_factory=dict)
+    published: float | None = 0.0
+    delivered: float | None = 0.0
+    acked: float | None = 0.0
+    held_growth: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """A subscription at a glance; rates in messages a second, None where only one look was had.
+    """A subscription at a glance; rates in messages a second, None where the broker keeps none.
 
     Args:
         queue: the main queue's name.
         main, retry, failed: messages in its queues, held ones included; None for a queue that is not there.
         consumers: who consumes the main queue.
         rate_in: published to the main queue, sent back ones included.
-        rate_done: acked in the main queue: handled or set aside.
-        rate_retried: delivered and not acked: failed attempts on their way to the retry queue.
+        rate_done: acked in the main queue, and not republished for a retry: handled or set aside.
+        rate_retried: rejected, or republished: failed attempts on their way to the retry queue.
         rate_failed: set aside.
         rate_redriven: taken out of the failed queue.
     """
@@ -62,42 +59,41 @@ class Flow:
     rate_redriven: float | None = None
 
 
-def flows(now: Look, before: Look | None = None) -> list[Flow]:
-    """Each subscription now, with the rates since another look."""
-    return [_flow(queue, now, before) for queue in names.main_queues(now.queues)]
+def flows(queues: Mapping[str, QueueCount]) -> list[Flow]:
+    """Each subscription, of what the broker tells of all queues."""
+    return [_flow(queue, queues) for queue in names.main_queues(queues)]
 
 
-def on_the_ladder(look: Look) -> int:
+def on_the_ladder(queues: Mapping[str, QueueCount]) -> int:
     """The messages that wait on delay ladders, of all families."""
-    return sum(count.ready + count.held for name, count in look.queues.items() if names.is_of_a_ladder(name))
+    return sum(count.ready + count.held for name, count in queues.items() if names.is_of_a_ladder(name))
 
 
-def _flow(queue: str, now: Look, before: Look | None) -> Flow:
-    main, retry, failed = (now.queues.get(name) for name in (queue, names.retry_queue(queue), names.failed_queue(queue)))
+def _flow(queue: str, queues: Mapping[str, QueueCount]) -> Flow:
+    main, retry, failed = (queues.get(name) for name in (queue, names.retry_queue(queue), names.failed_queue(queue)))
     flow = Flow(queue, _depth(main), _depth(retry), _depth(failed), main.consumers if main is not None else 0)
-    if before is None or before.at >= now.at or main is None or failed is None:
+    if main is None or failed is None:
         return flow
-    seconds = now.at - before.at
-    main_before = before.queues.get(queue, main)
-    failed_before = before.queues.get(names.failed_queue(queue), failed)
-    delivered, acked = main.delivered - main_before.delivered, main.acked - main_before.acked
-    rejected = delivered - acked - (main.held - main_before.held)
-
-    def rate(count: int) -> float:
-        return max(0, count) / seconds
-
-    return Flow(
-        flow.queue,
-        flow.main,
-        flow.retry,
-        flow.failed,
-        flow.consumers,
-        rate_in=rate(main.published - main_before.published),
-        rate_done=rate(acked),
-        rate_retried=rate(rejected),
-        rate_failed=rate(failed.published - failed_before.published),
-        rate_redriven=rate(failed.acked - failed_before.acked),
+    # Only a republish is a publish: what the broker itself moves to the retry queue it does not count there.
+    republished = retry.published or 0.0 if retry is not None else 0.0
+    return replace(
+        flow,
+        rate_in=_rate(main.published),
+        rate_done=_rate(main.acked, -republished),
+        rate_retried=_rate(_rejected(main), republished),
+        rate_failed=_rate(failed.published),
+        rate_redriven=_rate(failed.acked),
     )
+
+
+def _rejected(main: QueueCount) -> float | None:
+    """RabbitMQ counts no rejects: what was delivered, and neither acked nor kept, was rejected."""
+    return None if main.delivered is None or main.acked is None else main.delivered - main.acked - main.held_growth
+
+
+def _rate(value: float | None, more: float = 0.0) -> float | None:
+    """A rate that is not negative: a node that was restarted counts less than before, and what is counted apart is not of one moment."""
+    return None if value is None else max(0.0, value + more)
 
 
 def _depth(count: QueueCount | None) -> int | None:
