@@ -58,6 +58,18 @@ def test_no_password_is_in_the_archive_the_spark_ui_or_what_is_printed(spark: "S
         assert secret not in text, where
 
 
+def test_what_does_not_add_up_is_an_error(archive: Archive, rabbitmq_url: str) -> None:
+    Failures(rabbitmq_url).fill(20)
+    place = archive.storage.uri
+    drained = redrive("spark", "drain", QUEUE, "--archive", place, "--partitions", "2", url=rabbitmq_url)
+    assert drained.code == 0, drained.err
+    next(Path(place, "messages").rglob("*.parquet")).unlink()
+    counted = redrive("spark", "verify", "--archive", place, url=rabbitmq_url)
+    assert counted.code == 1
+    assert counted.out.splitlines()[-1] == "It does not add up: 20 drained ≠ 0 redelivered + 0 restored + 10 kept + 0 discarded"
+    assert not json.loads(next(Path(place, "reports").glob("*.json")).read_text())["holds"]
+
+
 def test_a_process_of_its_own_is_quiet_and_keeps_the_password_to_itself(archive: Archive, rabbitmq_url: str, tmp_path: Path) -> None:
     Failures(rabbitmq_url).fill(20)
     (logs := tmp_path / "logs").mkdir()
