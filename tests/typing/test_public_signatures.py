@@ -1,6 +1,7 @@
 """What a caller's type checker sees of redrive: no `Any`, and no signature without types."""
 
 import ast
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -42,9 +43,10 @@ def names_any(annotation: ast.expr) -> bool:
         match node:
             case ast.Name(id="Any") | ast.Attribute(attr="Any"):
                 return True
-            case ast.Constant(value=str(quoted)) if quoted.isidentifier() or "[" in quoted or "|" in quoted:
-                if names_any(ast.parse(quoted, mode="eval").body):
-                    return True
+            case ast.Constant(value=str(quoted)):
+                with contextlib.suppress(SyntaxError):  # words for people, and no type
+                    if names_any(ast.parse(quoted, mode="eval").body):
+                        return True
     return False
 
 

@@ -6,6 +6,7 @@ What is for people goes to stdout, and to stderr where stdout holds JSON. Notes,
 import contextlib
 import json
 import os
+import select
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 _UNBOUNDED = 10_000
 """The width of what is no terminal: a line that goes on to grep or a file is not cut."""
+
+_STEP = 0.2
 
 
 class Form(StrEnum):
@@ -116,7 +119,7 @@ class Printer:
         sys.stdout.flush()
         sys.stderr.write(f"{printable(question)} [y/N] ")
         sys.stderr.flush()
-        answer = sys.stdin.readline()
+        answer = _typed_line()
         if not answer:
             _print("", sys.stderr)
         return answer.strip().lower() in {"y", "yes"}
@@ -164,6 +167,16 @@ def error(kind: str, problem: str, remedy: str, *, as_json: bool) -> None:
 def count_of(number: int, noun: str) -> str:
     """`1 message`, `1,200 messages`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def _typed_line() -> str:
+    """The next line that is typed; empty where nobody types any more.
+
+    Waited for in steps: of a Ctrl-C right before it begins, a read that waits would hear only when it ends.
+    """
+    while os.name == "posix" and not select.select([sys.stdin], [], [], _STEP)[0]:
+        pass
+    return sys.stdin.readline()
 
 
 def _print(text: str, stream: TextIO) -> None:
