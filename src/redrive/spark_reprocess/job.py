@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from redrive.errors import BrokerUnavailable, ConfigurationError, RedriveError
+from redrive.errors import BrokerUnavailable, ConfigurationError, PermissionDenied, RedriveError
 from redrive.pubsub.blocking.connection import Connector
 from redrive.pubsub.blocking.declare import declaring
 from redrive.pubsub.blocking.holding import check_safe_to_return
@@ -262,8 +262,8 @@ class Reprocess:
             try:
                 came = sum(max(0, depth - before[queue]) for queue, depth in depths_of(self._url, run.queues).items())
                 answered = time.monotonic()
-            except BrokerUnavailable:
-                # It may be restarting.
+            except (BrokerUnavailable, PermissionDenied):
+                # It may be restarting, and a broker that starts refuses anybody for a moment.
                 if time.monotonic() - answered > self._pace.timeout:
                     raise
             if came > (1 - self._pace.least_share) * canary.count:
