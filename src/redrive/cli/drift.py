@@ -61,7 +61,8 @@ class Drift:
     @property
     def by_hand(self) -> list[Differs]:
         """What no command changes: exchanges, what a queue is beside its arguments, and the delay ladder's queues."""
-        return [differs for differs in self.differs if differs not in self.to_migrate]
+        migrated = self.to_migrate
+        return [differs for differs in self.differs if differs not in migrated]
 
     @property
     def stale(self) -> list[Binding]:
