@@ -4,7 +4,7 @@ import sys
 
 from redrive.spark_reprocess.archive import Archive
 from redrive.spark_reprocess.job import requeue
-from redrive.spark_reprocess.sending import Pace
+from redrive.spark_reprocess.pace import Pace
 from redrive.spark_reprocess.session import session_for
 from spark.conftest import FRUGAL
 

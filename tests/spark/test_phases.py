@@ -23,8 +23,8 @@ from redrive.spark_reprocess.draining import rows_drained
 from redrive.spark_reprocess.job import Reprocess, Stopped, requeue
 from redrive.spark_reprocess.keeping import Kept
 from redrive.spark_reprocess.ledger import Event
+from redrive.spark_reprocess.pace import Pace
 from redrive.spark_reprocess.reading import messages, stored
-from redrive.spark_reprocess.sending import Pace
 from redrive.testing import Broker
 from redrive.topology import headers
 from redrive.topology.model import Queue

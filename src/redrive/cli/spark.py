@@ -12,6 +12,7 @@ from redrive.cli import options, sparkdemo, sparkoptions, sparkwords
 from redrive.cli.output import Form, Printer, count_of
 from redrive.errors import ConfigurationError
 from redrive.spark_reprocess.java import check_java
+from redrive.spark_reprocess.pace import BATCH, LEAST_SHARE
 from redrive.topology.durations import duration_of
 
 if TYPE_CHECKING:
@@ -41,9 +42,9 @@ def requeue(
     transform: sparkoptions.Transform = None,
     rate: sparkoptions.Rate = None,
     canary: sparkoptions.CanaryCount = None,
-    canary_wait: sparkoptions.CanaryWait = "60s",
-    least_share: sparkoptions.LeastShare = 0.9,
-    batch: sparkoptions.Batch = 2000,
+    canary_wait: sparkoptions.CanaryWait = sparkoptions.CANARY_WAIT,
+    least_share: sparkoptions.LeastShare = LEAST_SHARE,
+    batch: sparkoptions.Batch = BATCH,
     partitions: sparkoptions.Partitions = None,
     keep: sparkoptions.Keep = False,
     dry_run: options.DryRun = False,
@@ -158,9 +159,9 @@ def redeliver(
     run_id: sparkoptions.RunId = None,
     rate: sparkoptions.Rate = None,
     canary: sparkoptions.CanaryCount = None,
-    canary_wait: sparkoptions.CanaryWait = "60s",
-    least_share: sparkoptions.LeastShare = 0.9,
-    batch: sparkoptions.Batch = 2000,
+    canary_wait: sparkoptions.CanaryWait = sparkoptions.CANARY_WAIT,
+    least_share: sparkoptions.LeastShare = LEAST_SHARE,
+    batch: sparkoptions.Batch = BATCH,
     partitions: sparkoptions.Partitions = None,
     dry_run: options.DryRun = False,
     yes: options.Yes = False,
@@ -290,8 +291,8 @@ def _job(
     master: str | None,
     partitions: int | None = None,
     rate: str | None = None,
-    batch: int = 2000,
-    least_share: float = 0.9,
+    batch: int = BATCH,
+    least_share: float = LEAST_SHARE,
     *,
     another_broker: bool = False,
 ) -> "Iterator[Reprocess]":
@@ -300,7 +301,7 @@ def _job(
     from redrive.pubsub.config import BrokerURL
     from redrive.spark_reprocess.archive import Archive
     from redrive.spark_reprocess.job import Reprocess
-    from redrive.spark_reprocess.sending import Pace
+    from redrive.spark_reprocess.pace import Pace
 
     BrokerURL.parse(url)
     pace = Pace(rate=None if rate is None else options.rate_of(rate), batch=batch, least_share=least_share)

@@ -4,6 +4,8 @@ from typing import Annotated
 
 import typer
 
+CANARY_WAIT = "60s"
+
 Queues = Annotated[list[str], typer.Argument(metavar="QUEUE...", help="The main queues' names, such as ucenter@user.")]
 ArchivePlace = Annotated[
     str, typer.Option("--archive", metavar="PLACE", help="Where messages are kept in between: a folder, s3a://bucket/folder, hdfs://…")

@@ -13,6 +13,7 @@ from redrive.pubsub.connecting import default_name
 from redrive.spark_reprocess.archive import Archive, Run, messages_folder, rows_of, session_of
 from redrive.spark_reprocess.drain_task import DrainTask, Share
 from redrive.spark_reprocess.failing import explained
+from redrive.spark_reprocess.pace import TIMEOUT
 from redrive.spark_reprocess.progress import Told, no_one, watching
 from redrive.spark_reprocess.reading import distinct_ids
 from redrive.spark_reprocess.session import check_reads
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
 FILE_ROWS = 2000
 """Messages in a file. A larger one costs less, and leaves more in both places when a task dies."""
-TIMEOUT = 60.0
 _MOST_ROUNDS = 20
 
 

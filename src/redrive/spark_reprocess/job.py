@@ -21,11 +21,11 @@ from redrive.spark_reprocess.failing import explained
 from redrive.spark_reprocess.identity import Identity, verify
 from redrive.spark_reprocess.keeping import Kept
 from redrive.spark_reprocess.ledger import Entry, Event, Ledger
+from redrive.spark_reprocess.pace import Pace
 from redrive.spark_reprocess.page import page_of
 from redrive.spark_reprocess.planning import Plan, plan
 from redrive.spark_reprocess.progress import Told, no_one
 from redrive.spark_reprocess.publishing import ID, Mode
-from redrive.spark_reprocess.sending import Pace
 from redrive.spark_reprocess.transforming import check, transform_named, transformed
 
 if TYPE_CHECKING:

@@ -13,6 +13,7 @@ from redrive.pubsub.blocking.sending import Sending
 from redrive.pubsub.connecting import default_name
 from redrive.pubsub.outbox import Outgoing
 from redrive.spark_reprocess.ledger import Entry, Event, Ledger
+from redrive.spark_reprocess.pace import BATCH, LEAST_SHARE, TIMEOUT
 from redrive.spark_reprocess.publishing import Mode, Prepare, Prepared, Row, preparer
 from redrive.topology.names import ExchangeFamily
 
@@ -42,10 +43,10 @@ class SendTask:
     mode: Mode
     job: str
     ledger: Ledger | None = None
-    batch: int = 2000
+    batch: int = BATCH
     rate: float | None = None
-    timeout: float = 60.0
-    least_share: float = 0.9
+    timeout: float = TIMEOUT
+    least_share: float = LEAST_SHARE
     exchange: str = "master"
     exchanges: ExchangeFamily = field(default_factory=ExchangeFamily)
 

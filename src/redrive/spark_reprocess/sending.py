@@ -1,13 +1,13 @@
 """Sending what a run has drained: back to its main queues, or into the failed queues again."""
 
 import uuid
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from redrive.spark_reprocess.archive import Archive, Run
 from redrive.spark_reprocess.failing import explained
 from redrive.spark_reprocess.keeping import KEPT, STATE, Kept
 from redrive.spark_reprocess.ledger import Ledger
+from redrive.spark_reprocess.pace import Pace
 from redrive.spark_reprocess.progress import Told, no_one, watching
 from redrive.spark_reprocess.publishing import ID, Mode
 from redrive.spark_reprocess.stored import BODY, EXCHANGE, PROPERTIES, ROUTING_KEY
@@ -15,26 +15,7 @@ from redrive.spark_reprocess.stored import BODY, EXCHANGE, PROPERTIES, ROUTING_K
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-BATCH = 2000
-LEAST_SHARE = 0.9
 SENT_COLUMNS = (ID, "queue", EXCHANGE, ROUTING_KEY, PROPERTIES, BODY)
-
-
-@dataclass(frozen=True, slots=True)
-class Pace:
-    """How messages are sent.
-
-    Args:
-        rate: messages a second, of all tasks together; None for as many as go.
-        batch: messages of a task that may be on their way without being in the ledger as settled.
-        timeout: seconds for which the broker may be away, or confirm nothing.
-        least_share: the share of confirmed messages below which a job stops.
-    """
-
-    rate: float | None = None
-    batch: int = BATCH
-    timeout: float = 60.0
-    least_share: float = LEAST_SHARE
 
 
 def send(

@@ -14,6 +14,7 @@ from pyspark.sql.types import StructType
 from redrive.errors import ConfigurationError, PublishRefused
 from redrive.pubsub.config import BrokerURL
 from redrive.spark_reprocess.ledger import Ledger
+from redrive.spark_reprocess.pace import BATCH, LEAST_SHARE, TIMEOUT
 from redrive.spark_reprocess.publishing import Mode, check_columns, columns_read, rows_of
 from redrive.spark_reprocess.send_task import SendTask
 from redrive.spark_reprocess.storage import Storage
@@ -143,10 +144,10 @@ def _prepared(options: Mapping[str, str], schema: StructType) -> tuple[SendTask,
         mode,
         job,
         Ledger(Storage.at(ledger), options["run"], job) if ledger else None,
-        batch=int(_number(options, "batch", 2000, 1)),
+        batch=int(_number(options, "batch", BATCH, 1)),
         rate=_number(options, "rate", 0, 0) or None,
-        timeout=_number(options, "timeout", 60, 0),
-        least_share=_number(options, "least_share", 0.9, 0),
+        timeout=_number(options, "timeout", TIMEOUT, 0),
+        least_share=_number(options, "least_share", LEAST_SHARE, 0),
         exchange=options.get("exchange", "master"),
         exchanges=ExchangeFamily(options.get("family", "master")),
     )
