@@ -55,7 +55,7 @@ pictures: ## take the README's pictures anew, of real commands on a private Rabb
 bench: ## measure redrive beside its peers on a private RabbitMQ
 	@.ci/setup.sh --broker
 	@test -x .cache/bench/bin/python || .venv/bin/uv venv --quiet .cache/bench
-	@VIRTUAL_ENV=$(CURDIR)/.cache/bench .venv/bin/uv pip install --quiet -c constraints.txt --override benchmarks/overrides.txt \
+	@. .ci/uv.sh; VIRTUAL_ENV=$(CURDIR)/.cache/bench .venv/bin/uv pip install --quiet -c constraints.txt --override benchmarks/overrides.txt \
 		-r benchmarks/requirements.txt -e ".[async,cli,metrics,testing]"
 	@.cache/bench/bin/python -m benchmarks $(ARGS)
 
@@ -70,7 +70,7 @@ constraints: ## write the pinned dependencies anew (UPGRADE=1 for newer ones)
 lowest: ## run the unit and contract tests with the oldest dependencies that pyproject.toml allows
 	@.ci/setup.sh --broker
 	@.venv/bin/uv venv --quiet --clear .cache/lowest
-	@VIRTUAL_ENV=$(CURDIR)/.cache/lowest .venv/bin/uv pip install --quiet --resolution lowest-direct -e ".[cli,metrics,testing]" --group dev
+	@. .ci/uv.sh; VIRTUAL_ENV=$(CURDIR)/.cache/lowest .venv/bin/uv pip install --quiet --resolution lowest-direct -e ".[cli,metrics,testing]" --group dev
 	@.cache/lowest/bin/python -m pytest tests/unit tests/contract $(ARGS)
 
 clean: ## delete .venv and what the tools leave behind
