@@ -1,6 +1,6 @@
 # Each target does all of its own set-up: a .venv with pinned dependencies, and a RabbitMQ where it needs one.
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-spark demo demo-spark matrix check coverage pictures bench bench-spark constraints lowest clean
+.PHONY: help setup test test-spark demo demo-spark matrix suites check coverage pictures bench bench-spark constraints lowest clean
 
 PYTHON := .venv/bin/python
 ARGS :=
@@ -8,6 +8,7 @@ ARGS :=
 PROCESSES := 3
 UPGRADE :=
 BROKERS := 3.10 4.0 4.3
+SUITES := bookworm trixie forky
 
 help: ## print this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,6 +35,9 @@ demo-spark: ## see failed messages by the thousand drained, planned, sent back a
 matrix: ## run the contract, integration and interop tests on each RabbitMQ in containers (BROKERS="4.3" for one)
 	@.ci/setup.sh --peers
 	@REDRIVE_TEST_PROCESSES=$(PROCESSES) tests/brokers/matrix.sh $(BROKERS) -- $(ARGS)
+
+suites: ## run make test on other releases of Debian, in containers (SUITES="trixie", or "ubuntu:24.04"; takes long)
+	@REDRIVE_TEST_PROCESSES=$(PROCESSES) tests/brokers/suites.sh $(SUITES) -- $(ARGS)
 
 check: ## check style and types
 	@.ci/setup.sh
