@@ -7,12 +7,17 @@ import pytest
 from redrive.pubsub.publishing import MOST_UNHEARD_KEYS, UnheardKeys
 
 
+def keys_told(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """The routing keys that the log names, in their order."""
+    return [record.__dict__["redrive"]["routing_key"] for record in caplog.records]
+
+
 def test_each_key_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
     keys = UnheardKeys("master")
     keys.tell(["user.create", "user.create"])
     keys.tell(["user.update", "user.create"])
 
-    assert [record.args[1] for record in caplog.records if record.args] == ["user.create", "user.update"]  # type: ignore[index]
+    assert keys_told(caplog) == ["user.create", "user.update"]
     assert {record.levelno for record in caplog.records} == {logging.WARNING}
 
 
@@ -46,4 +51,4 @@ def test_a_log_handler_that_publishes_for_nobody_does_not_go_round_in_circles(ca
     finally:
         logging.getLogger("redrive").removeHandler(handler)
 
-    assert sorted(record.args[1] for record in caplog.records if record.args) == ["log.warning", "user.create"]  # type: ignore[index]
+    assert sorted(keys_told(caplog)) == ["log.warning", "user.create"]
