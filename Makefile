@@ -1,6 +1,6 @@
 # Each target does all of its own set-up: a .venv with pinned dependencies, and a RabbitMQ where it needs one.
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-spark demo demo-spark matrix check coverage pictures bench bench-spark constraints lowest clean
+.PHONY: help setup test test-spark demo demo-spark matrix suites check coverage pictures bench bench-spark constraints lowest clean
 
 PYTHON := .venv/bin/python
 ARGS :=
@@ -8,6 +8,7 @@ ARGS :=
 PROCESSES := 3
 UPGRADE :=
 BROKERS := 3.10 4.0 4.3
+SUITES := bookworm trixie forky
 
 help: ## print this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -35,6 +36,9 @@ matrix: ## run the contract, integration and interop tests on each RabbitMQ in c
 	@.ci/setup.sh --peers
 	@REDRIVE_TEST_PROCESSES=$(PROCESSES) tests/brokers/matrix.sh $(BROKERS) -- $(ARGS)
 
+suites: ## run make test on other releases of Debian, in containers (SUITES="trixie", or "ubuntu:24.04"; takes long)
+	@REDRIVE_TEST_PROCESSES=$(PROCESSES) tests/brokers/suites.sh $(SUITES) -- $(ARGS)
+
 check: ## check style and types
 	@.ci/setup.sh
 	@.venv/bin/ruff check --no-cache src tests
@@ -55,7 +59,7 @@ pictures: ## take the README's pictures anew, of real commands on a private Rabb
 bench: ## measure redrive beside its peers on a private RabbitMQ
 	@.ci/setup.sh --broker
 	@test -x .cache/bench/bin/python || .venv/bin/uv venv --quiet .cache/bench
-	@VIRTUAL_ENV=$(CURDIR)/.cache/bench .venv/bin/uv pip install --quiet -c constraints.txt --override benchmarks/overrides.txt \
+	@. .ci/uv.sh; VIRTUAL_ENV=$(CURDIR)/.cache/bench .venv/bin/uv pip install --quiet -c constraints.txt --override benchmarks/overrides.txt \
 		-r benchmarks/requirements.txt -e ".[async,cli,metrics,testing]"
 	@.cache/bench/bin/python -m benchmarks $(ARGS)
 
@@ -70,7 +74,7 @@ constraints: ## write the pinned dependencies anew (UPGRADE=1 for newer ones)
 lowest: ## run the unit and contract tests with the oldest dependencies that pyproject.toml allows
 	@.ci/setup.sh --broker
 	@.venv/bin/uv venv --quiet --clear .cache/lowest
-	@VIRTUAL_ENV=$(CURDIR)/.cache/lowest .venv/bin/uv pip install --quiet --resolution lowest-direct -e ".[cli,metrics,testing]" --group dev
+	@. .ci/uv.sh; VIRTUAL_ENV=$(CURDIR)/.cache/lowest .venv/bin/uv pip install --quiet --resolution lowest-direct -e ".[cli,metrics,testing]" --group dev
 	@.cache/lowest/bin/python -m pytest tests/unit tests/contract $(ARGS)
 
 clean: ## delete .venv and what the tools leave behind

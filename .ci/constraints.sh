@@ -2,6 +2,8 @@
 # Writes constraints.txt and .ci/uv.txt anew: every package that make installs, by version and hash, for every platform.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+# shellcheck source=uv.sh
+source .ci/uv.sh
 uv=.venv/bin/uv
 export UV_CUSTOM_COMPILE_COMMAND="make constraints"
 # The group names this project itself with its extras, which no index has: --all-extras stands for that line.

@@ -5,12 +5,28 @@ can_install_packages() {
     [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null
 }
 
+# missing_packages NAME...: prints those that are not installed, one a line.
+missing_packages() {
+    local name
+    for name in "$@"; do
+        dpkg-query --show --showformat='${db:Status-Status}\n' "$name" 2>/dev/null | grep -qx installed || echo "$name"
+    done
+}
+
+has_package_lists() {
+    compgen -G '/var/lib/apt/lists/*_Packages*' >/dev/null
+}
+
+# release_has NAME: whether this release of the distribution has a package. A fresh machine gets its package lists first.
+release_has() {
+    has_package_lists || apt-get update </dev/null >/dev/null 2>&1
+    apt-cache show "$1" >/dev/null 2>&1
+}
+
 # install_packages NAME...: installs what is missing and starts no service, now or at the next boot.
 install_packages() {
     local wanted=() name
-    for name in "$@"; do
-        dpkg-query --show --showformat='${db:Status-Status}\n' "$name" 2>/dev/null | grep -qx installed || wanted+=("$name")
-    done
+    mapfile -t wanted < <(missing_packages "$@")
     [ "${#wanted[@]}" -gt 0 ] || return 0
     echo "setup: installing ${wanted[*]} (no service is started)"
     (

@@ -1,15 +1,27 @@
 #!/usr/bin/env bash
 # Makes .venv with the pinned dependencies and this package; with --broker also sees that a RabbitMQ can be had, with --java
 # that Spark has a Java to run on, with --peers that what the tests use besides is there.
+# What is missing, or will be installed, is said at once and before anything is downloaded.
 # A second run finds everything in its place and does nothing.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # shellcheck source=debian.sh
 source .ci/debian.sh
+# shellcheck source=uv.sh
+source .ci/uv.sh
+arguments=("$@")
+
+wants() {
+    local word
+    for word in ${arguments[@]+"${arguments[@]}"}; do
+        [ "$word" != "$1" ] || return 0
+    done
+    return 1
+}
 
 newest_python() {
     local name
-    for name in python3.13 python3.12 python3.11 python3 python; do
+    for name in python3.14 python3.13 python3.12 python3.11 python3 python; do
         if command -v "$name" >/dev/null && "$name" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
             command -v "$name"
             return
@@ -18,24 +30,96 @@ newest_python() {
     return 1
 }
 
+has_environment() {
+    [ -x .venv/bin/uv ] && .venv/bin/python -c '' 2>/dev/null
+}
+
+# Whether a broker may be had; for sure it is known once .venv is there.
+may_have_broker() {
+    local host=${DOCKER_HOST:-unix:///var/run/docker.sock}
+    [ -n "${REDRIVE_URL:-}${REDRIVE_TEST_IMAGE:-}" ] || PATH="$PATH:/usr/sbin:/usr/local/sbin" command -v rabbitmq-server >/dev/null ||
+        [ "${host#unix://}" = "$host" ] || [ -S "${host#unix://}" ] || [ -e "${HOME:-}/.testcontainers.properties" ]
+}
+
+java_package() {
+    local name
+    command -v apt-cache >/dev/null || return 1
+    for name in openjdk-17-jre-headless openjdk-21-jre-headless; do
+        if release_has "$name"; then
+            echo "$name"
+            return
+        fi
+    done
+    return 1
+}
+
+# What has to be there and is not: in words for people, and as packages.
+missing=()
+packages=()
+need() {
+    missing+=("$1")
+    shift
+    packages+=("$@")
+}
+
+look_around() {
+    local python
+    if ! has_environment; then
+        if ! python=$(newest_python); then
+            need "Python 3.11 or newer, with its venv module" python3 python3-venv
+        # Debian and Ubuntu keep ensurepip in a package of its own, named after the version.
+        elif ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then
+            need "the venv module of $python" "$("$python" -c 'import sys; print("python{}.{}-venv".format(*sys.version_info))')"
+        fi
+    fi
+    if wants --broker && ! may_have_broker; then
+        need "a RabbitMQ: Docker or Podman, or an installed rabbitmq-server" rabbitmq-server
+    fi
+    if wants --java && [ -z "${JAVA_HOME:-}" ] && ! command -v java >/dev/null; then
+        need "Java 17 or newer" "$(java_package || echo openjdk-17-jre-headless)"
+    fi
+}
+
+# What the tests talk to besides a broker; each is of use as a whole.
+peers=("tmux" "php-cli php-amqplib" "default-jdk-headless librabbitmq-client-java")
+
+# lacking PEER...: prints those of its packages that this release does not have.
+lacking() {
+    local name
+    for name in $(missing_packages "$@"); do
+        release_has "$name" || echo "$name"
+    done
+}
+
+announce() {
+    local peer
+    if [ "${#missing[@]}" -gt 0 ] && ! can_install_packages; then
+        {
+            echo "These are missing, and nothing was downloaded:"
+            printf '  %s\n' "${missing[@]}"
+            echo "Install them and run this again. On Debian and Ubuntu: apt-get install ${packages[*]}, or run this as root."
+        } >&2
+        return 1
+    fi
+    local wanted=(${packages[@]+"${packages[@]}"})
+    if wants --peers && can_install_packages; then
+        for peer in "${peers[@]}"; do
+            # shellcheck disable=SC2046,SC2086,SC2206,SC2207  # lists of names
+            [ -n "$(lacking $peer)" ] || wanted+=($(missing_packages $peer))
+        done
+    fi
+    [ "${#wanted[@]}" -eq 0 ] || echo "setup: to be installed as packages: ${wanted[*]}"
+    is_current || echo "setup: to be downloaded: the pinned dependencies, about 1 GB in .venv and up to 3 GB in uv's cache; it takes minutes"
+}
+
 make_environment() {
     local python
-    if ! python=$(newest_python); then
-        if can_install_packages; then
-            install_packages python3 python3-venv python3-pip
-        fi
-        python=$(newest_python) || {
-            echo "No Python 3.11 or newer is on PATH." >&2
-            echo "Install one, for example with the system's package manager, and run this again." >&2
-            return 1
-        }
-    fi
+    python=$(newest_python) || {
+        echo "No Python 3.11 or newer is on PATH: this release has none." >&2
+        echo "Install one, and run this again." >&2
+        return 1
+    }
     rm -rf .venv
-    # Debian and Ubuntu keep ensurepip in a package of its own, named after the version.
-    if ! "$python" -c 'import ensurepip, venv' 2>/dev/null && can_install_packages; then
-        install_packages python3-venv || true
-        "$python" -c 'import ensurepip' 2>/dev/null || install_packages "$("$python" -c 'import sys; print(f"python{sys.version_info[0]}.{sys.version_info[1]}-venv")')"
-    fi
     "$python" -m venv .venv || {
         echo "$python can't make a virtual environment." >&2
         echo "Install its venv module (python3-venv on Debian and Ubuntu) and run this again." >&2
@@ -50,29 +134,24 @@ state() {
     .venv/bin/python -c 'import sys; print(sys.version)'
 }
 
-if [ ! -x .venv/bin/uv ] || ! .venv/bin/python -c '' 2>/dev/null; then
+is_current() {
+    has_environment && [ "$(cat .venv/.redrive 2>/dev/null)" = "$(state)" ]
+}
+
+look_around
+announce
+[ "${#packages[@]}" -eq 0 ] || install_packages "${packages[@]}"
+if ! has_environment; then
     echo "setup: making .venv"
     make_environment
 fi
-if [ "$(cat .venv/.redrive 2>/dev/null)" != "$(state)" ]; then
+if ! is_current; then
     echo "setup: installing the pinned dependencies into .venv"
-    # Copies: a cache on another file system can't be linked to, and says so for each package.
-    export VIRTUAL_ENV="$PWD/.venv" UV_LINK_MODE="${UV_LINK_MODE:-copy}"
-    # The system's certificates, where it has some: a company's own are among them.
-    [ ! -e /etc/ssl/certs/ca-certificates.crt ] || export UV_SYSTEM_CERTS="${UV_SYSTEM_CERTS:-true}"
+    export VIRTUAL_ENV="$PWD/.venv"
     .venv/bin/uv pip install --quiet --require-hashes -r constraints.txt
     .venv/bin/uv pip install --quiet --no-deps -e .
     state >.venv/.redrive
 fi
-
-wants() {
-    local word
-    for word in ${arguments[@]+"${arguments[@]}"}; do
-        [ "$word" != "$1" ] || return 0
-    done
-    return 1
-}
-arguments=("$@")
 
 has_java() {
     .venv/bin/python - <<'PYTHON'
@@ -88,9 +167,9 @@ except ConfigurationError as error:
 PYTHON
 }
 if wants --java && ! problem=$(has_java 2>&1); then
-    if can_install_packages && [ -z "${JAVA_HOME:-}" ]; then
-        # Newer releases have a newer one.
-        install_packages openjdk-17-jre-headless || install_packages openjdk-21-jre-headless
+    # There is one, and it is too old.
+    if can_install_packages && [ -z "${JAVA_HOME:-}" ] && package=$(java_package); then
+        install_packages "$package"
         has_java
     else
         echo "$problem" >&2
@@ -98,16 +177,19 @@ if wants --java && ! problem=$(has_java 2>&1); then
     fi
 fi
 
-# What the tests talk to besides a broker. Elsewhere those that need it say what is missing.
+# A peer that can't be had is said here, and by the tests that need it.
 if wants --peers && can_install_packages; then
-    install_packages php-cli php-amqplib default-jdk-headless librabbitmq-client-java tmux
+    for peer in "${peers[@]}"; do
+        # shellcheck disable=SC2086  # lists of names
+        if lacks=$(lacking $peer) && [ -n "$lacks" ]; then
+            echo "setup: this release has no" $lacks"; the tests that need it are skipped"
+        else
+            install_packages $peer
+        fi
+    done
 fi
 
 wants --broker || exit 0
-# A test drives `redrive top` in it.
-if ! command -v tmux >/dev/null && can_install_packages; then
-    install_packages tmux
-fi
 has_broker() {
     .venv/bin/python - <<'PYTHON'
 import sys

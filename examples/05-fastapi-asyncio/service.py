@@ -18,7 +18,7 @@ class User(BaseModel):
 
 
 welcomed: list[str] = []
-subscriber = AsyncSubscriber(URL, queue="welcome@user", routing_keys=["user.create"], concurrency=10, grace=10)
+subscriber = AsyncSubscriber(URL, queue="newsletter@user", routing_keys=["user.create"], concurrency=10, grace=10)
 
 
 @subscriber.handler

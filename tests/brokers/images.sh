@@ -8,6 +8,8 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 source "$here/../../.ci/debian.sh"
 # shellcheck source=engine.sh
 source "$here/engine.sh"
+# shellcheck source=debootstrap.sh
+source "$here/debootstrap.sh"
 
 all_versions=(3.10 4.0 4.3)
 pull_seconds=${REDRIVE_PULL_SECONDS:-45}
@@ -30,31 +32,15 @@ pull_image() {
     within "$pull_seconds" docker pull --quiet "rabbitmq:$1-management" >/dev/null 2>&1
 }
 
-# The mirror that this machine's apt uses for Debian. Elsewhere nothing: debootstrap knows Debian's own.
-debian_mirror() {
-    apt-get indextargets --format '$(ORIGIN) $(REPO_URI)' 2>/dev/null |
-        awk '$1 == "Debian" && $2 ~ /\/debian\/?$/ { print $2; exit }'
-}
-
 make_image() (
     version=$1 suite=$(suite_of "$1")
     can_install_packages || { echo "images: only root on Debian or Ubuntu can make RabbitMQ $version from $suite." >&2; exit 1; }
-    install_packages debootstrap debian-archive-keyring
     # Not under /tmp: a tmpfs there may be too small, or mounted so that nothing in it can run.
     work=$(mktemp -d "${cache:?}/make-$version.XXXXXX")
     trap 'rm -rf --one-file-system "$work"' EXIT
     trap 'exit 130' INT
     trap 'exit 143' TERM
-    export DEBIAN_FRONTEND=noninteractive LC_ALL=C
     root=$work/root log=$work/log
-    mkdir "$root"
-    # An older debootstrap has no script of this suite's name. Debian's are all sid's: copied beside it, the system stays as it is.
-    scripts=/usr/share/debootstrap
-    if [ ! -e "$scripts/scripts/$suite" ]; then
-        cp -a "$scripts" "$work/debootstrap"
-        cp -a --dereference "$scripts/scripts/sid" "$work/debootstrap/scripts/$suite"
-        scripts=$work/debootstrap
-    fi
     started=$SECONDS
     fail() {
         echo "images: RabbitMQ $version could not be made from $suite:" >&2
@@ -62,10 +48,7 @@ make_image() (
         exit 1
     }
     echo "images: RabbitMQ $version: unpacking Debian $suite"
-    mirror=$(debian_mirror)
-    # shellcheck disable=SC2086  # no mirror: no argument
-    DEBOOTSTRAP_DIR=$scripts debootstrap --variant=minbase --keyring=/usr/share/keyrings/debian-archive-keyring.gpg \
-        "$suite" "$root" $mirror </dev/null >"$log" 2>&1 || fail
+    unpack_suite "$suite" "$work" "$log" || fail
     echo "images: RabbitMQ $version: installing rabbitmq-server ($((SECONDS - started)) s)"
     printf '#!/bin/sh\nexit 101\n' >"$root/usr/sbin/policy-rc.d"
     chmod 755 "$root/usr/sbin/policy-rc.d"

@@ -107,6 +107,38 @@ def test_a_mandatory_message_that_nobody_is_bound_for_is_an_error(service: Servi
         assert publisher.unroutable == 1
 
 
+def test_the_log_says_once_for_each_routing_key_that_nobody_is_bound_for_it(service: Service, caplog: pytest.LogCaptureFixture) -> None:
+    service.declare()
+    with service.publisher() as publisher:
+        for _ in range(3):
+            publisher.publish("socks", "nobody.listens")
+            publisher.publish("socks", "order.paid")
+        publisher.publish_many([("socks", key) for key in ("nobody.listens", "nobody.reads", "order.paid") for _ in range(500)])
+
+    told = [record for record in caplog.records if record.name == "redrive" and record.levelname == "WARNING"]
+    assert [record.redrive["routing_key"] for record in told] == ["nobody.listens", "nobody.reads"]  # type: ignore[attr-defined]
+    assert "'nobody.listens': the broker dropped the message. Declare a subscription first" in told[0].getMessage()
+    assert "mandatory=True" in told[0].getMessage()
+
+
+def test_the_log_is_quiet_where_being_heard_by_nobody_is_an_error(service: Service, caplog: pytest.LogCaptureFixture) -> None:
+    with service.publisher() as publisher:
+        with pytest.raises(Unroutable):
+            publisher.publish("socks", "nobody.listens", mandatory=True)
+        report = publisher.publish_many([("socks", "nobody.reads")], mandatory=True)
+
+    assert len(report.failed) == 1
+    assert "nobody" not in caplog.text
+
+
+def test_a_delayed_message_is_not_told_to_be_dropped_while_it_waits(service: Service, caplog: pytest.LogCaptureFixture) -> None:
+    with service.publisher() as publisher:
+        publisher.publish("socks", "nobody.listens.yet", delay=timedelta(hours=1))
+
+        assert publisher.unroutable == 0
+    assert "nobody.listens.yet" not in caplog.text
+
+
 def test_eight_threads_share_a_publisher(service: Service) -> None:
     recorder = Recorder()
     published: list[str] = []
@@ -131,7 +163,7 @@ def test_a_closed_publisher_says_so(service: Service) -> None:
         publisher.publish("socks", "order.paid")
     with pytest.raises(ConfigurationError) as told:
         publisher.publish("socks", "order.paid")
-    assert_it_helps(told.value, "the publisher is closed")
+    assert_it_helps(told.value, "the publisher is closed", "does not open again")
     with pytest.raises(ConfigurationError):
         publisher.publish_many([("socks", "order.paid")])
     publisher.close()

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import pytest
 
 from cli_support import PATIENCE, declare, give_up_on, redrive, wait_until
 from contract.plain import plain_channel
+from prerequisites import unavailable
 from redrive.testing.proxy import Proxy
 
 QUEUE = "ucenter@user"
@@ -89,6 +91,8 @@ class Tmux:
 
 @pytest.fixture
 def tmux(tmp_path: Path) -> Iterator[Tmux]:
+    if shutil.which("tmux") is None:
+        unavailable("tmux")
     terminal = Tmux(tmp_path)
     yield terminal
     terminal.close()

@@ -15,7 +15,7 @@ from contract.plain import drain, plain_channel
 from contract.support import both_types
 from redrive import FailedQueue
 from redrive.failures.journal import Journal
-from redrive.failures.record import State
+from redrive.failures.record import Job, State
 from redrive.topology.headers import Delivery
 from redrive.topology.model import QueueType
 from redrive.topology.properties import Properties
@@ -267,12 +267,12 @@ def test_a_job_that_is_killed_ten_times_loses_nothing_and_tells_what_may_be_ther
             time.sleep(random.random() / 4)
             process.signal(signal.SIGKILL)
             process.end()
-        (job,) = Journal(journal).jobs()
+        job = _job_in(journal)
         assert job.state is State.INTERRUPTED
         command = ["jobs", "resume", job.id, "--yes"]
     resumed = redrive(*command, "--journal", str(journal), url=rabbitmq_url)
     assert resumed.code == 0, resumed.err
-    (job,) = Journal(journal).jobs()
+    job = _job_in(journal)
     main = Counter(body.decode() for _, body in drain(rabbitmq_url, QUEUE))
 
     assert main.keys() == wanted
@@ -283,4 +283,14 @@ def test_a_job_that_is_killed_ten_times_loses_nothing_and_tells_what_may_be_ther
 
 def _sent(journal: Path) -> int:
     """How many messages the only job of a journal has sent."""
-    return sum(job.sent for job in Journal(journal).jobs()) if journal.exists() else 0
+    if not journal.exists():
+        return 0
+    with Journal(journal) as opened:
+        return sum(job.sent for job in opened.jobs())
+
+
+def _job_in(journal: Path) -> Job:
+    """The only job of a journal."""
+    with Journal(journal) as opened:
+        (job,) = opened.jobs()
+    return job

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from contract.support import DEADLINE, wait_until
+from redrive import Subscriber
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
@@ -48,6 +49,7 @@ def test_what_failed_succeeds_after_the_fix(rabbitmq_url: str) -> None:
 
 
 def test_a_web_service_publishes(rabbitmq_url: str) -> None:
+    Subscriber(rabbitmq_url, "somebody@user", ["user.create"]).declare()
     with web_service("04-fastapi-service", rabbitmq_url) as port:
         answer = wait_until(lambda: _post_a_user(port), "the service answers")
         assert answer is not None
@@ -59,6 +61,14 @@ def test_a_web_service_publishes_and_subscribes_on_its_event_loop(rabbitmq_url: 
     with web_service("05-fastapi-asyncio", rabbitmq_url, "--loop", loop) as port:
         assert wait_until(lambda: _post_a_user(port), "the service answers")
         wait_until(lambda: _get(port, "welcomed") == ["guanyiyao"], "the message is handled")
+
+
+def test_one_broker_takes_them_all(rabbitmq_url: str) -> None:
+    """Each compares what it declares with what is there, so another order would make no difference."""
+    with web_service("05-fastapi-asyncio", rabbitmq_url) as port:
+        assert wait_until(lambda: _post_a_user(port), "the service answers")
+    run_example("03-requeue-after-a-fix", "requeue.py", rabbitmq_url)
+    run_example("02-subscribe", "subscribe.py", rabbitmq_url)
 
 
 @contextlib.contextmanager

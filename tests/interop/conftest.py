@@ -1,22 +1,19 @@
 """The peers: services in PHP and Java, run as processes of their own."""
 
-import os
 from collections.abc import Callable
 
 import pytest
 
-from interop.peer import JAVA_NAMES, PHP_NAMES, Peer, java_command, php_command
+from interop.peer import JAVA_NAMES, PHP_NAMES, NotInstalled, Peer, java_command, php_command
+from prerequisites import unavailable
 
 
 def _command_of(make: Callable[[], tuple[str, ...]]) -> tuple[str, ...]:
-    """What runs a peer. Where CI is set nothing may be left out; elsewhere not everybody has another language at hand."""
+    """What runs a peer."""
     try:
         return make()
-    except FileNotFoundError as missing:
-        reason = f"This needs {missing} (the names of Debian's packages); `make test` installs them where it can."
-        if os.environ.get("CI"):
-            pytest.fail(reason, pytrace=False)
-        pytest.skip(reason)
+    except NotInstalled as missing:
+        unavailable(*missing.packages)
 
 
 @pytest.fixture(scope="session")

@@ -23,6 +23,18 @@ PHP_NAMES = ExchangeFamily()
 JAVA_NAMES = ExchangeFamily(retry_suffix="@retry", failed_suffix="@failed")
 
 
+class NotInstalled(Exception):
+    """What runs a peer is not there.
+
+    Args:
+        packages: the Debian packages that have it.
+    """
+
+    def __init__(self, *packages: str) -> None:
+        super().__init__(*packages)
+        self.packages = packages
+
+
 class Seen(NamedTuple):
     """One attempt of a peer's consumer.
 
@@ -140,10 +152,10 @@ def php_command() -> tuple[str, ...]:
     """What runs the PHP peer.
 
     Raises:
-        FileNotFoundError: PHP or its library is not installed.
+        NotInstalled: PHP or its library is not installed.
     """
     if shutil.which("php") is None or not Path("/usr/share/php/PhpAmqpLib/autoload.php").exists():
-        raise FileNotFoundError("php-cli and php-amqplib")
+        raise NotInstalled("php-cli", "php-amqplib")
     return ("php", "-d", "display_errors=stderr", str(SOURCES / "peer.php"))
 
 
@@ -151,11 +163,11 @@ def java_command(classes: Path) -> tuple[str, ...]:
     """Compiles the Java peer into a folder; what runs it then.
 
     Raises:
-        FileNotFoundError: Java or its library is not installed.
+        NotInstalled: Java or its library is not installed.
     """
     library = JAVA_LIBRARIES / "amqp-client.jar"
     if shutil.which("javac") is None or not library.exists():
-        raise FileNotFoundError("default-jdk-headless and librabbitmq-client-java")
+        raise NotInstalled("default-jdk-headless", "librabbitmq-client-java")
     path = os.pathsep.join(str(JAVA_LIBRARIES / name) for name in ("amqp-client.jar", "slf4j-api.jar", "slf4j-nop.jar"))
     subprocess.run(["javac", "-nowarn", "-cp", path, "-d", str(classes), str(SOURCES / "Peer.java")], check=True, capture_output=True)
     # It lives for a second: no time for an optimising compiler to pay off.

@@ -1,5 +1,6 @@
 """The journal of jobs: what it keeps, for whom, and what it says where it can't."""
 
+import contextlib
 import os
 import sqlite3
 import stat
@@ -7,6 +8,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from deliveries import failed
@@ -130,14 +132,32 @@ def test_a_file_that_is_no_journal_is_said_to_be_none(path: Path, content: bytes
         Journal(path)
 
 
+def test_a_file_that_is_no_journal_is_not_kept_open(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path.parent.mkdir()
+    path.write_bytes(b"hello" * 1000)
+    opened: list[sqlite3.Connection] = []
+    connect = sqlite3.connect
+
+    def remembered(*arguments: Any, **options: Any) -> sqlite3.Connection:
+        opened.append(connect(*arguments, **options))
+        return opened[-1]
+
+    monkeypatch.setattr(sqlite3, "connect", remembered)
+    with pytest.raises(ConfigurationError):
+        Journal(path)
+
+    (connection,) = opened
+    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+        connection.execute("SELECT 1")
+
+
 def test_a_journal_that_can_not_be_written_is_an_error_that_helps(path: Path) -> None:
     with Journal(path) as journal:
-        blocker = sqlite3.connect(path, isolation_level=None)
-        blocker.execute("BEGIN EXCLUSIVE")
-        journal._sqlite.execute("PRAGMA busy_timeout = 10")
-        with pytest.raises(ConfigurationError, match="can't be written"):
-            journal.begin(JOB)
-        blocker.close()
+        with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as blocker:
+            blocker.execute("BEGIN EXCLUSIVE")
+            journal._sqlite.execute("PRAGMA busy_timeout = 10")
+            with pytest.raises(ConfigurationError, match="can't be written"):
+                journal.begin(JOB)
         journal.begin(JOB)
 
 

@@ -9,7 +9,7 @@ import typer
 
 from redrive.cli import options
 from redrive.cli.output import Form, Printer
-from redrive.errors import ConfigurationError
+from redrive.errors import ConfigurationError, Unroutable
 from redrive.pubsub.blocking.publisher import Publisher
 from redrive.pubsub.codec import BINARY, JSON, TEXT, Codec
 from redrive.pubsub.envelope import Extras
@@ -57,8 +57,13 @@ def publish(
     value = _json_in(content) if codec == "php-envelope" else content
     # The publisher checks the codec itself, and says which there are.
     with Publisher(url, exchange, declare=False, codec=cast(Codec, codec)) as publisher:
-        message_id = publisher.publish(value, routing_key, headers=_headers_of(headers or []), mandatory=mandatory, extras=extras)
-        routed = not publisher.unroutable
+        routed = True
+        try:
+            message_id = publisher.publish(value, routing_key, headers=_headers_of(headers or []), mandatory=True, extras=extras)
+        except Unroutable as unroutable:
+            if mandatory:
+                raise
+            message_id, routed = unroutable.message_id, False
     printer.result({"message_id": message_id, "routing_key": routing_key, "exchange": exchange, "routed": routed})
     if not printer.as_json:
         printer.say(message_id)

@@ -72,10 +72,14 @@ class Journal:
             # Bodies may be in it: nobody else is to read them.
             os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))
             self._sqlite = sqlite3.connect(self.path, timeout=_PATIENCE, isolation_level=None, check_same_thread=False)
-            self._sqlite.execute("PRAGMA journal_mode = WAL")
-            # What is written survives this process, however it ends; waiting for the disk would cost more than the messages.
-            self._sqlite.execute("PRAGMA synchronous = NORMAL")
-            self._sqlite.executescript(_SCHEMA)
+            try:
+                self._sqlite.execute("PRAGMA journal_mode = WAL")
+                # What is written survives this process, however it ends; waiting for the disk would cost more than the messages.
+                self._sqlite.execute("PRAGMA synchronous = NORMAL")
+                self._sqlite.executescript(_SCHEMA)
+            except BaseException:
+                self._sqlite.close()
+                raise
 
     def begin(self, job: Job) -> Job:
         """Writes down a job that begins, or is taken up again; returns it with who runs it.

@@ -1,8 +1,9 @@
 """What both publishers are told, and what they make of it."""
 
+import logging
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 
 from redrive.errors import ConfigurationError, PublishTimeout, RedriveError
@@ -11,16 +12,51 @@ from redrive.pubsub.codec import Codec, check_codec
 from redrive.pubsub.config import Credentials, seconds_of
 from redrive.pubsub.connecting import default_name
 from redrive.pubsub.envelope import seal
+from redrive.pubsub.logs import FIELDS
 from redrive.pubsub.outbox import WINDOW, Outbox, Outgoing, Settled
 from redrive.pubsub.wire import Wire
 from redrive.topology.names import ExchangeFamily, family_of
 from redrive.topology.table import FieldValue
 
+logger = logging.getLogger("redrive")
+
 BATCH = 128
 DEFAULT_TIMEOUT = 30.0
+MOST_UNHEARD_KEYS = 100
+"""Routing keys without a queue that a publisher tells of. Where each message has a key of its own, a line for each would flood the log."""
 
 Publishable = tuple[object, str] | tuple[object, str, Mapping[str, FieldValue]]
 """A body and its routing key, and headers where it has any."""
+
+
+class UnheardKeys:
+    """Says in the log, once for each routing key, that no queue got a message.
+
+    Publishing what nobody subscribes to yet is legitimate, so it is no error unless the caller asks for one. But nobody looks for a
+    message that is gone without a word, and the usual reason is a subscription that was declared too late, or a typo.
+    """
+
+    def __init__(self, exchange: str) -> None:
+        self._exchange = exchange
+        self._told: set[str] = set()
+
+    def tell(self, routing_keys: Iterable[str]) -> None:
+        """Warns of those keys that are new, up to `MOST_UNHEARD_KEYS` of them."""
+        for key in routing_keys:
+            if key in self._told or len(self._told) >= MOST_UNHEARD_KEYS:
+                continue
+            self._told.add(key)  # first of all: a log handler may publish, with a key that nobody hears either
+            logger.warning(
+                "no queue is bound to exchange %r for routing key %r: the broker dropped the message. Declare a subscription "
+                "first, or publish with mandatory=True to make this an error. (Told once for each key.)",
+                self._exchange,
+                key,
+                extra={FIELDS: {"event": "unroutable", "now_in": None, "exchange": self._exchange, "routing_key": key}},
+            )
+            if len(self._told) == MOST_UNHEARD_KEYS:
+                logger.warning(
+                    "there are %d routing keys without a queue; further ones are only counted, in `unroutable`", MOST_UNHEARD_KEYS
+                )
 
 
 class PublisherBase(ABC):
@@ -63,8 +99,9 @@ class PublisherBase(ABC):
         self._declare = declare
         self._window = window
         self._unroutable = 0
+        self._unheard = UnheardKeys(self._exchanges.main)
         self._levels = 0
-        self._process = os.getpid()
+        self._process: int | None = None
 
     @abstractmethod
     def _lead_to(self, url: str, name: str, credentials: Credentials | None) -> None:
@@ -86,11 +123,19 @@ class PublisherBase(ABC):
         envelope = seal(body, routing_key, headers, codec=self._codec)
         return Outgoing(self._exchanges.main, routing_key, envelope.properties, envelope.body, envelope.message_id, settled)
 
+    def _belongs_here(self) -> None:
+        """Ties the publisher to the first process that uses it: what it has then, a fork does not share."""
+        if self._process is None:
+            self._process = os.getpid()
+        elif os.getpid() != self._process:
+            raise ConfigurationError(
+                "the publisher was used before this process was forked, and its connection stayed with the parent",
+                "Make one in each process, or use it for the first time after the fork.",
+            )
+
     def _check_open(self, closed: bool) -> None:
-        if os.getpid() != self._process:
-            raise ConfigurationError("the publisher was made before this process was forked off", "Make one in each process.")
         if closed:
-            raise ConfigurationError("the publisher is closed", "Make a new one, or publish inside its `with` block.")
+            raise ConfigurationError("the publisher is closed", "A closed publisher does not open again: make a new one.")
 
 
 class PublisherSession(ABC):
@@ -136,6 +181,7 @@ class PublisherSession(ABC):
         self._begun()
 
     def ended(self) -> None:
-        """The link ends: nothing is confirmed any more."""
-        closed = ConfigurationError("the publisher was closed before the message was confirmed", "Close it later.")
-        self._outbox.fail_all(self.failure or closed)
+        """The link ends, for whatever reason: nothing is confirmed any more, and the next publish begins a session of its own."""
+        if self.failure is None:
+            self.failure = ConfigurationError("the publisher was closed before the message was confirmed", "Close it later.")
+        self._outbox.fail_all(self.failure)

@@ -34,15 +34,20 @@ class PublishReport:
     failed: list[FailedPublish] = field(default_factory=list)
     unroutable: int = 0
 
-    def note(self, message_id: str | None, position: int, error: RedriveError | None, mandatory: bool) -> None:
-        """Counts one message; `error` is what became of it, None where it was confirmed and routed."""
-        if isinstance(error, Unroutable) and not mandatory:
+    def note(self, message_id: str | None, position: int, error: RedriveError | None, mandatory: bool) -> bool:
+        """Counts one message; `error` is what became of it, None if it was confirmed and routed.
+
+        Returns:
+            Whether no queue got it, and that is no error.
+        """
+        unheard = isinstance(error, Unroutable) and not mandatory
+        if unheard:
             self.unroutable += 1
-            error = None
-        if error is None:
+        if error is None or unheard:
             self.confirmed += 1
         else:
             self.failed.append(FailedPublish(message_id, position, error))
+        return unheard
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,7 +59,8 @@ class AsyncPublisher(PublisherBase):
             routing_key: at most 255 bytes.
             headers: the user's own.
             message_id: a UUID where none is given.
-            mandatory: whether it is an error that no queue is bound for it; without, it is counted in `unroutable`.
+            mandatory: whether it is an error that no queue is bound for it; without, it is counted in `unroutable`, and the log warns
+                of it once for each routing key.
             delay: how long the message waits before its subscribers get it, to the family's tick: never sooner, a tick later at most.
             deliver_at: when they get it, an aware datetime; a past one means now. Who subscribes then counts, not who does now.
             timeout: how long to wait for the confirm, connecting and a blocked broker included.
@@ -88,6 +89,7 @@ class AsyncPublisher(PublisherBase):
         if isinstance(error, Unroutable):
             self._unroutable += 1
             if not mandatory:
+                self._unheard.tell([routing_key])
                 return envelope.message_id
         if error is not None:
             self._levels = 0  # whatever it was, a delay's way may be gone
@@ -107,7 +109,7 @@ class AsyncPublisher(PublisherBase):
 
         Args:
             messages: pairs of a body and its routing key, or triples with headers; from a list, a generator, an async generator.
-            mandatory: whether a message that no queue is bound for counts as failed.
+            mandatory: whether a message that no queue is bound for counts as failed; without, the log warns as for `publish`.
             timeout: how long the broker may confirm nothing.
 
         Returns:
@@ -189,12 +191,15 @@ class AsyncPublisher(PublisherBase):
         """Sends a batch and waits until fewer than `most_open` are unconfirmed; where that takes too long, gives up on all."""
         stream.add(batch)
         session.send([outgoing for _, outgoing in batch])
-        if await stream.wait_until_below(most_open, limit):
+        in_time = await stream.wait_until_below(most_open, limit)
+        self._unheard.tell(stream.take_unheard())
+        if in_time:
             return None
         stream.withdraw(lambda outgoing: session.timeout_of(outgoing, limit))
         return BrokerUnavailable(self._connector.url.address, f"it confirmed nothing for {limit:g} s", "Publish the rest when it is back.")
 
     async def _open_session(self, timeout: float) -> "_Session":
+        self._belongs_here()
         self._check_open(self._closed)
         loop = asyncio.get_running_loop()
         if self._session is not None and self._session.loop is not loop and not self._session.loop.is_closed():

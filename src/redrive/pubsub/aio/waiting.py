@@ -15,6 +15,7 @@ class Stream:
         self._report = report
         self._mandatory = mandatory
         self._open: dict[Outgoing, int] = {}
+        self._unheard: set[str] = set()
         self._awaited = 0
         self._room = asyncio.Event()
         self._loop = asyncio.get_running_loop()
@@ -32,7 +33,8 @@ class Stream:
         if position is None:
             return
         self._progress_at = self._loop.time()
-        self._report.note(outgoing.message_id, position, error, self._mandatory)
+        if self._report.note(outgoing.message_id, position, error, self._mandatory):
+            self._unheard.add(outgoing.routing_key)
         if len(self._open) < self._awaited:
             self._room.set()
 
@@ -54,6 +56,11 @@ class Stream:
         finally:
             self._awaited = 0
         return True
+
+    def take_unheard(self) -> set[str]:
+        """The routing keys, since the last call, that no queue got a message of."""
+        unheard, self._unheard = self._unheard, set()
+        return unheard
 
     def withdraw(self, error_of: Callable[[Outgoing], RedriveError]) -> None:
         """Settles everything that is still open as failed."""

@@ -56,7 +56,8 @@ class Publisher(PublisherBase):
             routing_key: at most 255 bytes.
             headers: the user's own.
             message_id: a UUID where none is given.
-            mandatory: whether it is an error that no queue is bound for it; without, it is counted in `unroutable`.
+            mandatory: whether it is an error that no queue is bound for it; without, it is counted in `unroutable`, and the log warns
+                of it once for each routing key.
             delay: how long the message waits before its subscribers get it, to the family's tick: never sooner, a tick later at most.
             deliver_at: when they get it, an aware datetime; a past one means now. Who subscribes then counts, not who does now.
             timeout: how long to wait for the confirm, connecting and a blocked broker included.
@@ -67,7 +68,8 @@ class Publisher(PublisherBase):
             The message id.
 
         Raises:
-            ConfigurationError: the body, the key or a header can't be sent, the delay is none that can be, or the publisher is closed.
+            ConfigurationError: the body, the key or a header can't be sent, the delay is none that can be, the publisher is closed,
+                or it is called on the publisher's own I/O thread.
             Unroutable: no queue is bound for it, and `mandatory` is set.
             PublishNacked: the broker refused to take it.
             PublishTimeout: no confirm came in time; whether the broker has it is not known.
@@ -90,6 +92,7 @@ class Publisher(PublisherBase):
         if isinstance(ticket.error, Unroutable):
             self._count_unroutable(1)
             if not mandatory:
+                self._unheard.tell([routing_key])
                 return envelope.message_id
         if ticket.error is not None:
             self._levels = 0  # whatever it was, a delay's way may be gone
@@ -105,7 +108,7 @@ class Publisher(PublisherBase):
 
         Args:
             messages: pairs of a body and its routing key, or triples with headers.
-            mandatory: whether a message that no queue is bound for counts as failed.
+            mandatory: whether a message that no queue is bound for counts as failed; without, the log warns as for `publish`.
             timeout: how long the broker may confirm nothing.
 
         Returns:
@@ -177,17 +180,25 @@ class Publisher(PublisherBase):
         """Sends a batch and waits until fewer than `most_open` are unconfirmed; where that takes too long, gives up on all."""
         stream.add(batch)
         session.send([outgoing for _, outgoing in batch])
-        if stream.wait_until_below(most_open, limit):
+        in_time = stream.wait_until_below(most_open, limit)
+        self._unheard.tell(stream.take_unheard())
+        if in_time:
             return None
         stream.withdraw(lambda outgoing: session.timeout_of(outgoing, limit))
         return BrokerUnavailable(self._connector.url.address, f"it confirmed nothing for {limit:g} s", "Publish the rest when it is back.")
 
     def _open_session(self, timeout: float) -> "Session":
+        self._belongs_here()  # before the lock, which another thread may hold in the moment of a fork
         with self._starting:
             self._check_open(self._closed)
             if self._session is None or self._session.failure is not None:
                 self._session = Session(self._connector, self._exchanges if self._declare else None, self._window)
             session = self._session
+        if session.on_io_thread():
+            raise ConfigurationError(
+                "publish was called on the publisher's own I/O thread, which would wait for itself, as from a logging handler",
+                "Publish from another thread: put a logging.handlers.QueueHandler before the handler.",
+            )
         session.wait_until_up(timeout)
         return session
 
@@ -209,6 +220,10 @@ class Session(PublisherSession):
             raise BrokerUnavailable(self._link.address, f"it did not answer within {timeout:g} s")
         if self.failure is not None:
             raise self.failure
+
+    def on_io_thread(self) -> bool:
+        """Whether the caller runs on the connection's thread."""
+        return self._link.on_io_thread()
 
     def send(self, batch: list[Outgoing]) -> None:
         """Publishes a batch; from any thread."""

@@ -32,6 +32,7 @@ class Stream:
         self._mandatory = mandatory
         self._lock = threading.Condition()
         self._open: dict[Outgoing, int] = {}
+        self._unheard: set[str] = set()
         self._awaited = 0
         self._progress_at = time.monotonic()
 
@@ -49,7 +50,8 @@ class Stream:
             if position is None:
                 return
             self._progress_at = time.monotonic()
-            self._report.note(outgoing.message_id, position, error, self._mandatory)
+            if self._report.note(outgoing.message_id, position, error, self._mandatory):
+                self._unheard.add(outgoing.routing_key)
             if len(self._open) < self._awaited:
                 self._lock.notify()
 
@@ -67,6 +69,12 @@ class Stream:
                 self._lock.wait(left)
             self._awaited = 0
             return True
+
+    def take_unheard(self) -> set[str]:
+        """The routing keys, since the last call, that no queue got a message of."""
+        with self._lock:
+            unheard, self._unheard = self._unheard, set()
+        return unheard
 
     def withdraw(self, error_of: Callable[[Outgoing], RedriveError]) -> None:
         """Settles everything that is still open as failed."""
