@@ -1,5 +1,6 @@
 """What a handler says by the way it fails."""
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -131,3 +132,42 @@ def test_whatever_a_handler_raises_is_a_failed_attempt_and_the_worker_lives(serv
     assert failed.retries == 3
     assert failed.error_type is not None
     assert failed.error_type.endswith(kind.__name__)
+
+
+async def send_a_mail(message: Message) -> None:
+    """Work that somebody would have to await."""
+    raise AssertionError("nobody awaits it")
+
+
+def count_the_socks(message: Message) -> Iterator[None]:
+    """Work that somebody would have to iterate."""
+    yield
+
+
+@pytest.mark.parametrize(
+    ("work", "what"), [(send_a_mail, "coroutine that nobody awaits"), (count_the_socks, "generator that nobody iterates")]
+)
+def test_work_that_a_handler_returns_and_nobody_does_is_a_failed_attempt(
+    service: Service, work: Callable[[Message], object], what: str
+) -> None:
+    def handler(message: Message) -> object:
+        return work(message)
+
+    with service.subscriber(handler):
+        service.publish()
+        (failed,) = service.wait_for_failed()
+
+    assert (failed.reason, failed.retries) == ("retries-exhausted", 3)
+    assert failed.error_type == "redrive.errors.ConfigurationError"
+    assert what in str(failed.error_message)
+
+
+def test_a_predicate_that_gives_a_coroutine_has_decided_nothing(service: Service) -> None:
+    recorder = Recorder()
+    with service.subscriber(recorder, where=lambda message: send_a_mail(message)) as subscriber:
+        service.publish()
+        (failed,) = service.wait_for_failed()
+
+    assert "the predicate" in str(failed.error_message)
+    assert "a coroutine that nobody awaits" in str(failed.error_message)
+    assert (recorder.attempts, subscriber.declined) == ([], 0)

@@ -13,6 +13,7 @@ from redrive.pubsub import logs, telemetry
 from redrive.pubsub.connecting import Link, reconnect_delay
 from redrive.pubsub.consumer import Consumer
 from redrive.pubsub.frames import Received
+from redrive.pubsub.handler import check_result
 from redrive.pubsub.jobs import Job, Tally, Workers
 from redrive.pubsub.judgement import Judge, Verdict
 from redrive.pubsub.mailbox import Mailbox
@@ -272,6 +273,7 @@ class Processing:
         assert self._where is not None
         try:
             wanted = self._where(Message(delivery))
+            check_result("predicate", self._where, wanted)
         except Exception as error:  # noqa: BLE001 - the user's function may raise anything, as a handler may
             return self.attempted(job, error)
         if wanted:
