@@ -7,8 +7,9 @@ from datetime import timedelta
 import pydantic
 import pytest
 
-from contract.support import Recorder, Service, both_types
-from redrive import GiveUp, Message, Retry
+from contract.support import SOON, OutOfStock, Recorder, Service, both_types, retrying
+from redrive import NO_RETRY, GiveUp, Message, Retry, RetryPolicy
+from redrive.failures.cause import cause_of
 
 
 class Order(pydantic.BaseModel):
@@ -171,3 +172,46 @@ def test_a_predicate_that_gives_a_coroutine_has_decided_nothing(service: Service
     assert "the predicate" in str(failed.error_message)
     assert "a coroutine that nobody awaits" in str(failed.error_message)
     assert (recorder.attempts, subscriber.declined) == ([], 0)
+
+
+def in_groups(*errors: Exception) -> ExceptionGroup[Exception]:
+    """What a task group in a task group raises."""
+    return ExceptionGroup("unhandled errors in a TaskGroup", [ExceptionGroup("unhandled errors in a TaskGroup", errors)])
+
+
+@pytest.mark.parametrize(
+    ("errors", "reason", "kind"),
+    [
+        ((OutOfStock("no socks"), GiveUp("the customer is gone")), "gave-up", "redrive.errors.GiveUp"),
+        ((OutOfStock("no socks"), KeyError("size")), "not-retryable", "KeyError"),
+        ((OutOfStock("no socks"),), "retries-exhausted", "contract.support.OutOfStock"),
+    ],
+)
+def test_what_is_raised_in_an_exception_group_counts_as_if_it_was_raised_alone(
+    service: Service, errors: tuple[Exception, ...], reason: str, kind: str
+) -> None:
+    def handler(message: Message) -> None:
+        raise in_groups(*errors)
+
+    recorder = Recorder(handler)
+    with service.subscriber(recorder, retry=RetryPolicy(max_retries=1, delay=SOON, errors={KeyError: NO_RETRY})):
+        service.publish()
+        (failed,) = service.wait_for_failed()
+
+    assert (failed.reason, failed.error_type) == (reason, kind)
+    assert len(recorder.attempts) == (2 if reason == "retries-exhausted" else 1)
+    assert failed.error_message == str(errors[-1])
+    assert "unhandled errors in a TaskGroup" in str(failed.traceback)
+    assert all(str(error) in str(failed.traceback) for error in errors)
+
+
+def test_failures_in_groups_of_other_kinds_are_of_other_causes(service: Service) -> None:
+    def handler(message: Message) -> None:
+        raise in_groups(OutOfStock("no socks") if message.body == b"socks" else LookupError("no such customer"))
+
+    with service.subscriber(handler, retry=retrying(0)):
+        service.publish("socks")
+        service.publish("shoes")
+        failed = service.wait_for_failed(2)
+
+    assert len({cause_of(message).group_id for message in failed}) == 2

@@ -22,6 +22,7 @@ from redrive import (
     BrokerUnavailable,
     ConfigurationError,
     FailedMessage,
+    GiveUp,
     Message,
     RequeueProgress,
     run_async,
@@ -174,6 +175,32 @@ def test_a_coroutine_that_an_async_handler_returns_and_nobody_awaits_is_a_failed
             assert "returned a coroutine that nobody awaits" in str(message.error_message)
 
     asyncio.run(work())
+
+
+def test_a_task_of_a_handlers_task_group_gives_the_message_up(service: Service) -> None:
+    attempts: list[int] = []
+
+    async def part(error: Exception) -> None:
+        raise error
+
+    async def handler(message: Message) -> None:
+        attempts.append(message.retries)
+        async with asyncio.TaskGroup() as parts:
+            parts.create_task(part(OutOfStock("no socks")))
+            parts.create_task(part(GiveUp("the customer is gone")))
+
+    async def work() -> None:
+        failed = AsyncFailedQueue(service.url, service.queue)
+        async with AsyncPublisher(service.url) as publisher, subscriber_of(service, handler):
+            await publisher.publish("socks", "order.paid", mandatory=True)
+            async with asyncio.timeout(DEADLINE):
+                while not await failed.depth():
+                    await asyncio.sleep(0.02)
+            (message,) = [message async for message in failed.browse()]
+            assert (message.reason, message.error_message) == ("gave-up", "the customer is gone")
+
+    asyncio.run(work())
+    assert attempts == [0]
 
 
 def test_a_thousand_tasks_share_a_publisher(service: Service, run: Run[Any]) -> None:

@@ -73,16 +73,17 @@ class Judge:
 
     def failure(self, delivery: Delivery, error: BaseException) -> Verdict:
         """The handler, or reading its argument, raised."""
-        outcome = raised(error, datetime.now(UTC))
+        outcome = raised(error, datetime.now(UTC), self._subscription.retry)
         try:
             self._subscription.check_delay(outcome.after or timedelta(0))
         except ConfigurationError as too_long:
-            outcome = raised(too_long, datetime.now(UTC))
+            outcome = raised(too_long, datetime.now(UTC), self._subscription.retry)
         return self._verdict(delivery, outcome, lambda: traceback_of(error))
 
     def overdue(self, delivery: Delivery, seconds: float, stack: str) -> Verdict:
         """The handler ran for longer than it may; `stack` is where it hangs."""
-        return self._verdict(delivery, raised(HandlerTimeout(seconds), datetime.now(UTC)), lambda: stack)
+        outcome = raised(HandlerTimeout(seconds), datetime.now(UTC), self._subscription.retry)
+        return self._verdict(delivery, outcome, lambda: stack)
 
     def whereabouts(self, settlement: Settlement) -> str:
         """Where the message is once the verdict was carried out."""
