@@ -232,7 +232,7 @@ def test_a_user_that_may_only_publish_is_found_able_to_publish_and_nothing_else(
     with administration.user("writer", configure="^$", write="^master$", read="^$") as url:
         assert doctor(QUEUE, "--role", "publisher", url=url, management_url=NOWHERE) == []
         found = doctor(QUEUE, url=url, management_url=NOWHERE)
-    assert kinds(found) == [("permission", QUEUE)] * 3
+    assert kinds(found) == [("permission", QUEUE)] * 4
     assert "can't be a subscriber" in found[0]["problem"]
     assert f"read queue {QUEUE}" in found[0]["problem"]
     assert "write exchange master," not in found[0]["problem"]
@@ -251,7 +251,7 @@ def test_looking_for_rights_makes_nothing_and_sends_nothing(doctor: Doctor, rabb
 
 def test_a_role_that_there_is_not_is_named_with_those_that_are(rabbitmq_url: str) -> None:
     done = redrive("doctor", QUEUE, "--role", "admin", url=rabbitmq_url)
-    assert (done.code, done.error_lines[1]) == (2, "Choose of publisher, subscriber, declarer, operator.")
+    assert (done.code, done.error_lines[1]) == (2, "Choose of publisher, subscriber, delayer, declarer, operator.")
 
 
 def test_a_pattern_needs_one_queue(rabbitmq_url: str) -> None:

@@ -6,11 +6,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, assert_never
 
+from redrive.topology import events
 from redrive.topology.finding import Finding
+from redrive.topology.ladder import Ladder
 from redrive.topology.model import Subscription, Topology
 
 Verb = Literal["configure", "write", "read"]
-Role = Literal["publisher", "subscriber", "declarer", "operator"]
+Role = Literal["publisher", "subscriber", "delayer", "declarer", "operator"]
 
 DEFAULT_EXCHANGE = "amq.default"
 """What permissions call the exchange whose name is empty. Source: https://www.rabbitmq.com/docs/access-control#authorisation"""
@@ -18,9 +20,19 @@ DEFAULT_EXCHANGE = "amq.default"
 _WITHOUT: Mapping[Role, str] = {
     "publisher": "Publishing closes the channel with a 403.",
     "subscriber": "Consuming, or setting a failed message aside, closes the channel with a 403.",
+    "delayer": "delay= is refused, and a retry that should wait for another time than the retry queue's waits for the retry queue's.",
     "declarer": "Declaring fails with a 403: use declare=False, and have another user declare.",
-    "operator": "Failed messages can't be looked at, or not be sent back.",
+    "operator": "Failed messages can't be looked at, not be sent back, or not be watched while they are.",
 }
+_A: Mapping[Role, str] = {
+    "publisher": "a publisher",
+    "subscriber": "a subscriber",
+    "delayer": "a delayer",
+    "declarer": "a declarer",
+    "operator": "an operator",
+}
+_ANY = "doctor"
+"""What stands for the rest of a name, where many objects of one kind are meant."""
 _VERBS: tuple[Verb, ...] = ("configure", "write", "read")
 
 
@@ -31,22 +43,30 @@ class Right:
     Args:
         verb: `configure`, `write` or `read`.
         kind: `exchange` or `queue`.
-        name: the object's name; `amq.default` for the default exchange.
+        name: the object's name; `amq.default` for the default exchange. Of many objects one of them.
+        pattern: the regular expression of the names of many objects; empty for the one.
     """
 
     verb: Verb
     kind: Literal["exchange", "queue"]
     name: str
+    pattern: str = ""
+
+    @property
+    def granted(self) -> str:
+        """The regular expression that grants it."""
+        return self.pattern or re.escape(self.name)
 
     def __str__(self) -> str:
-        return f"{self.verb} {self.kind} {self.name}"
+        return f"{self.verb} {self.kind} {self.pattern or self.name}"
 
 
 def least_rights(role: Role, subscription: Subscription) -> tuple[Right, ...]:
     """The rights that a role needs on a subscription, and no others.
 
-    `publisher` publishes to exchanges that are there; `subscriber` handles messages with `declare=False` and one delay;
-    `declarer` makes the exchanges, queues and bindings; `operator` looks at failed messages and sends them back.
+    `publisher` publishes to exchanges that are there; `subscriber` handles messages with `declare=False` and one delay; `delayer`, besides
+    one of them, uses a delay ladder that is there; `declarer` makes the exchanges, queues and bindings; `operator` looks at failed
+    messages, sends them back or restores them, and watches what becomes of them.
 
     Source: tried on RabbitMQ 3.10.8, 4.0.5 and 4.3.6, tests/integration/test_least_rights.py.
     """
@@ -63,15 +83,35 @@ def least_rights(role: Role, subscription: Subscription) -> tuple[Right, ...]:
             )
         case "declarer":
             return tuple(dict.fromkeys(_rights_to_declare(subscription.topology())))
-        case "operator":
+        case "delayer":
+            level = Ladder(family).level(0)
             return (
-                Right("read", "queue", subscription.failed_queue),
-                Right("write", "exchange", DEFAULT_EXCHANGE),
-                # Over AMQP alone, the queue's delivery limit is told to whom may declare it.
-                Right("configure", "queue", subscription.failed_queue),
+                Right("write", "exchange", level, re.escape(level.removesuffix("0")) + "[0-9]+"),
+                Right("write", "exchange", family.deliver),  # for a time that is past
             )
+        case "operator":
+            return tuple(_rights_to_operate(subscription))
         case _:
             assert_never(role)
+
+
+def _rights_to_operate(subscription: Subscription) -> Iterator[Right]:
+    family = subscription.exchanges
+    yield Right("read", "queue", subscription.failed_queue)
+    # Over AMQP alone, the queue's delivery limit is told to whom may declare it.
+    yield Right("configure", "queue", subscription.failed_queue)
+    yield Right("write", "exchange", DEFAULT_EXCHANGE)
+    yield Right("write", "exchange", family.failed)  # to restore
+    # RabbitMQ 4.3 tells how much is in a queue only to whom has a right on it. Who may write to the default exchange writes to any queue.
+    yield Right("write", "queue", subscription.queue)
+    yield Right("write", "queue", subscription.retry_queue)
+    # To watch: queues of its own, bound to where subscribers tell what became of a message, and to where it passes when it fails again.
+    yield Right("configure", "exchange", events.exchange_of(family).name)
+    for queue in (events.watched_queue(_ANY), events.queue_of(_ANY)):
+        for verb in _VERBS:
+            yield Right(verb, "queue", queue.name, re.escape(queue.name.removesuffix(_ANY)) + ".+")
+    for source in (events.exchange_of(family).name, family.failed, family.retry):
+        yield Right("read", "exchange", source)
 
 
 def _rights_to_declare(topology: Topology) -> Iterator[Right]:
@@ -106,7 +146,7 @@ def lacking(user: str, virtual_host: str, subscription: Subscription, missing: M
             yield Finding(
                 "permission",
                 subscription.queue,
-                f"the user {user!r} can't be a {role} of it, and may not: {', '.join(map(str, rights))}",
+                f"the user {user!r} can't be {_A[role]} of it, and may not: {', '.join(map(str, rights))}",
                 _WITHOUT[role],
                 f"{grant_command(user, virtual_host, wanted)} ({_needs(list(missing))}; its other rights in this virtual host go)",
             )
@@ -119,10 +159,10 @@ def _needs(roles: Sequence[Role]) -> str:
 def grant_command(user: str, virtual_host: str, rights: Iterable[Right]) -> str:
     """The command that gives a user exactly these rights in a virtual host. It takes all others there away."""
     wanted = list(rights)
-    patterns = [_pattern(right.name for right in wanted if right.verb == verb) for verb in _VERBS]
+    patterns = [_pattern(right.granted for right in wanted if right.verb == verb) for verb in _VERBS]
     return shlex.join(["rabbitmqctl", "set_permissions", "-p", virtual_host, user, *patterns])
 
 
-def _pattern(names: Iterable[str]) -> str:
-    escaped = sorted({re.escape(name) for name in names})
-    return f"^({'|'.join(escaped)})$" if escaped else "^$"
+def _pattern(patterns: Iterable[str]) -> str:
+    wanted = sorted(set(patterns))
+    return f"^({'|'.join(wanted)})$" if wanted else "^$"
