@@ -16,7 +16,7 @@ from redrive import ExchangeFamily, FailedQueue, Message, Publisher, RedriveErro
 from redrive.pubsub.blocking.connection import Connector
 from redrive.pubsub.blocking.survey import missing_rights
 from redrive.topology.model import Subscription
-from redrive.topology.permissions import Right, Role, least_rights
+from redrive.topology.permissions import VERBS, Right, Role, granted_pattern, least_rights
 
 QUEUE = "shop@orders"
 SUBSCRIPTION = Subscription(QUEUE, ["order.*"])
@@ -32,15 +32,11 @@ def user_with(rabbitmq_management_url: str, rabbitmq_url: str) -> As:
 
     @contextlib.contextmanager
     def user(rights: Sequence[Right]) -> Iterator[str]:
-        granted = {verb: _pattern(right.granted for right in rights if right.verb == verb) for verb in ("configure", "write", "read")}
+        granted = {verb: granted_pattern(rights, verb) for verb in VERBS}
         with administration.user(f"least-{uuid.uuid4().hex[:12]}", **granted) as url:
             yield url
 
     return user
-
-
-def _pattern(patterns: Iterator[str]) -> str:
-    return f"^({'|'.join(patterns) or '$nobody'})$"
 
 
 def test_a_publisher_publishes(rabbitmq_url: str, user_with: As) -> None:

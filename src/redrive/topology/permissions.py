@@ -33,7 +33,7 @@ _A: Mapping[Role, str] = {
 }
 _ANY = "doctor"
 """What stands for the rest of a name, where many objects of one kind are meant."""
-_VERBS: tuple[Verb, ...] = ("configure", "write", "read")
+VERBS: tuple[Verb, ...] = ("configure", "write", "read")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -108,7 +108,7 @@ def _rights_to_operate(subscription: Subscription) -> Iterator[Right]:
     # To watch: queues of its own, bound to where subscribers tell what became of a message, and to where it passes when it fails again.
     yield Right("configure", "exchange", events.exchange_of(family).name)
     for queue in (events.watched_queue(_ANY), events.queue_of(_ANY)):
-        for verb in _VERBS:
+        for verb in VERBS:
             yield Right(verb, "queue", queue.name, re.escape(queue.name.removesuffix(_ANY)) + ".+")
     for source in (events.exchange_of(family).name, family.failed, family.retry):
         yield Right("read", "exchange", source)
@@ -159,10 +159,11 @@ def _needs(roles: Sequence[Role]) -> str:
 def grant_command(user: str, virtual_host: str, rights: Iterable[Right]) -> str:
     """The command that gives a user exactly these rights in a virtual host. It takes all others there away."""
     wanted = list(rights)
-    patterns = [_pattern(right.granted for right in wanted if right.verb == verb) for verb in _VERBS]
+    patterns = [granted_pattern(wanted, verb) for verb in VERBS]
     return shlex.join(["rabbitmqctl", "set_permissions", "-p", virtual_host, user, *patterns])
 
 
-def _pattern(patterns: Iterable[str]) -> str:
-    wanted = sorted(set(patterns))
+def granted_pattern(rights: Iterable[Right], verb: Verb) -> str:
+    """The regular expression that grants those of the rights that are of one verb, and no others."""
+    wanted = sorted({right.granted for right in rights if right.verb == verb})
     return f"^({'|'.join(wanted)})$" if wanted else "^$"
