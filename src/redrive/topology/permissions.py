@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from typing import Literal, assert_never
 
 from redrive.topology import events
+from redrive.topology.facts import Access
 from redrive.topology.finding import Finding
 from redrive.topology.ladder import Ladder
 from redrive.topology.model import Subscription, Topology
+from redrive.topology.names import ExchangeFamily
 
 Verb = Literal["configure", "write", "read"]
 Role = Literal["publisher", "subscriber", "delayer", "declarer", "operator"]
@@ -31,6 +33,7 @@ _A: Mapping[Role, str] = {
     "declarer": "a declarer",
     "operator": "an operator",
 }
+_NOBODYS_QUEUE = "redrive.doctor@nobody"
 _ANY = "doctor"
 """What stands for the rest of a name, where many objects of one kind are meant."""
 VERBS: tuple[Verb, ...] = ("configure", "write", "read")
@@ -141,6 +144,7 @@ def lacking(user: str, virtual_host: str, subscription: Subscription, missing: M
         missing: of each role that was looked at, the rights that the user does not have.
     """
     wanted = [right for role in missing for right in least_rights(role, subscription)]
+    topics = topic_commands(user, virtual_host, subscription.exchanges, f"^{re.escape(subscription.queue)}$")
     for role, rights in missing.items():
         if rights:
             yield Finding(
@@ -148,12 +152,57 @@ def lacking(user: str, virtual_host: str, subscription: Subscription, missing: M
                 subscription.queue,
                 f"the user {user!r} can't be {_A[role]} of it, and may not: {', '.join(map(str, rights))}",
                 _WITHOUT[role],
-                f"{grant_command(user, virtual_host, wanted)} ({_needs(list(missing))}; its other rights in this virtual host go)",
+                f"{grant_command(user, virtual_host, wanted)} ({_needs(list(missing))}; its other rights in this virtual host go)"
+                # An operator reads from the failed exchange with any key, and writes to all queues anyhow.
+                + (
+                    f". So that it can't write into others' queues: {topics}"
+                    if "subscriber" in missing and "operator" not in missing
+                    else ""
+                ),
             )
 
 
 def _needs(roles: Sequence[Role]) -> str:
     return f"all that {' and '.join(roles)} need{'s' if len(roles) == 1 else ''}"
+
+
+def permits(pattern: str, name: str) -> bool:
+    """Whether a permission's regular expression is for a name; an empty one is for none. One that Python can't read is taken for none."""
+    try:
+        return bool(pattern) and re.search(pattern, name) is not None
+    except re.error:
+        return False
+
+
+def topic_commands(user: str, virtual_host: str, exchanges: ExchangeFamily, queue: str) -> str:
+    """The commands that let a user write to the failed and the retry exchange for one queue alone."""
+    return "; ".join(
+        shlex.join(["rabbitmqctl", "set_topic_permissions", "-p", virtual_host, user, exchange, queue, "^$"])
+        for exchange in (exchanges.failed, exchanges.retry)
+    )
+
+
+def writers_into_others(access: Iterable[Access], virtual_host: str, exchanges: ExchangeFamily) -> Iterator[Finding]:
+    """The users that may write into the failed or the retry queue of every subscription.
+
+    Left out is who may do so whatever its topic permissions are: administrators, and who may write to the default exchange.
+    """
+    for one in access:
+        if one.is_administrator or permits(one.write, DEFAULT_EXCHANGE):
+            continue
+        anywhere = [
+            exchange
+            for exchange in (exchanges.failed, exchanges.retry)
+            if permits(one.write, exchange) and permits(one.topics.get(exchange, ".*"), _NOBODYS_QUEUE)
+        ]
+        if anywhere:
+            yield Finding(
+                "topic-permission",
+                one.user,
+                f"this user may write to {' and '.join(anywhere)} with any routing key",
+                "It can put messages of its own into the failed or retry queue of every other subscription.",
+                f"Of the queues that it consumes: {topic_commands(one.user, virtual_host, exchanges, '^(QUEUE|QUEUE)$')}",
+            )
 
 
 def grant_command(user: str, virtual_host: str, rights: Iterable[Right]) -> str:
