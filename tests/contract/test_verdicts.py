@@ -97,6 +97,32 @@ def test_a_retry_that_the_handler_asks_for_counts_as_any_other_failure(service: 
     assert failed.error_message == "the bank is closed"
 
 
+@pytest.mark.parametrize(
+    "verdict", [GiveUp(ValueError("the customer is gone")), GiveUp("ValueError: the customer is gone")], ids=["exception", "text"]
+)
+def test_giving_up_over_an_exception_says_which(service: Service, verdict: GiveUp) -> None:
+    def handler(message: Message) -> None:
+        raise verdict
+
+    with service.subscriber(handler):
+        service.publish()
+        (failed,) = service.wait_for_failed()
+
+    assert (failed.reason, failed.retries, failed.error_message) == ("gave-up", 0, "ValueError: the customer is gone")
+
+
+@pytest.mark.parametrize("wait", [timedelta(milliseconds=50), 0.05, "50ms"], ids=repr)
+def test_a_wait_alone_is_one(service: Service, wait: timedelta | float | str) -> None:
+    def handler(message: Message) -> None:
+        raise Retry(wait)
+
+    with service.subscriber(handler, retry=retrying(1, timedelta(hours=1))):
+        service.publish()
+        (failed,) = service.wait_for_failed()
+
+    assert (failed.reason, failed.retries, failed.error_type) == ("retries-exhausted", 1, "redrive.errors.Retry")
+
+
 def test_a_delay_that_is_none_is_a_failed_attempt_that_says_so(service: Service) -> None:
     def handler(message: Message) -> None:
         raise Retry("the bank is closed", after=timedelta(seconds=-1))

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Literal
 
-from redrive.errors import GiveUp, InvalidMessage, RedriveError, Retry
+from redrive.errors import GiveUp, InvalidMessage, RedriveError, Retry, text_of
 from redrive.topology.decision import Raised
 from redrive.topology.moves import ErrorReport
 from redrive.topology.policy import RetryPolicy
@@ -52,7 +52,7 @@ def _taken_apart(error: BaseException) -> list[BaseException]:
 
 def report_of(error: BaseException) -> ErrorReport:
     """An exception's type and text, whatever exception it is; without its traceback."""
-    return ErrorReport(_name_of(error), _text_of(error))
+    return ErrorReport(_name_of(error), text_of(error))
 
 
 def traceback_of(error: BaseException) -> str:
@@ -63,10 +63,3 @@ def traceback_of(error: BaseException) -> str:
 def _name_of(error: BaseException) -> str:
     kind = type(error)
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
-
-
-def _text_of(error: BaseException) -> str:
-    try:
-        return str(error)
-    except Exception as broken:  # noqa: BLE001 - a handler's exception may be anything
-        return f"<its text can't be made: {type(broken).__name__}>"
