@@ -18,8 +18,10 @@
 All of them pickle, and none of them ever holds a password.
 """
 
+import contextlib
 from datetime import datetime, timedelta
 
+from redrive.durations import NoDuration, parse_duration
 from redrive.redaction import redact
 
 
@@ -151,11 +153,14 @@ class InvalidMessage(RedriveError):
     """A body that can't be read as what the handler wants. The message is set aside at once, without retries.
 
     Args:
-        problem: what is wrong with the body.
+        problem: what is wrong with the body: a text, or the exception that it is.
+
+    Raises:
+        ConfigurationError: `problem` is neither.
     """
 
-    def __init__(self, problem: str) -> None:
-        problem = redact(problem)
+    def __init__(self, problem: str | BaseException) -> None:
+        problem = _reason_of(self, problem, "Give the problem as a text or an exception.")
         super().__init__(problem)
         self.problem = problem
 
@@ -181,30 +186,32 @@ class HandlerTimeout(RedriveError):
 class Retry(RedriveError):
     """Raised by a handler: this attempt failed, try the message again.
 
-    The retry counts against `max_retries`, as any other failure does.
+    The retry counts against `max_retries`, as any other failure does. Given alone, a wait may come first: `Retry("5m")`, `Retry(300)`.
 
     Args:
-        reason: why, for the log and for the failed queue should it be the last one.
-        after: how long the message waits, or until when (an HTTP Retry-After, say); None leaves it to the policy. A time that is
-            past means at once.
+        reason: why, for the log and for the failed queue should it be the last one: a text, or the exception that it is.
+        after: how long the message waits (a timedelta, a number of seconds, a text such as "5m"), or until when (an aware datetime, such
+            as an HTTP Retry-After); None leaves it to the policy. A time that is past means at once.
 
     Raises:
-        ConfigurationError: `after` is negative, or a time without a time zone. Raised inside the handler, it is a failed attempt that
-            says so.
+        ConfigurationError: `after` is negative, a time without a time zone, or no wait, or `reason` is neither a reason nor a wait. Raised
+            inside the handler, it is a failed attempt that says so.
     """
 
-    def __init__(self, reason: str = "", after: timedelta | datetime | None = None) -> None:
-        match after:
-            case None | timedelta() if after is None or after >= timedelta(0):
-                pass
-            case datetime() if after.tzinfo is not None:
-                pass
-            case _:
-                raise ConfigurationError(f"Retry(after={after!r}) was asked for", "Give a timedelta from zero, or an aware datetime.")
-        reason = redact(reason)
-        super().__init__(reason, after)
-        self.reason = reason
-        self.after = after
+    reason: str
+    after: timedelta | datetime | None
+
+    def __init__(
+        self, reason: str | BaseException | timedelta | datetime | float = "", after: timedelta | datetime | float | str | None = None
+    ) -> None:
+        wait = _wait_of(reason if after is None else after)
+        if after is None and wait is not None:
+            reason = ""
+        elif after is not None and wait is None:
+            raise ConfigurationError(f"Retry(after={after!r:.200}) was raised, which is no wait", _WAITS)
+        self.reason = _reason_of(self, reason, f"Give the reason as a text or an exception. As for the wait: {_WAITS}")
+        self.after = wait
+        super().__init__(self.reason, wait)
 
     def wait(self, now: datetime) -> timedelta | None:
         """How long the message waits; None leaves it to the policy."""
@@ -218,13 +225,56 @@ class GiveUp(RedriveError):
     """Raised by a handler: set this message aside now, without further retries.
 
     Args:
-        reason: why, for the people who will look at the failed queue.
+        reason: why, for the people who will look at the failed queue: a text, or the exception that it is.
+
+    Raises:
+        ConfigurationError: `reason` is neither. Raised inside the handler, it is a failed attempt that says so.
     """
 
-    def __init__(self, reason: str = "") -> None:
-        reason = redact(reason)
-        super().__init__(reason)
-        self.reason = reason
+    reason: str
+
+    def __init__(self, reason: str | BaseException = "") -> None:
+        self.reason = _reason_of(self, reason, "Give the reason as a text or an exception.")
+        super().__init__(self.reason)
 
     def __str__(self) -> str:
         return self.reason or "the handler gave up"
+
+
+def text_of(error: BaseException) -> str:
+    """An exception's text, whatever exception it is."""
+    try:
+        return str(error)
+    except Exception as broken:  # noqa: BLE001 - a handler's exception may be anything
+        return f"<its text can't be made: {type(broken).__name__}>"
+
+
+_WAITS = 'Give a timedelta from zero, or an aware datetime, seconds as a number, or a text such as "5m".'
+
+
+def _wait_of(value: object) -> timedelta | datetime | None:
+    """The wait that a handler means; None where it is none."""
+    match value:
+        case datetime():
+            return value if value.tzinfo is not None else None
+        case str():
+            with contextlib.suppress(NoDuration):
+                return parse_duration(value)
+        case timedelta() if value >= timedelta(0):
+            return value
+        case int() | float() if not isinstance(value, bool) and value >= 0:
+            with contextlib.suppress(OverflowError):
+                return timedelta(seconds=value)
+    return None
+
+
+def _reason_of(error: RedriveError, value: object, remedy: str) -> str:
+    """The reason that a handler gives; where it is an exception, that is the error's cause."""
+    match value:
+        case str():
+            return redact(value)
+        case BaseException():
+            error.__cause__ = value
+            return redact(f"{type(value).__name__}: {text_of(value)}".removesuffix(": "))
+        case _:
+            raise ConfigurationError(f"{type(error).__name__}({value!r:.200}) was raised, which is no reason", remedy)

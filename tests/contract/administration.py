@@ -39,6 +39,10 @@ class Administration:
         finally:
             self._send("DELETE", f"users/{name}")
 
+    def set_topic_permission(self, user: str, exchange: str, *, write: str, read: str = "^$") -> None:
+        """Restricts a user to some routing keys of a topic exchange, which must be there."""
+        self._send("PUT", f"topic-permissions/{self.virtual_host}/{user}", {"exchange": exchange, "write": write, "read": read})
+
     def address_of(self, user: str, password: str) -> str:
         """The AMQP address with another user."""
         parts = urlsplit(self._url)

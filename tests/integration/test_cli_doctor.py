@@ -1,6 +1,7 @@
 """`redrive doctor` on a real broker: each finding where it can occur, with what it means and the command that mends it."""
 
 import contextlib
+import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -232,10 +233,26 @@ def test_a_user_that_may_only_publish_is_found_able_to_publish_and_nothing_else(
     with administration.user("writer", configure="^$", write="^master$", read="^$") as url:
         assert doctor(QUEUE, "--role", "publisher", url=url, management_url=NOWHERE) == []
         found = doctor(QUEUE, url=url, management_url=NOWHERE)
-    assert kinds(found) == [("permission", QUEUE)] * 3
+    assert kinds(found) == [("permission", QUEUE)] * 4
     assert "can't be a subscriber" in found[0]["problem"]
     assert f"read queue {QUEUE}" in found[0]["problem"]
     assert "write exchange master," not in found[0]["problem"]
+
+
+def test_a_user_that_may_write_into_others_failed_queues_is_found_until_topic_permissions_restrict_it(
+    doctor: Doctor, administration: Administration, rabbitmq_url: str
+) -> None:
+    declare(rabbitmq_url, QUEUE)
+    name = f"worker-{uuid.uuid4().hex[:12]}"
+    with administration.user(name, configure="^$", write=r"^master\.(retry|failed)$", read=f"^{QUEUE}$"):
+        assert doctor(QUEUE) == []  # nobody else is there
+        declare(rabbitmq_url, "shop@orders")
+        wait_until(lambda: kinds(doctor()) == [("topic-permission", name)], "the API lists both subscriptions")
+        (found,) = doctor()
+        assert f"rabbitmqctl set_topic_permissions -p {administration.virtual_host} {name} master.failed" in found["remedy"]
+        for exchange in ("master.failed", "master.retry"):
+            administration.set_topic_permission(name, exchange, write=f"^{QUEUE}$")
+        wait_until(lambda: doctor() == [], "the API lists both topic permissions")
 
 
 def test_looking_for_rights_makes_nothing_and_sends_nothing(doctor: Doctor, rabbitmq_url: str, channel: BlockingChannel) -> None:
@@ -251,7 +268,7 @@ def test_looking_for_rights_makes_nothing_and_sends_nothing(doctor: Doctor, rabb
 
 def test_a_role_that_there_is_not_is_named_with_those_that_are(rabbitmq_url: str) -> None:
     done = redrive("doctor", QUEUE, "--role", "admin", url=rabbitmq_url)
-    assert (done.code, done.error_lines[1]) == (2, "Choose of publisher, subscriber, declarer, operator.")
+    assert (done.code, done.error_lines[1]) == (2, "Choose of publisher, subscriber, delayer, declarer, operator.")
 
 
 def test_a_pattern_needs_one_queue(rabbitmq_url: str) -> None:

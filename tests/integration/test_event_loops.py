@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import functools
 import subprocess
 import sys
 import threading
@@ -21,6 +22,7 @@ from redrive import (
     BrokerUnavailable,
     ConfigurationError,
     FailedMessage,
+    GiveUp,
     Message,
     RequeueProgress,
     run_async,
@@ -130,6 +132,75 @@ def test_handlers_run_at_the_same_time_as_many_as_asked_for(service: Service) ->
 
     asyncio.run(work())
     assert most == 5
+
+
+def test_what_a_decorators_plain_wrapper_around_an_async_handler_gives_is_awaited(service: Service) -> None:
+    handled: list[str | None] = []
+
+    def counted(function: Callable[[Message], Awaitable[object]]) -> Callable[[Message], Awaitable[object]]:
+        @functools.wraps(function)
+        def wrapper(message: Message) -> Awaitable[object]:
+            return function(message)
+
+        return wrapper
+
+    @counted
+    async def handler(message: Message) -> None:
+        await asyncio.sleep(0)
+        handled.append(message.message_id)
+
+    async def work() -> None:
+        async with AsyncPublisher(service.url) as publisher, subscriber_of(service, handler):
+            message_id = await publisher.publish("socks", "order.paid", mandatory=True)
+            await until(lambda: handled == [message_id], "it is handled")
+
+    asyncio.run(work())
+
+
+def test_a_coroutine_that_an_async_handler_returns_and_nobody_awaits_is_a_failed_attempt(service: Service) -> None:
+    async def work_for_later() -> None:
+        raise AssertionError("nobody awaits it")
+
+    async def handler(message: Message) -> object:
+        return work_for_later()
+
+    async def work() -> None:
+        failed = AsyncFailedQueue(service.url, service.queue)
+        async with AsyncPublisher(service.url) as publisher, subscriber_of(service, handler, retry=retrying(0)):
+            await publisher.publish("socks", "order.paid", mandatory=True)
+            async with asyncio.timeout(DEADLINE):
+                while not await failed.depth():
+                    await asyncio.sleep(0.02)
+            (message,) = [message async for message in failed.browse()]
+            assert "returned a coroutine that nobody awaits" in str(message.error_message)
+
+    asyncio.run(work())
+
+
+def test_a_task_of_a_handlers_task_group_gives_the_message_up(service: Service) -> None:
+    attempts: list[int] = []
+
+    async def part(error: Exception) -> None:
+        raise error
+
+    async def handler(message: Message) -> None:
+        attempts.append(message.retries)
+        async with asyncio.TaskGroup() as parts:
+            parts.create_task(part(OutOfStock("no socks")))
+            parts.create_task(part(GiveUp("the customer is gone")))
+
+    async def work() -> None:
+        failed = AsyncFailedQueue(service.url, service.queue)
+        async with AsyncPublisher(service.url) as publisher, subscriber_of(service, handler):
+            await publisher.publish("socks", "order.paid", mandatory=True)
+            async with asyncio.timeout(DEADLINE):
+                while not await failed.depth():
+                    await asyncio.sleep(0.02)
+            (message,) = [message async for message in failed.browse()]
+            assert (message.reason, message.error_message) == ("gave-up", "the customer is gone")
+
+    asyncio.run(work())
+    assert attempts == [0]
 
 
 def test_a_thousand_tasks_share_a_publisher(service: Service, run: Run[Any]) -> None:

@@ -1,19 +1,22 @@
 """The rights that `redrive doctor` says a role needs: with them it works, and each that is missing is found."""
 
 import contextlib
-import re
+import logging
+import uuid
 from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
 from typing import get_args
 
 import pytest
 
 from contract.administration import Administration
-from contract.support import Recorder, Service, always_fails, retrying
-from redrive import FailedQueue, Publisher, Subscriber
+from contract.shells import Shell
+from contract.support import Recorder, Service, always_fails, assert_it_helps, both_shells, retrying
+from redrive import ExchangeFamily, FailedQueue, Message, Publisher, RedriveError, Retry, Subscriber
 from redrive.pubsub.blocking.connection import Connector
 from redrive.pubsub.blocking.survey import missing_rights
 from redrive.topology.model import Subscription
-from redrive.topology.permissions import Right, Role, least_rights
+from redrive.topology.permissions import VERBS, Right, Role, granted_pattern, least_rights
 
 QUEUE = "shop@orders"
 SUBSCRIPTION = Subscription(QUEUE, ["order.*"])
@@ -29,15 +32,11 @@ def user_with(rabbitmq_management_url: str, rabbitmq_url: str) -> As:
 
     @contextlib.contextmanager
     def user(rights: Sequence[Right]) -> Iterator[str]:
-        granted = {verb: _pattern(right.name for right in rights if right.verb == verb) for verb in ("configure", "write", "read")}
-        with administration.user("least", **granted) as url:
+        granted = {verb: granted_pattern(rights, verb) for verb in VERBS}
+        with administration.user(f"least-{uuid.uuid4().hex[:12]}", **granted) as url:
             yield url
 
     return user
-
-
-def _pattern(names: Iterator[str]) -> str:
-    return f"^({'|'.join(map(re.escape, names)) or '$nobody'})$"
 
 
 def test_a_publisher_publishes(rabbitmq_url: str, user_with: As) -> None:
@@ -74,6 +73,77 @@ def test_an_operator_looks_and_sends_back(rabbitmq_url: str, user_with: As) -> N
         failed = FailedQueue(url, QUEUE)
         assert [message.message_id for message in failed.browse()] == ids
         assert failed.requeue().requeued == 3
+
+
+def ask_for_a_long_wait(message: Message) -> None:
+    """A handler that a minute of HTTP 429 meets."""
+    raise Retry("too many requests", after=timedelta(hours=1))
+
+
+@both_shells
+def test_a_subscriber_that_may_not_use_the_ladder_retries_by_its_retry_queue_and_never_stands_still(
+    rabbitmq_url: str, user_with: As, shell: Shell, caplog: pytest.LogCaptureFixture
+) -> None:
+    service = Service(rabbitmq_url, shell, retry=retrying(2))
+    service.declare()
+    ids = service.publish_numbered(10)
+    with (
+        caplog.at_level(logging.WARNING, "redrive"),
+        user_with(least_rights("subscriber", SUBSCRIPTION)) as url,
+        service.subscriber(ask_for_a_long_wait, url=url, declare=False, prefetch=2),
+    ):
+        failed = service.wait_for_failed(10)
+
+    assert sorted(message.message_id or "" for message in failed) == sorted(ids)
+    assert {(message.retries, message.reason) for message in failed} == {(2, "retries-exhausted")}
+    lines = [record.getMessage() for record in caplog.records if "it was to wait 3600 s, which can't be had" in record.getMessage()]
+    assert len(lines) == 20
+    assert all("is now in shop@orders@retry for 0.05 s" in line and "--role delayer" in line for line in lines)
+
+
+@both_shells
+def test_a_subscriber_that_may_not_declare_and_finds_no_ladder_retries_by_its_retry_queue(rabbitmq_url: str, shell: Shell) -> None:
+    service = Service(rabbitmq_url, shell, retry=retrying(2))
+    service.declare()
+    message_id = service.publish()
+    with service.subscriber(ask_for_a_long_wait, declare=False):
+        (failed,) = service.wait_for_failed()
+    assert (failed.message_id, failed.retries, failed.reason) == (message_id, 2, "retries-exhausted")
+
+
+@both_shells
+def test_a_delayer_delays_and_has_its_retries_wait_as_long_as_they_ask_for(rabbitmq_url: str, user_with: As, shell: Shell) -> None:
+    family = ExchangeFamily(tick=timedelta(milliseconds=50))
+    service = Service(rabbitmq_url, shell, retry=retrying(1, timedelta(hours=1)))
+    subscription = Subscription(QUEUE, ["order.*"], family)
+    rights = [right for role in ("publisher", "subscriber", "delayer") for right in least_rights(role, subscription)]
+    service.declare(exchange=family)
+    with service.publisher(exchange=family) as publisher:  # which declares the ladder
+        before = publisher.publish("socks", "order.paid", delay=timedelta(seconds=3))
+
+    def retry_soon(message: Message) -> None:
+        raise Retry("not yet", after=timedelta(milliseconds=100))
+
+    with user_with(rights) as url, service.subscriber(retry_soon, url=url, exchange=family, declare=False):
+        with service.publisher(url=url, exchange=family) as publisher:
+            after = publisher.publish("socks", "order.paid", delay=timedelta(milliseconds=100), mandatory=True)
+        failed = service.wait_for_failed(2)
+    assert {message.message_id for message in failed} == {before, after}
+    assert {message.retries for message in failed} == {1}
+
+
+@both_shells
+def test_a_publisher_that_may_not_delay_is_told_what_helps(rabbitmq_url: str, user_with: As, shell: Shell) -> None:
+    service = Service(rabbitmq_url, shell)
+    service.declare()
+    with (
+        user_with(least_rights("publisher", SUBSCRIPTION)) as url,
+        service.publisher(url=url) as publisher,
+        pytest.raises(RedriveError) as told,
+    ):
+        publisher.publish("socks", "order.paid", delay=timedelta(hours=1))
+    assert_it_helps(told.value, "exchange", "master.", "the role delayer", secret="s3cret")
+    assert "declare=False" not in str(told.value)
 
 
 @pytest.mark.parametrize("role", ROLES)

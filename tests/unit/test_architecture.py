@@ -12,10 +12,11 @@ import redrive
 SOURCE = Path(redrive.__file__).parent
 MODULES = sorted(SOURCE.rglob("*.py"))
 
-PURE = frozenset({"errors", "redaction", "topology"})
+PURE = frozenset({"durations", "errors", "redaction", "topology"})
 MAY_IMPORT = {
     "redaction": frozenset({"redaction"}),
-    "errors": frozenset({"errors", "redaction"}),
+    "durations": frozenset({"durations"}),
+    "errors": frozenset({"durations", "errors", "redaction"}),
     "topology": PURE,
     "pubsub": PURE | {"pubsub"},
     "failures": PURE | {"pubsub", "failures"},

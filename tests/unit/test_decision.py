@@ -190,7 +190,7 @@ def test_a_handled_message_is_acked() -> None:
 
 
 def test_a_first_failure_is_dead_lettered_as_the_first_retry() -> None:
-    assert decided(first_delivery(), SUBSCRIPTION, Raised(ERROR), IGNORES) == DeadLetter(1, timedelta(seconds=30))
+    assert decided(first_delivery(), SUBSCRIPTION, Raised(ERROR), IGNORES) == DeadLetter(1, timedelta(seconds=30), 3)
 
 
 def test_a_failure_of_the_last_retry_is_set_aside() -> None:
@@ -209,7 +209,7 @@ def test_a_failure_that_no_retry_can_help_is_set_aside_at_once(reason: Literal["
 
 def test_the_delay_of_a_retry_is_that_of_the_policy() -> None:
     subscription = replace(SUBSCRIPTION, retry=RetryPolicy(delay=timedelta(minutes=5)))
-    assert decided(first_delivery(), subscription, Raised(ERROR), IGNORES) == DeadLetter(1, timedelta(minutes=5))
+    assert decided(first_delivery(), subscription, Raised(ERROR), IGNORES) == DeadLetter(1, timedelta(minutes=5), 3)
 
 
 # --- an x-death that must not be continued --------------------------------------------------------------------------------------------
@@ -231,20 +231,20 @@ def test_an_unreadable_x_death_is_republished_where_the_broker_continues_it(
 @pytest.mark.parametrize("name", [QUEUE, RETRY])
 def test_a_made_up_x_death_of_the_queue_is_republished_where_the_broker_continues_it(name: str) -> None:
     delivery = first_delivery(deaths(death(name, "rejected", 7)))
-    assert decided(delivery, SUBSCRIPTION, Raised(ERROR), CONTINUES) == Republish(1, timedelta(seconds=30))
+    assert decided(delivery, SUBSCRIPTION, Raised(ERROR), CONTINUES) == Republish(1, timedelta(seconds=30), 3)
 
 
 def test_an_x_death_of_another_queue_is_dead_lettered() -> None:
     delivery = first_delivery(deaths(death("another", "rejected", 7)))
-    assert decided(delivery, SUBSCRIPTION, Raised(ERROR), CONTINUES) == DeadLetter(1, timedelta(seconds=30))
+    assert decided(delivery, SUBSCRIPTION, Raised(ERROR), CONTINUES) == DeadLetter(1, timedelta(seconds=30), 3)
 
 
 def test_an_x_death_that_the_broker_wrote_is_dead_lettered() -> None:
-    assert decided(returned(rejected(1)), SUBSCRIPTION, Raised(ERROR), CONTINUES) == DeadLetter(2, timedelta(seconds=30))
+    assert decided(returned(rejected(1)), SUBSCRIPTION, Raised(ERROR), CONTINUES) == DeadLetter(2, timedelta(seconds=30), 3)
 
 
 def test_no_x_death_is_dead_lettered() -> None:
-    assert decided(first_delivery(), SUBSCRIPTION, Raised(ERROR), CONTINUES) == DeadLetter(1, timedelta(seconds=30))
+    assert decided(first_delivery(), SUBSCRIPTION, Raised(ERROR), CONTINUES) == DeadLetter(1, timedelta(seconds=30), 3)
 
 
 @pytest.mark.parametrize("version", [CONTINUES, IGNORES], ids=str)
@@ -264,8 +264,8 @@ def test_a_retry_count_copied_into_a_first_publish_spends_no_budget() -> None:
     ("settlement", "sentence"),
     [
         (Ack(), "handled"),
-        (DeadLetter(1, timedelta(seconds=30)), "in ucenter@user@retry for 30 s (retry 1 of 3)"),
-        (Republish(2, timedelta(seconds=30)), "in ucenter@user@retry for 30 s (retry 2 of 3)"),
+        (DeadLetter(1, timedelta(seconds=30), 3), "in ucenter@user@retry for 30 s (retry 1 of 3)"),
+        (Republish(2, timedelta(seconds=30), 3), "in ucenter@user@retry for 30 s (retry 2 of 3)"),
         (Fail("gave-up", ErrorReport("GiveUp"), 2), "in ucenter@user@failed (gave-up after 2 retries)"),
     ],
     ids=lambda part: type(part).__name__,

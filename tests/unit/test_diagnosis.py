@@ -8,7 +8,7 @@ import pytest
 from redrive.topology import names
 from redrive.topology.broker import BrokerVersion
 from redrive.topology.diagnosis import Question, diagnose
-from redrive.topology.facts import Consumers, Facts, QueueFacts
+from redrive.topology.facts import Access, Consumers, Facts, QueueFacts
 from redrive.topology.finding import Finding
 from redrive.topology.model import Binding, Subscription
 from redrive.topology.names import ExchangeFamily
@@ -335,3 +335,11 @@ def test_the_remedy_declares_as_peers_do_where_they_have() -> None:
 
 def test_where_no_pattern_is_known_the_remedy_says_where_it_goes() -> None:
     assert "--routing-key PATTERN" in only(Facts(NEW, "/", {"master": ""}, {})).remedy
+
+
+def test_who_may_write_into_others_failed_queues_is_found_once_there_are_others() -> None:
+    alone = replace(healthy(), access=(Access("app", False, "^master"),))
+    assert found(alone) == []
+    among_others = replace(alone, queues={**alone.queues, "shop@failed": QueueFacts("shop@failed", {"x-queue-type": "classic"})})
+    assert ("topic-permission", "app") in found(among_others)
+    assert ("topic-permission", "app") not in found(replace(among_others, access=None))

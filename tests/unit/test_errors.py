@@ -42,6 +42,9 @@ EXAMPLES: list[RedriveError] = [
     Retry("the shop is closed"),
     GiveUp(),
     GiveUp("the user is gone"),
+    Retry(timedelta(minutes=5)),
+    Retry(ValueError("closed"), after="1h30m"),
+    GiveUp(ValueError("gone")),
 ]
 FREE_TEXTS = {"problem", "reason", "remedy", "address"}
 SECRET = "hunter2"
@@ -136,10 +139,78 @@ def test_a_handler_says_how_long_or_until_when_a_message_waits(after: timedelta 
     assert Retry("later", after=after).wait(NOW) == wait
 
 
-@pytest.mark.parametrize("after", [timedelta(seconds=-1), datetime(2024, 5, 17), 5, "5m"], ids=repr)
-def test_a_retry_after_what_is_no_time_is_refused(after: timedelta) -> None:
+FIVE_MINUTES = timedelta(minutes=5)
+
+
+@pytest.mark.parametrize("wait", [FIVE_MINUTES, 300, 300.0, "5m", NOW + FIVE_MINUTES], ids=repr)
+def test_a_wait_may_be_given_in_any_way_that_people_write_one_also_as_the_only_argument(wait: timedelta | float | str | datetime) -> None:
+    for retry in (Retry(wait), Retry("later", wait), Retry(after=wait), Retry("later", after=wait)):
+        assert retry.wait(NOW) == FIVE_MINUTES
+    assert Retry(wait).reason == ""
+    assert Retry("later", wait).reason == "later"
+
+
+def test_a_text_that_is_no_duration_is_the_reason_and_so_is_one_beside_a_wait() -> None:
+    assert (Retry("5 apples").reason, Retry("5 apples").after) == ("5 apples", None)
+    assert (Retry("5m", 60).reason, Retry("5m", 60).after) == ("5m", timedelta(minutes=1))
+
+
+@pytest.mark.parametrize(
+    "after", [timedelta(seconds=-1), datetime(2024, 5, 17), -5, float("nan"), float("inf"), 1e300, True, "soon", "", object()], ids=repr
+)
+def test_a_retry_after_what_is_no_wait_is_refused(after: timedelta) -> None:
     with pytest.raises(ConfigurationError, match="a timedelta from zero, or an aware datetime"):
         Retry("later", after=after)
+
+
+@pytest.mark.parametrize("reason", [timedelta(seconds=-1), datetime(2024, 5, 17), -5, True, float("nan"), object(), b"5m", None], ids=repr)
+def test_a_retry_for_what_is_neither_a_reason_nor_a_wait_is_refused(reason: str) -> None:
+    with pytest.raises(ConfigurationError, match="a timedelta from zero, or an aware datetime") as told:
+        Retry(reason)
+    assert "a text or an exception" in told.value.remedy
+
+
+def test_two_waits_are_refused() -> None:
+    with pytest.raises(ConfigurationError, match="which is no reason"):
+        Retry(FIVE_MINUTES, after=FIVE_MINUTES)
+
+
+class Unspeakable(Exception):
+    """An exception that can't be printed."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no")
+
+
+@pytest.mark.parametrize("kind", [Retry, GiveUp, InvalidMessage])
+@pytest.mark.parametrize(
+    ("reason", "text"),
+    [
+        (ValueError("gone"), "ValueError: gone"),
+        (KeyError(), "KeyError"),
+        (Unspeakable(), "Unspeakable: <its text can't be made: RuntimeError>"),
+        (OSError(WITH_SECRET), "OSError: no answer from amqp://guest:***@localhost/ at all"),
+    ],
+    ids=lambda part: type(part).__name__,
+)
+def test_an_exception_is_a_reason_and_the_cause(
+    kind: type[Retry] | type[GiveUp] | type[InvalidMessage], reason: Exception, text: str
+) -> None:
+    error = kind(reason)
+    assert str(error) == text
+    assert error.args[0] == text
+    assert error.__cause__ is reason
+
+
+@pytest.mark.parametrize("kind", [Retry, GiveUp, InvalidMessage])
+def test_a_reason_in_words_keeps_what_was_being_handled_in_the_traceback(kind: type[RedriveError]) -> None:
+    assert not kind("gone").__suppress_context__
+
+
+@pytest.mark.parametrize("reason", [FIVE_MINUTES, 5, None, ValueError], ids=repr)
+def test_giving_up_for_what_is_no_reason_is_refused(reason: str) -> None:
+    with pytest.raises(ConfigurationError, match="a text or an exception"):
+        GiveUp(reason)
 
 
 @pytest.mark.parametrize("error", [PublishNacked, PublishRefused, Unroutable, PublishTimeout])

@@ -48,7 +48,7 @@ def test_a_message_that_always_fails_is_handled_once_more_than_its_retries(broke
         assert decided(delivery, subscription, Arrived(), broker) == Handle(attempt)
         settlement = decided(delivery, subscription, Raised(ERROR), broker)
         if attempt < retries:
-            assert settlement == RetryInPlace(attempt + 1, subscription.retry.delay)
+            assert settlement == RetryInPlace(attempt + 1, subscription.retry.delay, subscription.retry.max_retries)
         else:
             assert settlement == Fail("retries-exhausted", ERROR, retries)
 
@@ -66,7 +66,7 @@ def test_a_message_that_kills_its_worker_each_time_ends(broker: BrokerVersion, r
 
 def test_a_retry_is_held_for_its_delay_and_then_returned() -> None:
     delivery = returned(0)
-    settlement = RetryInPlace(1, timedelta(seconds=30))
+    settlement = RetryInPlace(1, timedelta(seconds=30), 3)
 
     assert route(settlement, delivery, ORDERED, CIRCUMSTANCES) == HoldThenReturn(timedelta(seconds=30))
     assert whereabouts(settlement, ORDERED) == "at the head of ledger@bookings, held for 30 s (retry 1 of 3)"

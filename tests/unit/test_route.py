@@ -15,11 +15,11 @@ def test_a_handled_message_is_acked() -> None:
 
 
 def test_a_dead_letter_is_rejected_and_nothing_is_published() -> None:
-    assert route(DeadLetter(1, DELAY), DELIVERY, SUBSCRIPTION, CIRCUMSTANCES) == RejectIt()
+    assert route(DeadLetter(1, DELAY, 3), DELIVERY, SUBSCRIPTION, CIRCUMSTANCES) == RejectIt()
 
 
 def test_a_republish_goes_to_the_retry_queue_with_the_retries_before_it() -> None:
-    step = route(Republish(3, DELAY), DELIVERY, SUBSCRIPTION, CIRCUMSTANCES)
+    step = route(Republish(3, DELAY, 3), DELIVERY, SUBSCRIPTION, CIRCUMSTANCES)
     assert step == PublishThenAck(
         moves.republish(DELIVERY, SUBSCRIPTION.exchanges, retries=2, counts_on=False, frame_max=CIRCUMSTANCES.frame_max)
     )

@@ -23,8 +23,10 @@ from redrive.topology.decision import (
     Raised,
     Republish,
     decide,
+    may_be_rejected,
     route,
     whereabouts,
+    without_ladder,
 )
 from redrive.topology.headers import Delivery
 from redrive.topology.model import Subscription
@@ -50,30 +52,30 @@ def from_the_ladder(headers: Table) -> Delivery:
 
 def test_a_delay_that_is_not_the_retry_queue_s_takes_the_ladder() -> None:
     subscription = with_retry(RetryPolicy(backoff=[SECOND, USUAL]))
-    assert decided(first_delivery(), subscription, Raised(ERROR), IGNORES) == Postpone(1, SECOND)
+    assert decided(first_delivery(), subscription, Raised(ERROR), IGNORES) == Postpone(1, SECOND, 3)
 
 
 def test_a_delay_that_is_the_retry_queue_s_stays_on_the_reject_path() -> None:
     subscription = with_retry(RetryPolicy(backoff=[SECOND, USUAL]))
     delivery = from_the_ladder(table(redrive_retries=1))
-    assert decided(delivery, subscription, Raised(ERROR), IGNORES) == DeadLetter(2, USUAL)
+    assert decided(delivery, subscription, Raised(ERROR), IGNORES) == DeadLetter(2, USUAL, 3)
 
 
 def test_chance_takes_its_part_off_the_delay() -> None:
     from redrive.topology.backoff import Exponential
 
     subscription = with_retry(RetryPolicy(backoff=Exponential(10 * SECOND, jitter=0.5)))
-    assert decide(first_delivery(), subscription, Raised(ERROR), IGNORES, Moment(NOW, 1.0)) == Postpone(1, 5 * SECOND)
+    assert decide(first_delivery(), subscription, Raised(ERROR), IGNORES, Moment(NOW, 1.0)) == Postpone(1, 5 * SECOND, 3)
 
 
 def test_what_the_handler_asks_for_counts_before_the_policy() -> None:
-    assert decided(first_delivery(), SUBSCRIPTION, Raised(ERROR, after=SECOND), IGNORES) == Postpone(1, SECOND)
+    assert decided(first_delivery(), SUBSCRIPTION, Raised(ERROR, after=SECOND), IGNORES) == Postpone(1, SECOND, 3)
 
 
 def test_a_queue_whose_name_is_too_long_for_the_ladder_waits_for_its_usual_delay() -> None:
     subscription = Subscription("q" * 198)
     delivery = Delivery("q" * 198, "master", "a", Properties(), b"{}")
-    assert decided(delivery, subscription, Raised(ERROR, after=SECOND), IGNORES) == DeadLetter(1, USUAL)
+    assert decided(delivery, subscription, Raised(ERROR, after=SECOND), IGNORES) == DeadLetter(1, USUAL, 3)
 
 
 def test_an_error_that_is_not_to_be_retried_is_set_aside_at_once() -> None:
@@ -84,7 +86,7 @@ def test_an_error_that_is_not_to_be_retried_is_set_aside_at_once() -> None:
 def test_an_error_has_its_own_budget() -> None:
     subscription = with_retry(RetryPolicy(max_retries=1, errors={OSError: ErrorRule(max_retries=2)}))
     delivery = from_the_ladder(table(redrive_retries=1))
-    assert decided(delivery, subscription, Raised(ERROR, kind=TimeoutError), IGNORES) == DeadLetter(2, USUAL)
+    assert decided(delivery, subscription, Raised(ERROR, kind=TimeoutError), IGNORES) == DeadLetter(2, USUAL, 2)
     assert decided(delivery, subscription, Raised(ERROR, kind=KeyError), IGNORES) == Fail("retries-exhausted", ERROR, 1)
 
 
@@ -108,22 +110,22 @@ def test_a_message_that_is_too_old_is_not_tried_again() -> None:
 
 
 def test_a_message_that_is_young_enough_is_tried_again() -> None:
-    assert decided(published(3500), AGED, Raised(ERROR), IGNORES) == DeadLetter(1, USUAL)
+    assert decided(published(3500), AGED, Raised(ERROR), IGNORES) == DeadLetter(1, USUAL, 3)
 
 
 def test_a_message_that_a_person_sent_back_is_not_too_old() -> None:
-    assert decided(published(10**6, table(redrive_count=1)), AGED, Raised(ERROR), IGNORES) == DeadLetter(1, USUAL)
+    assert decided(published(10**6, table(redrive_count=1)), AGED, Raised(ERROR), IGNORES) == DeadLetter(1, USUAL, 3)
 
 
 def test_a_message_without_a_timestamp_ages_from_its_first_failure() -> None:
     subscription = with_retry(RetryPolicy(max_age=timedelta(minutes=20)))
     assert decided(returned(deaths(death(QUEUE, "rejected", 1))), subscription, Raised(ERROR), IGNORES) == Fail("too-old", ERROR, 1)
-    assert decided(first_delivery(), subscription, Raised(ERROR), IGNORES) == DeadLetter(1, USUAL)
+    assert decided(first_delivery(), subscription, Raised(ERROR), IGNORES) == DeadLetter(1, USUAL, 3)
 
 
 def test_a_timestamp_that_is_no_time_makes_no_age() -> None:
     delivery = Delivery(QUEUE, "master", "user.create", Properties(timestamp=2**64 - 1), b"{}")
-    assert decided(delivery, AGED, Raised(ERROR), IGNORES) == DeadLetter(1, USUAL)
+    assert decided(delivery, AGED, Raised(ERROR), IGNORES) == DeadLetter(1, USUAL, 3)
 
 
 # --- the ladder's publish -------------------------------------------------------------------------------------------------------------
@@ -131,7 +133,7 @@ def test_a_timestamp_that_is_no_time_makes_no_age() -> None:
 
 def test_a_postponed_message_carries_its_retries_in_our_header_and_no_x_death() -> None:
     delivery = returned(deaths(death(QUEUE, "rejected", 2)))
-    step = route(Postpone(3, 90 * SECOND), delivery, SUBSCRIPTION, CIRCUMSTANCES)
+    step = route(Postpone(3, 90 * SECOND, 3), delivery, SUBSCRIPTION, CIRCUMSTANCES)
     assert isinstance(step, PublishThenAck)
     assert step.publish == postpone(delivery, SUBSCRIPTION.exchanges, retry=3, delay=90 * SECOND, circumstances=CIRCUMSTANCES)
     assert (step.publish.exchange, step.levels) == ("master.delay.6", 7)
@@ -168,7 +170,7 @@ def test_what_only_looks_like_a_retry_from_the_ladder_is_none(exchange: str, key
 
 
 def test_a_log_line_says_that_a_message_is_on_the_ladder_and_for_how_long() -> None:
-    assert whereabouts(Postpone(2, 90 * SECOND), SUBSCRIPTION) == "on the delay ladder for 90 s (retry 2 of 3)"
+    assert whereabouts(Postpone(7, 90 * SECOND, 20), SUBSCRIPTION) == "on the delay ladder for 90 s (retry 7 of 20)"
 
 
 # --- queues shared with peers ---------------------------------------------------------------------------------------------------------
@@ -178,11 +180,11 @@ SHARED = Subscription(QUEUE, ["user.*"], queue_type="classic", retry_via="republ
 
 @pytest.mark.parametrize(("version", "counts_on"), [(CONTINUES, True), (IGNORES, False)], ids=str)
 def test_on_a_shared_queue_a_failed_message_is_republished(version: BrokerVersion, counts_on: bool) -> None:
-    assert decided(first_delivery(), SHARED, Raised(ERROR), version) == Republish(1, USUAL, counts_on)
+    assert decided(first_delivery(), SHARED, Raised(ERROR), version) == Republish(1, USUAL, 3, counts_on)
 
 
 def test_an_x_death_that_the_broker_cannot_read_is_not_counted_on() -> None:
-    assert decided(first_delivery(table(x_death="x")), SHARED, Raised(ERROR), CONTINUES) == Republish(1, USUAL, counts_on=False)
+    assert decided(first_delivery(table(x_death="x")), SHARED, Raised(ERROR), CONTINUES) == Republish(1, USUAL, 3, counts_on=False)
 
 
 def test_a_republish_that_the_broker_counts_on_keeps_x_death_and_leaves_our_count_alone() -> None:
@@ -225,3 +227,33 @@ def test_the_queue_of_a_broadcast_goes_with_its_instance_and_has_no_others_besid
 def test_broadcast_with_a_retry_policy_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="never retried"):
         Subscription("cache@1", broadcast=True, retry=RetryPolicy(max_retries=1))
+
+
+# --- where the ladder can't be had -----------------------------------------------------------------------------------------------------
+
+
+def test_without_the_ladder_a_retry_goes_to_the_retry_queue_and_counts_the_same() -> None:
+    assert without_ladder(Postpone(2, 90 * SECOND, 20), first_delivery(), SUBSCRIPTION, IGNORES) == DeadLetter(2, USUAL, 20)
+    assert without_ladder(Postpone(2, 90 * SECOND, 20), first_delivery(), SHARED, CONTINUES) == Republish(2, USUAL, 20, counts_on=True)
+
+
+def test_what_a_reject_would_lose_is_not_rejected_without_the_ladder_either() -> None:
+    forged = first_delivery(table(x_death="x"))
+    assert without_ladder(Postpone(1, SECOND, 3), forged, SUBSCRIPTION, CONTINUES) == Republish(1, USUAL, 3)
+
+
+@pytest.mark.parametrize(
+    ("subscription", "headers", "broker", "expected"),
+    [
+        (SUBSCRIPTION, EMPTY, CONTINUES, True),
+        (SUBSCRIPTION, table(x_death="x"), IGNORES, True),
+        (SUBSCRIPTION, table(x_death="x"), CONTINUES, False),
+        (SHARED, EMPTY, IGNORES, False),
+        (replace(SUBSCRIPTION, broadcast=True), EMPTY, IGNORES, False),
+        (replace(SUBSCRIPTION, ordered=True), EMPTY, IGNORES, False),
+    ],
+)
+def test_a_message_may_be_rejected_where_that_takes_it_to_its_retry_queue(
+    subscription: Subscription, headers: Table, broker: BrokerVersion, expected: bool
+) -> None:
+    assert may_be_rejected(first_delivery(headers), subscription, broker) is expected

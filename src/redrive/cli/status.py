@@ -8,7 +8,7 @@ import typer
 
 from redrive.cli import options
 from redrive.cli.output import Cell, Column, Form, Printer, count_of
-from redrive.errors import ConfigurationError, RedriveError
+from redrive.errors import ConfigurationError, PermissionDenied, RedriveError
 from redrive.pubsub.blocking.connection import Connector, default_name
 from redrive.pubsub.blocking.declare import Depth, Waiting, depths, waiting
 from redrive.pubsub.management import Management
@@ -58,7 +58,10 @@ def status(
     printer.result([{"queue": queue, **json_of(places)} for queue, places in found.items()])
     if not printer.as_json and found:
         printer.table(COLUMNS, [row_of(queue, places) for queue, places in found.items()])
-        _tell_of_ladder(printer, waiting(connector, names.family_of(exchange)))
+        try:
+            _tell_of_ladder(printer, waiting(connector, names.family_of(exchange)))
+        except PermissionDenied as denied:
+            printer.note(f"What waits on the delay ladder can't be seen: {denied.problem}.")
     if not found:
         printer.note("No subscription is here: no queue of this virtual host has a retry or a failed queue beside it.")
     gone = [_name(queue, place) for queue, places in found.items() for place, depth in places.items() if depth is None]

@@ -10,6 +10,7 @@ from pydantic_core import PydanticSerializationError, to_json
 
 from redrive.errors import ConfigurationError, InvalidMessage
 from redrive.pubsub import php_envelope
+from redrive.pubsub.handler import Handler, name_of
 from redrive.pubsub.message import Message
 
 Body = bytes | bytearray | memoryview | str | Mapping[str, object] | Sequence[object] | pydantic.BaseModel | int | float | bool | None
@@ -22,7 +23,6 @@ BINARY = "application/octet-stream"
 Codec = Literal["json", "php-envelope"]
 """How a publisher writes what is no bytes and no text: as JSON, or as JSON in the envelope of PHP services. Readers take both."""
 
-Handler = Callable[..., object]
 Argument = Callable[[Message], object]
 
 
@@ -93,7 +93,7 @@ def argument_of(handler: Handler) -> Argument:
         return _reader_of(annotation)
     except pydantic.errors.PydanticUserError as error:
         raise ConfigurationError(
-            f"the handler {_name_of(handler)} asks for {annotation!r}, which a body can't be read as",
+            f"the handler {name_of(handler)} asks for {annotation!r}, which a body can't be read as",
             "Annotate its argument with a pydantic model, dict, bytes, str or Message.",
         ) from error
 
@@ -142,7 +142,7 @@ def _text_of(message: Message) -> str:
 
 
 def _annotation_of(handler: Handler) -> object:
-    name = _name_of(handler)
+    name = name_of(handler)
     try:
         parameters = [
             parameter
@@ -157,7 +157,3 @@ def _annotation_of(handler: Handler) -> object:
     if not parameters or len(needed) > 1:
         raise ConfigurationError(f"the handler {name} takes {len(needed)} arguments", "Give a function of one argument, the message.")
     return hints.get(parameters[0].name, inspect.Parameter.empty)
-
-
-def _name_of(handler: Handler) -> str:
-    return getattr(handler, "__qualname__", type(handler).__qualname__)

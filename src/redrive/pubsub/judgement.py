@@ -21,12 +21,15 @@ from redrive.topology.decision import (
     LetGo,
     Moment,
     Outcome,
+    Postpone,
     Raised,
     Settlement,
     Step,
     decide,
+    may_be_rejected,
     route,
     whereabouts,
+    without_ladder,
 )
 from redrive.topology.headers import Delivery
 from redrive.topology.model import Subscription
@@ -37,11 +40,12 @@ _ARRIVED = Arrived()
 
 
 class Verdict(NamedTuple):
-    """How a message is settled, what the shell does for it, and what its handler failed with."""
+    """How a message is settled, what the shell does for it, what its handler failed with, and what else its log line says."""
 
     settlement: Settlement
     step: Step
     error: ErrorReport | None = None
+    note: str = ""
 
 
 _DONE = Verdict(Ack(), AckIt())
@@ -73,16 +77,30 @@ class Judge:
 
     def failure(self, delivery: Delivery, error: BaseException) -> Verdict:
         """The handler, or reading its argument, raised."""
-        outcome = raised(error, datetime.now(UTC))
+        outcome = raised(error, datetime.now(UTC), self._subscription.retry)
         try:
             self._subscription.check_delay(outcome.after or timedelta(0))
         except ConfigurationError as too_long:
-            outcome = raised(too_long, datetime.now(UTC))
+            outcome = raised(too_long, datetime.now(UTC), self._subscription.retry)
         return self._verdict(delivery, outcome, lambda: traceback_of(error))
 
     def overdue(self, delivery: Delivery, seconds: float, stack: str) -> Verdict:
         """The handler ran for longer than it may; `stack` is where it hangs."""
-        return self._verdict(delivery, raised(HandlerTimeout(seconds), datetime.now(UTC)), lambda: stack)
+        outcome = raised(HandlerTimeout(seconds), datetime.now(UTC), self._subscription.retry)
+        return self._verdict(delivery, outcome, lambda: stack)
+
+    def without_ladder(self, delivery: Delivery, verdict: Verdict, why: str) -> Verdict | None:
+        """What to do where the delay ladder can't be had: the same retry, by the retry queue. None for what needs no ladder."""
+        postponed = verdict.settlement
+        if not isinstance(postponed, Postpone):
+            return None
+        instead = without_ladder(postponed, delivery, self._subscription, self._broker)
+        note = f"it was to wait {postponed.delay.total_seconds():g} s, which can't be had: {why}"
+        return self._routed(instead, delivery, verdict.error)._replace(note=note)
+
+    def may_reject(self, delivery: Delivery) -> bool:
+        """Whether a rejected message gets to the retry queue; else it would be lost."""
+        return may_be_rejected(delivery, self._subscription, self._broker)
 
     def whereabouts(self, settlement: Settlement) -> str:
         """Where the message is once the verdict was carried out."""

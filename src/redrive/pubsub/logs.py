@@ -48,12 +48,17 @@ def _outcome(subscription: Subscription, verdict: Verdict) -> Fields:
             return {"event": "handled", "now_in": None}
         case LetGo():
             return {"event": "let-go", "now_in": None}
-        case DeadLetter(retry, delay) | Republish(retry, delay) | Postpone(retry, delay) | RetryInPlace(retry, delay):
+        case (
+            DeadLetter(retry, delay, allowed)
+            | Republish(retry, delay, allowed)
+            | Postpone(retry, delay, allowed)
+            | RetryInPlace(retry, delay, allowed)
+        ):
             return {
                 "event": "retried",
                 "now_in": _waiting_in(subscription, settlement),
                 "retry": retry,
-                "max_retries": subscription.retry.max_retries,
+                "max_retries": allowed,
                 "delay_seconds": delay.total_seconds(),
             }
         case Fail(reason, _, retries):

@@ -280,6 +280,6 @@ def _too_much_header(outgoing: Outgoing, frame_max: int) -> PublishError:
 
 def _refused(outgoing: Outgoing, code: int, text: str) -> RedriveError:
     if code in (403, 404):
-        return refusal.of_channel(code, text, f"publish to exchange {outgoing.exchange!r}")
+        return refusal.of_publish(code, text, outgoing.exchange)
     remedy = "\nMake it smaller, or raise the broker's max_message_size." if "larger than" in text else ""
     return PublishRefused(outgoing.message_id, outgoing.routing_key, f"the broker refused it: {text}{remedy}")

@@ -8,11 +8,12 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import assert_never
 
-from redrive.errors import ConfigurationError, PublishRefused, RedriveError, Unroutable
+from redrive.errors import ConfigurationError, PermissionDenied, PublishRefused, RedriveError, Unroutable
 from redrive.pubsub import logs, telemetry
 from redrive.pubsub.connecting import Link, reconnect_delay
 from redrive.pubsub.consumer import Consumer
 from redrive.pubsub.frames import Received
+from redrive.pubsub.handler import check_result
 from redrive.pubsub.jobs import Job, Tally, Workers
 from redrive.pubsub.judgement import Judge, Verdict
 from redrive.pubsub.mailbox import Mailbox
@@ -32,6 +33,7 @@ from redrive.topology.decision import (
     PublishThenAck,
     RejectIt,
     Settlement,
+    Step,
     crashes_seen,
 )
 from redrive.topology.headers import Delivery
@@ -42,6 +44,9 @@ from redrive.topology.properties import Properties
 logger = logging.getLogger("redrive")
 
 Where = Callable[[Message], bool]
+
+_TRIES_ON_THE_LADDER = 5
+"""So often a message is offered to a ladder that should be there; it takes some ten seconds."""
 
 _OVERDUE_CHECKS = 10
 _LONGEST_CHECK = 1.0
@@ -272,6 +277,7 @@ class Processing:
         assert self._where is not None
         try:
             wanted = self._where(Message(delivery))
+            check_result("predicate", self._where, wanted)
         except Exception as error:  # noqa: BLE001 - the user's function may raise anything, as a handler may
             return self.attempted(job, error)
         if wanted:
@@ -306,9 +312,10 @@ class Processing:
         if job.settled:
             return  # its handler ran out of time before, and that was the verdict
         job.settled = True
-        if not self._can_settle(job):
-            return
-        step = verdict.step
+        if self._can_settle(job):
+            self._take(verdict.step, job, verdict)
+
+    def _take(self, step: Step, job: Job, verdict: Verdict) -> None:
         match step:
             case AckIt():
                 job.consumer.ack(job.received.delivery_tag)
@@ -376,7 +383,10 @@ class Processing:
             job.consumer.ack(job.received.delivery_tag)
             self._done(job, verdict)
             self._flush()
-        elif isinstance(error, PublishRefused):
+        elif (instead := self._without_ladder(job, verdict, error)) is not None:
+            self._take(instead.step, job, instead)
+            self._flush()
+        elif isinstance(error, PublishRefused) and job.delivery is not None and job.judge.may_reject(job.delivery):
             logger.error("%s can't be set aside, and goes to its retry queue again: %s", job.name, error)
             job.consumer.reject(job.received.delivery_tag)
             self._open.discard(job)
@@ -393,6 +403,18 @@ class Processing:
             self._unmoved.add(job)
             self._link.call_later(delay, lambda: self._publish_again(job, verdict, step))
 
+    def _without_ladder(self, job: Job, verdict: Verdict, error: RedriveError) -> Verdict | None:
+        """What to do with a message that was to wait on the delay ladder, which does not take it; None where it may yet, or was not to.
+
+        Nothing may wait for ever for a ladder: what stays unsettled fills the prefetch, and then the queue stands still.
+        """
+        hopeless = isinstance(error, PermissionDenied | PublishRefused) or (
+            isinstance(error, ConfigurationError | Unroutable) and self._declare is None
+        )
+        if job.delivery is None or not (hopeless or job.resends >= _TRIES_ON_THE_LADDER):
+            return None
+        return job.judge.without_ladder(job.delivery, verdict, in_one_line(str(error)))
+
     def _publish_again(self, job: Job, verdict: Verdict, step: PublishThenAck) -> None:
         self._unmoved.discard(job)
         if job in self._open and self._can_settle(job):
@@ -405,21 +427,22 @@ class Processing:
         self._open -= jobs
 
 
-_SOMETHING_IS_WRONG = Verdict(DeadLetter(0, timedelta(0)), RejectIt(), ErrorReport("redrive.Defect", "see the log"))
+_SOMETHING_IS_WRONG = Verdict(DeadLetter(0, timedelta(0), 0), RejectIt(), ErrorReport("redrive.Defect", "see the log"))
 
 
 def _log(subscription: Subscription, job: Job, verdict: Verdict) -> None:
     """One line for each move, that says where the message now is."""
-    settlement, step, error = verdict
+    settlement, step, error, note = verdict
     level = logging.ERROR if isinstance(settlement, Fail) else logging.WARNING
     if isinstance(step, PublishThenAck) and not step.publish.complete:
         logger.error("%s: its own headers leave no room for ours; the failed queue does not say why it is there", job.name)
     what = f"{error.type}: {error.message:.500}" if error is not None else "failed"
     logger.log(
         level,
-        "%s failed with %s; it is now %s",
+        "%s failed with %s; it is now %s%s",
         job.name,
         in_one_line(redact(what)),
         job.judge.whereabouts(settlement),
+        f"; {note}" if note else "",
         extra={logs.FIELDS: logs.fields_of(subscription, job.delivery, verdict)},
     )

@@ -6,7 +6,9 @@ import ssl
 
 from redrive.errors import BrokerUnavailable, ConfigurationError, PermissionDenied, RedriveError
 from redrive.pubsub.config import BrokerURL
+from redrive.topology import names
 from redrive.topology.compare import mismatch_of
+from redrive.topology.ladder import HOW_TO_HAVE_THE_LADDER
 
 _NOT_ALLOWED = 530
 _ACCESS_REFUSED = 403
@@ -71,6 +73,16 @@ def of_channel(code: int, text: str, what: str) -> RedriveError:
             )
         case _:
             return ConfigurationError(f"the broker refused to {what}: {text or code}", "See the broker's log for more.")
+
+
+def of_publish(code: int, text: str, exchange: str) -> RedriveError:
+    """Why the broker closed a publishing channel over an exchange that is not there, or not for this user."""
+    what = f"publish to exchange {exchange!r}"
+    if code == 403 and names.is_of_a_ladder(exchange):
+        return PermissionDenied(f"the broker refused to {what}: {text}", HOW_TO_HAVE_THE_LADDER)
+    if code == 404 and names.is_of_a_ladder(exchange):
+        return ConfigurationError(f"can't {what}: {text}", HOW_TO_HAVE_THE_LADDER)
+    return of_channel(code, text, what)
 
 
 def of_closed_connection(code: int, text: str, url: BrokerURL) -> RedriveError:

@@ -1,15 +1,15 @@
 """What both subscribers are told, and what they refuse."""
 
-import inspect
 import logging
 import uuid
 from datetime import timedelta
 from typing import ClassVar, TypeVar
 
 from redrive.errors import ConfigurationError
-from redrive.pubsub.codec import Handler, argument_of
+from redrive.pubsub.codec import argument_of
 from redrive.pubsub.config import Credentials, seconds_of
 from redrive.pubsub.connecting import default_name
+from redrive.pubsub.handler import Handler, check_handler, check_runs_when_called, is_async
 from redrive.pubsub.jobs import Tally
 from redrive.pubsub.processing import Where
 from redrive.topology.broker import CONSUMER_TIMEOUT
@@ -98,6 +98,10 @@ class SubscriberBase:
         )
         if where is not None and not callable(where):
             raise ConfigurationError(f"where is {where!r}", "Give a function of a Message.")
+        if where is not None:
+            check_runs_when_called("predicate", where)
+            if is_async(where):
+                raise ConfigurationError(f"where is {where!r}, which is async", "Make it a plain function of a Message.")
         self._where = where
         self._tally = Tally()
         self._lead_to(url, connection_name or default_name("subscriber", queue), credentials)
@@ -138,20 +142,10 @@ class SubscriberBase:
         """Makes `function` the handler; a decorator. Its argument is what its annotation asks for.
 
         Raises:
-            ConfigurationError: it is async where this runs plain functions, or the reverse; it takes not exactly one argument, or asks
-                for what a body can't be read as.
+            ConfigurationError: it is async where this runs plain functions, or the reverse; it is a generator function; it takes not
+                exactly one argument, or asks for what a body can't be read as.
         """
-        name = getattr(function, "__qualname__", function)
-        if _is_async(function) and not self._handlers_are_async:
-            raise ConfigurationError(
-                f"the handler {name!r} is async, and Subscriber runs handlers on threads",
-                "Make it a plain function, or use AsyncSubscriber.",
-            )
-        if self._handlers_are_async and not _is_async(function):
-            raise ConfigurationError(
-                f"the handler {name!r} is a plain function, and AsyncSubscriber awaits handlers",
-                "Make it `async def`, or use Subscriber, which runs handlers on threads.",
-            )
+        check_handler(function, awaited=self._handlers_are_async)
         if self._handler is not None:
             raise ConfigurationError(
                 f"queue {self.subscription.queue!r} has a handler already", "Make another Subscriber for another queue."
@@ -177,10 +171,6 @@ class SubscriberBase:
                 wait / 60,
                 "Shorten the retry's delay" if self.subscription.ordered else "Lower prefetch, or raise concurrency",
             )
-
-
-def _is_async(function: Handler) -> bool:
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
 
 
 def _whole(name: str, value: int, most: int) -> int:

@@ -8,7 +8,7 @@ from redrive.errors import PermissionDenied
 from redrive.pubsub.config import is_ours
 from redrive.pubsub.management import Management
 from redrive.topology.broker import BrokerVersion
-from redrive.topology.facts import Consumers, Facts, QueueFacts
+from redrive.topology.facts import Access, Consumers, Facts, QueueFacts
 
 _QUEUE_COLUMNS = "name,type,arguments,policy,operator_policy,effective_policy_definition"
 
@@ -29,6 +29,7 @@ def facts_over_management(management: Management, version: BrokerVersion, virtua
         bindings=frozenset(management.bindings()),
         complete=True,
         nodes=_nodes(management),
+        access=_access(management),
     )
 
 
@@ -91,3 +92,27 @@ def _nodes(management: Management) -> int | None:
         return len(management.listed("nodes?columns=name"))
     except PermissionDenied:
         return None
+
+
+def _access(management: Management) -> tuple[Access, ...] | None:
+    """What each user may write; only an administrator is told."""
+    try:
+        users = {str(user["name"]): user.get("tags") for user in management.listed("users?columns=name,tags")}
+        permissions = management.listed("vhosts/{vhost}/permissions")
+        topics = management.listed("vhosts/{vhost}/topic-permissions")
+    except PermissionDenied:
+        return None
+    return tuple(
+        Access(
+            name := str(permission["user"]),
+            "administrator" in _tags(users.get(name)),
+            str(permission["write"]),
+            {str(topic["exchange"]): str(topic["write"]) for topic in topics if topic["user"] == name},
+        )
+        for permission in permissions
+    )
+
+
+def _tags(value: object) -> list[str]:
+    """A user's tags; before RabbitMQ 3.9 they came as one text."""
+    return value.split(",") if isinstance(value, str) else [str(tag) for tag in value] if isinstance(value, list) else []

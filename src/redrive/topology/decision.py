@@ -77,10 +77,12 @@ class DeadLetter:
     Args:
         retry: which retry this is, from 1.
         delay: how long it waits.
+        allowed: how many retries a message that fails so is allowed.
     """
 
     retry: int
     delay: timedelta
+    allowed: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,11 +92,13 @@ class Republish:
     Args:
         retry: which retry this is, from 1.
         delay: how long it waits.
+        allowed: how many retries a message that fails so is allowed.
         counts_on: whether the broker goes on counting in the message's `x-death`.
     """
 
     retry: int
     delay: timedelta
+    allowed: int
     counts_on: bool = False
 
 
@@ -105,10 +109,12 @@ class Postpone:
     Args:
         retry: which retry this is, from 1.
         delay: how long it waits.
+        allowed: how many retries a message that fails so is allowed.
     """
 
     retry: int
     delay: timedelta
+    allowed: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,10 +124,12 @@ class RetryInPlace:
     Args:
         retry: which retry this is, from 1.
         delay: how long it is held.
+        allowed: how many retries a message that fails so is allowed.
     """
 
     retry: int
     delay: timedelta
+    allowed: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +222,7 @@ def decide(delivery: Delivery, subscription: Subscription, outcome: Outcome, bro
             if reason is not None:
                 return Fail(reason, error, retries)
             delay = policy.delay_of(kind, retries + 1, moment.chance) if after is None else after
-            return _retry(delivery, subscription, retries + 1, delay, broker)
+            return _retry(delivery, subscription, retries + 1, delay, policy.max_retries_of(kind), broker)
         case _:
             assert_never(outcome)
 
@@ -241,17 +249,35 @@ def _age(delivery: Delivery, now: datetime) -> timedelta:
     return now - begun
 
 
-def _retry(delivery: Delivery, subscription: Subscription, retry: int, delay: timedelta, broker: BrokerVersion) -> Settlement:
+def _retry(delivery: Delivery, subscription: Subscription, retry: int, delay: timedelta, allowed: int, broker: BrokerVersion) -> Settlement:
     """How a message gets to its next attempt: by its retry queue where that can do the delay, else by the ladder."""
     if subscription.ordered:
-        return RetryInPlace(retry, delay)
+        return RetryInPlace(retry, delay, allowed)
+    if delay != subscription.retry.delay and subscription.can_be_delayed:
+        return Postpone(retry, delay, allowed)
+    return _by_the_retry_queue(delivery, subscription, retry, allowed, broker)
+
+
+def _by_the_retry_queue(
+    delivery: Delivery, subscription: Subscription, retry: int, allowed: int, broker: BrokerVersion
+) -> DeadLetter | Republish:
+    """How a message gets to its retry queue, and waits for as long as that makes it wait."""
     usual = subscription.retry.delay
-    if delay != usual and subscription.can_be_delayed:
-        return Postpone(retry, delay)
     anew = must_start_x_death_anew(delivery, broker)
     if anew or subscription.retry_via == "republish":
-        return Republish(retry, usual, counts_on=broker.continues_client_x_death and not anew)
-    return DeadLetter(retry, usual)
+        return Republish(retry, usual, allowed, counts_on=broker.continues_client_x_death and not anew)
+    return DeadLetter(retry, usual, allowed)
+
+
+def without_ladder(postponed: Postpone, delivery: Delivery, subscription: Subscription, broker: BrokerVersion) -> DeadLetter | Republish:
+    """The same retry of a message by its retry queue, where the delay ladder can't be had: it counts the same, and waits as usual."""
+    return _by_the_retry_queue(delivery, subscription, postponed.retry, postponed.allowed, broker)
+
+
+def may_be_rejected(delivery: Delivery, subscription: Subscription, broker: BrokerVersion) -> bool:
+    """Whether a rejected message gets to the retry queue; else it would be lost."""
+    in_retry_queue = _by_the_retry_queue(delivery, subscription, 0, 0, broker)
+    return isinstance(in_retry_queue, DeadLetter) and not subscription.ordered and not subscription.broadcast
 
 
 def must_start_x_death_anew(delivery: Delivery, broker: BrokerVersion) -> bool:
@@ -325,11 +351,11 @@ def route(settlement: Settlement, delivery: Delivery, subscription: Subscription
             return RejectIt()
         case RetryInPlace(_, delay):
             return HoldThenReturn(delay)
-        case Republish(retry, _, counts_on):
+        case Republish(retry, _, _, counts_on):
             return PublishThenAck(
                 moves.republish(delivery, subscription.exchanges, retries=retry - 1, counts_on=counts_on, frame_max=circumstances.frame_max)
             )
-        case Postpone(retry, delay):
+        case Postpone(retry, delay, _):
             return PublishThenAck(
                 moves.postpone(delivery, subscription.exchanges, retry=retry, delay=delay, circumstances=circumstances),
                 Ladder(subscription.exchanges).levels_for(delay),
@@ -349,15 +375,12 @@ def whereabouts(settlement: Settlement, subscription: Subscription) -> str:
             return "handled"
         case LetGo():
             return f"gone: {subscription.queue} is for broadcast, where nothing is retried"
-        case DeadLetter(retry, delay) | Republish(retry, delay):
-            return f"in {subscription.retry_queue} for {delay.total_seconds():g} s (retry {retry} of {subscription.retry.max_retries})"
-        case Postpone(retry, delay):
-            return f"on the delay ladder for {delay.total_seconds():g} s (retry {retry} of {subscription.retry.max_retries})"
-        case RetryInPlace(retry, delay):
-            return (
-                f"at the head of {subscription.queue}, held for {delay.total_seconds():g} s "
-                f"(retry {retry} of {subscription.retry.max_retries})"
-            )
+        case DeadLetter(retry, delay, allowed) | Republish(retry, delay, allowed):
+            return f"in {subscription.retry_queue} for {delay.total_seconds():g} s (retry {retry} of {allowed})"
+        case Postpone(retry, delay, allowed):
+            return f"on the delay ladder for {delay.total_seconds():g} s (retry {retry} of {allowed})"
+        case RetryInPlace(retry, delay, allowed):
+            return f"at the head of {subscription.queue}, held for {delay.total_seconds():g} s (retry {retry} of {allowed})"
         case Fail(reason, _, retries):
             return f"in {subscription.failed_queue} ({reason} after {retries} {'retry' if retries == 1 else 'retries'})"
         case _:

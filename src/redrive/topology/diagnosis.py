@@ -12,6 +12,7 @@ from redrive.topology.finding import Finding
 from redrive.topology.model import Binding, Subscription
 from redrive.topology.names import ExchangeFamily
 from redrive.topology.patterns import matches
+from redrive.topology.permissions import writers_into_others
 
 _ENOUGH_RETURNS = 1000
 _MILLISECOND = timedelta(milliseconds=1)
@@ -41,7 +42,12 @@ class Question:
 
 def diagnose(facts: Facts, questions: Iterable[Question]) -> list[Finding]:
     """What will hurt the subscriptions that are asked about. What the facts don't tell is not found."""
-    return [finding for question in questions for finding in _about(facts, question)]
+    asked = list(questions)
+    found = [finding for question in asked for finding in _about(facts, question)]
+    if len(names.main_queues(facts.queues)) > 1:  # else there is no other to write to
+        for exchanges in dict.fromkeys(question.exchanges for question in asked):
+            found += writers_into_others(facts.access or (), facts.virtual_host, exchanges)
+    return found
 
 
 def _about(facts: Facts, question: Question) -> Iterator[Finding]:

@@ -64,6 +64,24 @@ class QueueFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class Access:
+    """What a user may write in a virtual host.
+
+    Args:
+        user: its name.
+        is_administrator: whether it may grant itself whatever it lacks.
+        write: the regular expression of the names that it may write to.
+        topics: of each topic exchange that it has a topic permission on, the regular expression of the routing keys that it may publish
+            there with.
+    """
+
+    user: str
+    is_administrator: bool
+    write: str
+    topics: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Facts:
     """What is known of a virtual host.
 
@@ -75,6 +93,7 @@ class Facts:
         bindings: all but each queue's own to the default exchange; None where they can't be seen.
         complete: whether all exchanges and queues of the virtual host are here, not only those that were asked for.
         nodes: how many nodes the cluster has; None where that can't be seen.
+        access: what each user may write; None where that can't be seen.
     """
 
     version: BrokerVersion
@@ -84,3 +103,4 @@ class Facts:
     bindings: frozenset[Binding] | None = None
     complete: bool = False
     nodes: int | None = None
+    access: tuple[Access, ...] | None = None

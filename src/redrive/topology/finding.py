@@ -15,6 +15,7 @@ Kind = Literal[
     "classic-in-cluster",
     "stale-binding",
     "permission",
+    "topic-permission",
 ]
 
 

@@ -29,6 +29,11 @@ from redrive.topology.waits import LEVELS, delivery_key, ticks_in
 
 _MILLISECOND = timedelta(milliseconds=1)
 
+HOW_TO_HAVE_THE_LADDER = (
+    "Have a user who may declare it delay a message for as long, once, and give this user the role delayer (redrive doctor --role delayer)."
+)
+"""What helps a user who may not declare the delay ladder, and wants to use it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Ladder:

@@ -65,6 +65,7 @@ class RetryPolicy:
         backoff: delays that differ from retry to retry: a list of them, or `Exponential`. What the retry queue can't do goes
             through the delay ladder.
         errors: rules for kinds of exceptions; those of a class count for what inherits from it, and the most specific one wins.
+            Of an exception group's errors the one that is allowed the fewest retries decides.
         max_age: a message published longer ago is not tried again. One that was sent back is judged by its retries alone.
 
     Raises:
@@ -123,6 +124,10 @@ class RetryPolicy:
         rule = self._rule_of(error).max_retries
         return self.max_retries if rule is None else rule
 
+    def leniency(self, error: type[BaseException]) -> tuple[int, bool]:
+        """What orders kinds of errors, the one that decides for several first: fewer retries, then a rule of its own."""
+        return self.max_retries_of(error), self._rule_of(error) is _THE_USUAL
+
     def delay_of(self, error: type[BaseException] | None, retry: int, chance: float) -> timedelta:
         """How long the n-th retry, from 1, of a message which fails so waits, with a random number from 0 to 1."""
         backoff = self._rule_of(error).backoff or self.backoff
@@ -154,6 +159,11 @@ def _checked_rules(rules: Mapping[type[BaseException], ErrorRule]) -> Mapping[ty
     for kind, rule in rules.items():
         if not (isinstance(kind, type) and issubclass(kind, BaseException)):
             raise ConfigurationError(f"errors has a rule for {kind!r}, which is no exception class", "Give exception classes.")
+        if issubclass(kind, BaseExceptionGroup):
+            raise ConfigurationError(
+                f"errors has a rule for {kind.__name__}, a group of exceptions, and groups are taken apart",
+                "Give rules for the exceptions in it.",
+            )
         if not isinstance(rule, ErrorRule):
             raise ConfigurationError(f"the rule for {kind.__name__} is {rule!r}", "Give an ErrorRule, or NO_RETRY.")
     return MappingProxyType(dict(rules))

@@ -2,15 +2,15 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from datetime import timedelta
-from typing import cast
 
 from redrive.pubsub import processing, telemetry
 from redrive.pubsub.aio import outcomes
 from redrive.pubsub.aio.connection import Connector, Link
 from redrive.pubsub.aio.workers import Workers
-from redrive.pubsub.codec import Handler, argument_of
+from redrive.pubsub.codec import argument_of
+from redrive.pubsub.handler import Handler, awaitable_of, check_result
 from redrive.pubsub.jobs import Job, Tally
 from redrive.pubsub.message import Message
 from redrive.pubsub.processing import Where
@@ -83,7 +83,8 @@ class Processing(processing.Processing):
 
     async def _handle(self, job: Job, delivery: Delivery) -> BaseException | None:
         try:
-            await cast(Awaitable[object], self._handler(self._argument(Message(delivery))))
+            called = awaitable_of(self._handler, self._handler(self._argument(Message(delivery))))
+            check_result("handler", self._handler, await called)
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is not None and task.cancelling():

@@ -19,7 +19,7 @@ from redrive.pubsub.blocking.connection import Connector
 from redrive.topology import names
 from redrive.topology.broker import BrokerVersion
 from redrive.topology.compare import Difference, Differs, Missing, Retired, sentence_of
-from redrive.topology.ladder import Ladder, with_ladder
+from redrive.topology.ladder import HOW_TO_HAVE_THE_LADDER, Ladder, with_ladder
 from redrive.topology.model import Binding, Exchange, Queue, Subscription, Topology
 from redrive.topology.names import ExchangeFamily
 from redrive.topology.waits import LEVELS
@@ -259,14 +259,19 @@ def declare(connector: Connector, subscription: Subscription, levels: int = 0, *
 
 
 def declare_ladder(connector: Connector, exchanges: ExchangeFamily, levels: int) -> None:
-    """Declares the lowest levels of a family's delay ladder.
+    """Declares the lowest levels of a family's delay ladder. A user that may not declare is content to find them there.
 
     Raises:
         TopologyMismatch, PermissionDenied, BrokerUnavailable: as `declare`.
     """
+    topology = Ladder(exchanges).topology(levels)
     with declaring(connector) as declarer:
-        for what in Ladder(exchanges).topology(levels).objects:
-            declarer.declare(what)
+        try:
+            for what in topology.objects:
+                declarer.declare(what)
+        except PermissionDenied as denied:
+            if not all(map(declarer.may_exist, topology.exchanges)):
+                raise PermissionDenied(denied.problem, HOW_TO_HAVE_THE_LADDER) from denied
 
 
 def declare_exchanges(connector: Connector, exchanges: ExchangeFamily) -> None:

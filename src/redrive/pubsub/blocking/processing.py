@@ -9,7 +9,8 @@ from redrive.pubsub.blocking.connection import Connector, Link
 from redrive.pubsub.blocking.declare import declare
 from redrive.pubsub.blocking.outcomes import OutcomeReporter
 from redrive.pubsub.blocking.workers import Workers
-from redrive.pubsub.codec import Handler, argument_of
+from redrive.pubsub.codec import argument_of
+from redrive.pubsub.handler import Handler, check_result
 from redrive.pubsub.jobs import Job, Tally
 from redrive.pubsub.message import Message
 from redrive.pubsub.processing import Where
@@ -68,7 +69,7 @@ class Processing(processing.Processing):
         assert job.delivery is not None
         with telemetry.attempt(self._subscription.queue, job.delivery) as attempt:
             try:
-                self._handler(self._argument(Message(job.delivery)))
+                check_result("handler", self._handler, self._handler(self._argument(Message(job.delivery))))
             except BaseException as error:  # noqa: BLE001 - SystemExit in a handler ends the attempt, not the worker
                 attempt.failed(error)
                 return error

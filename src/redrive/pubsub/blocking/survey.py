@@ -87,8 +87,10 @@ def missing_rights(connection: pika.BlockingConnection, rights: Iterable[Right])
     Source: measured on RabbitMQ 3.10.8, 4.0.5 and 4.3.6.
     """
     wanted = list(dict.fromkeys(rights))
-    writable = next((right.name for right in wanted if (right.verb, right.kind) == ("write", "queue")), "")
-    return [right for right in wanted if _is_refused(connection, right, writable)]
+    queues = [right for right in wanted if (right.verb, right.kind) == ("write", "queue")]
+    refused = {right: _is_refused(connection, right, "") for right in queues}
+    writable = next((right.name for right in queues if not refused[right]), "")
+    return [right for right in wanted if (refused[right] if right in refused else _is_refused(connection, right, writable))]
 
 
 def _is_refused(connection: pika.BlockingConnection, right: Right, writable: str) -> bool:
