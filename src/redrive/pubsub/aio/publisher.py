@@ -10,6 +10,7 @@ from redrive.errors import BrokerUnavailable, ConfigurationError, RedriveError, 
 from redrive.pubsub import telemetry
 from redrive.pubsub.aio.connection import Connector, Link
 from redrive.pubsub.aio.declare import declare_exchanges_on_thread, declare_ladder
+from redrive.pubsub.aio.threads import running_loop
 from redrive.pubsub.aio.waiting import Stream
 from redrive.pubsub.config import Credentials, seconds_of
 from redrive.pubsub.envelope import NO_EXTRAS, Destination, Envelope, Extras, destination, seal
@@ -167,7 +168,14 @@ class AsyncPublisher(PublisherBase):
             await session.close()
 
     async def __aenter__(self) -> Self:
-        await self._open_session(self._timeout)
+        try:
+            await self._open_session(self._timeout)
+        except BaseException:
+            # Nobody will close what goes on trying.
+            session, self._session = self._session, None
+            if session is not None:
+                await session.close()
+            raise
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -196,7 +204,7 @@ class AsyncPublisher(PublisherBase):
 
     async def _open_session(self, timeout: float) -> "_Session":
         self._check_open(self._closed)
-        loop = asyncio.get_running_loop()
+        loop = running_loop()
         if self._session is not None and self._session.loop is not loop and not self._session.loop.is_closed():
             raise ConfigurationError("the publisher belongs to another event loop, which still runs", "Make one in each event loop.")
         if self._session is None or self._session.failure is not None or self._session.loop is not loop:
@@ -211,7 +219,7 @@ class _Session(PublisherSession):
 
     def __init__(self, connector: Connector, exchanges: ExchangeFamily | None, window: int) -> None:
         super().__init__(window)
-        self.loop = asyncio.get_running_loop()
+        self.loop = running_loop()
         self._began = asyncio.Event()
         self._ended = asyncio.Event()
         self._pumping = False

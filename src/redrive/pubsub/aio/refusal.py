@@ -14,7 +14,12 @@ def of_connection(error: BaseException | None, url: BrokerURL) -> RedriveError:
     """Why a connection could not be opened, or was lost; None where nothing is known of it."""
     if error is None:
         return refusal.of_lost_connection("its end was not announced, or its heartbeats stopped", url)
-    for cause in _causes(error):
+    causes = list(_causes(error))
+    for cause in causes:
+        system = refusal.of_system(cause, url)
+        if system is not None:
+            return system
+    for cause in causes:
         match cause:
             case RedriveError():
                 return cause
@@ -25,10 +30,7 @@ def of_connection(error: BaseException | None, url: BrokerURL) -> RedriveError:
             case exceptions.ConnectionClosed(args=(int(code), str(text))):
                 return refusal.of_closed_connection(code, text, url)
             case exceptions.IncompatibleProtocolError() | exceptions.ProtocolSyntaxError() | exceptions.InvalidFrameError():
-                return refusal.of_foreign_protocol(url)
-        system = refusal.of_system(cause, url)
-        if system is not None:
-            return system
+                return refusal.of_foreign_protocol(url, said_nothing=any(isinstance(cause, EOFError) for cause in causes))
     if isinstance(error, TimeoutError):
         return refusal.of_silence(url)
     return refusal.of_lost_connection(error, url)

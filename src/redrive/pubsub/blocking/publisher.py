@@ -151,7 +151,15 @@ class Publisher(PublisherBase):
             session.close()
 
     def __enter__(self) -> Self:
-        self._open_session(self._timeout)
+        try:
+            self._open_session(self._timeout)
+        except BaseException:
+            # Nobody will close what goes on trying.
+            with self._starting:
+                session, self._session = self._session, None
+            if session is not None:
+                session.close()
+            raise
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
