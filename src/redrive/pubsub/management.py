@@ -51,7 +51,7 @@ class Management:
             options of a broker's URL (`?cacertfile=/etc/ca.pem`); those of `url` hold where it has none. It may have a user and a
             password of its own, which a URL without them (`auth_mechanism=external`) needs: the API has no login by certificate.
         timeout: how long it may take to connect, and then to answer.
-        ssl_context: the TLS context, or what makes one, in place of the URL's options.
+        ssl_context: the TLS context, in place of the options of `url`.
 
     Raises:
         ConfigurationError: httpx is not installed, or the address is none.
@@ -62,7 +62,7 @@ class Management:
         url: str | BrokerURL,
         address: str | None = None,
         timeout: timedelta = _TIMEOUT,
-        ssl_context: tls.ContextSource | None = None,
+        ssl_context: ssl.SSLContext | None = None,
     ) -> None:
         try:
             import httpx
@@ -82,6 +82,8 @@ class Management:
         if place.scheme not in ("http", "https") or not place.host:
             raise ConfigurationError("the management address can't be read: it needs http:// or https://, and a host", _EXAMPLE)
         own = options_of(query, tls.OPTIONS)
+        if own:
+            ssl_context = None  # it has settings of its own
         if place.scheme == "http" and own:
             raise ConfigurationError(
                 f"the management address has {', '.join(own)}, and http:// is not encrypted", "Begin it with https://."
@@ -102,8 +104,7 @@ class Management:
         """A client with the certificates that the files hold now."""
         context: ssl.SSLContext | None = None
         if self._place.scheme == "https":
-            given = self._ssl_context() if callable(self._ssl_context) else self._ssl_context
-            context = given if given is not None else tls.tls_context(self._options)
+            context = self._ssl_context or tls.tls_context(self._options)
         return self._httpx.Client(
             base_url=self._place.copy_with(username=None, password=None),
             auth=(self._username, self._password) if self._username else None,

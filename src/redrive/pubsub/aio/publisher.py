@@ -17,6 +17,7 @@ from redrive.pubsub.envelope import NO_EXTRAS, Destination, Envelope, Extras, de
 from redrive.pubsub.outbox import Outgoing
 from redrive.pubsub.publishing import BATCH, Publishable, PublisherBase, PublisherSession
 from redrive.pubsub.report import FailedPublish, PublishReport
+from redrive.pubsub.tls import ContextSource
 from redrive.topology.names import ExchangeFamily
 from redrive.topology.table import FieldValue
 
@@ -31,8 +32,8 @@ class AsyncPublisher(PublisherBase):
     one, with the same message id: a consumer may see it twice, and never not at all.
     """
 
-    def _lead_to(self, url: str, name: str, credentials: Credentials | None) -> None:
-        self._connector = Connector(url, name, credentials)
+    def _lead_to(self, url: str, name: str, credentials: Credentials | None, ssl_context: ContextSource | None) -> None:
+        self._connector = Connector(url, name, credentials, ssl_context)
         self._session: _Session | None = None
         self._closed = False
         self._declaring = asyncio.Lock()
