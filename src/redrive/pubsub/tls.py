@@ -30,6 +30,7 @@ _CERTIFICATE = (
     "Give a client certificate that the broker trusts: ?certfile=/etc/client.pem&keyfile=/etc/client.key; the broker's log says more."
 )
 _REASON = re.compile(r"\[SSL: ([A-Z0-9_]+)\]")
+_END = "UNEXPECTED_EOF_WHILE_READING"
 _ALERT = re.compile(r"(?:SSL|TLS)V\d+_ALERT_(\w+)")
 _ABOUT_CERTIFICATES = (
     "BAD_CERTIFICATE",
@@ -147,13 +148,15 @@ def failure_of(error: ssl.SSLError) -> Failure:
     if isinstance(error, ssl.SSLCertVerificationError):
         found = error.verify_message.rstrip(".") if error.verify_message else str(error)
         return Failure(f"its certificate is not trusted ({found})", _REMEDIES.get(error.verify_code, _UNTRUSTED), error.verify_code)
+    if isinstance(error, ssl.SSLEOFError):
+        return Failure("it ended the TLS connection without a word", _NO_TLS)
     return failure_of_text(str(error)) or Failure(f"TLS failed ({error.reason or error})", _NO_TLS)
 
 
 def failure_of_text(text: str) -> Failure | None:
-    """What a TLS error that only its text is left of means; None where it is none."""
+    """What a TLS error that only its text is left of means; None where it is none, or but says that the connection has ended."""
     found = _REASON.search(text)
-    if found is None:
+    if found is None or found[1] == _END:
         return None
     reason = found[1]
     alert = _ALERT.fullmatch(reason)

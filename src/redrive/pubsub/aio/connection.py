@@ -47,7 +47,7 @@ class Connector(Destination):
                 )
         except Exception as error:
             self.next_host()
-            raise refusal.of_connection(error, self.url) from error
+            raise refusal.of_connection(error, self.url, said_nothing=connection.said_nothing) from error
         return connection
 
     async def _what_it_takes(self) -> tuple[tuple[str, str], ssl.SSLContext | None]:

@@ -197,6 +197,11 @@ class WireConnection:
         """Whether it is."""
         return self._opened and not self._closing and not self._lost and self._transport is not None and not self._transport.is_closing()
 
+    @property
+    def said_nothing(self) -> bool:
+        """Whether there was a connection, and not a byte has come over it."""
+        return self._transport is not None and self._speaks_amqp is None
+
     def write(self, data: bytes) -> None:
         """Sends whole frames. On a connection that is closing they are dropped."""
         if data and self.is_open and self._transport is not None:
