@@ -258,3 +258,44 @@ def test_an_address_that_is_none_is_refused_without_its_password(address: str, a
 def test_an_ipv6_broker_has_its_api_at_the_same_address() -> None:
     with Management(f"amqp://shop:{SECRET}@[::1]/orders") as management:
         assert management.address == "http://[::1]:15672"
+
+
+def test_a_ca_that_was_renewed_is_believed_when_it_is_asked_again(certificate: Path, tmp_path: Path) -> None:
+    trusted = tmp_path / "ca.pem"
+    trusted.write_bytes(certificate_for(tmp_path, "another").read_bytes())
+    with (
+        answering(200, json.dumps(QUEUES), certificate=certificate) as address,
+        Management(BROKER, f"{address}/?cacertfile={trusted}") as management,
+    ):
+        with pytest.raises(BrokerUnavailable, match="its certificate is not trusted"):
+            management.queue_names()
+        trusted.write_bytes(certificate.read_bytes())
+        assert management.queue_names() == ["a", "b"]
+
+
+def test_an_option_of_tls_without_tls_is_refused() -> None:
+    problem, remedy = refusal(ConfigurationError, "http://localhost:15672/?cacertfile=/etc/ca.pem")
+    assert problem == "the management address has cacertfile, and http:// is not encrypted"
+    assert remedy == "Begin it with https://."
+
+
+def test_a_login_by_certificate_is_said_to_be_none_for_the_management_api(certificate: Path) -> None:
+    options = f"auth_mechanism=external&certfile={certificate}&keyfile={certificate.with_suffix('.key')}"
+    with answering(401, '{"error": "not_authorised"}') as address, pytest.raises(PermissionDenied) as told:
+        names(address, broker=f"amqps://localhost/?{options}")
+    assert "wants a user and a password, and the URL logs in by certificate" in str(told.value)
+    assert "--management-url" in told.value.remedy
+
+
+def test_the_management_address_may_have_a_login_of_its_own() -> None:
+    with answering(403, "{}") as address:
+        own = address.replace("http://", f"http://ops%40team:{SECRET}@")
+        problem, _ = refusal(PermissionDenied, own)
+    assert "refused the user 'ops@team'" in problem
+
+
+def test_a_management_api_without_tls_beside_a_broker_with_it_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    with answering(200, json.dumps(QUEUES)) as address:
+        names(address, broker=f"amqps://shop:{SECRET}@localhost/orders")
+    assert f"{address}: the management API is asked without encryption" in caplog.text
+    assert SECRET not in caplog.text

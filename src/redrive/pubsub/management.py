@@ -99,6 +99,7 @@ class Management:
         if self._options.get("verify") == "verify_none":
             tls.warn_once(f"{redact(self.address)}: verify=verify_none, so whoever answers there is believed, and may read everything")
         self._client = self._new_client()
+        self._is_stale = False
 
     def _new_client(self) -> "httpx.Client":
         """A client with the certificates that the files hold now."""
@@ -184,13 +185,15 @@ class Management:
 
     def _get(self, path: str) -> Any:
         where = redact(self.address)
+        if self._is_stale:
+            # Certificates are renewed: who asks again asks with the files as they are then.
+            self._client.close()
+            self._client, self._is_stale = self._new_client(), False
         try:
             answer = self._client.get(path)
         except self._httpx.HTTPError as error:
             if _cause(error, ssl.SSLError) is not None:
-                # Certificates are renewed: who asks again asks with the files as they are then.
-                self._client.close()
-                self._client = self._new_client()
+                self._is_stale = True
             raise self._unavailable(where, error) from error
         try:
             content: list[Mapping[str, Any]] | Mapping[str, Any] | None = answer.json()
@@ -200,7 +203,7 @@ class Management:
             if not self._username:
                 raise PermissionDenied(
                     f"the management API at {where} wants a user and a password, and the URL logs in by certificate",
-                    "Name them in its address: --management-url https://user:password@host:15671.",
+                    "Name them in its address, before the host and an @: --management-url.",
                 )
             raise PermissionDenied(
                 f"the management API at {where} refused the user {self._username!r}{_reason_in(content)}",
