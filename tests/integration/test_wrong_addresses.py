@@ -74,7 +74,7 @@ def refused(use: Use, url: str) -> RedriveError:
         (f"amqp://shop:{SECRET}@localhost:70000/", "the port '70000'"),
         (f"amqp://shop:{SECRET}@localhost/?heartbeat=often", "heartbeat='often'"),
         (f"amqp://shop:{SECRET}@localhost/?hartbeat=5", "'hartbeat'"),
-        (f"amqps://shop:{SECRET}@localhost/?cacertfile=/not/there.pem", "TLS files"),
+        (f"amqps://shop:{SECRET}@localhost/?cacertfile=/not/there.pem", "the cacertfile '/not/there.pem'"),
     ],
 )
 @each_use

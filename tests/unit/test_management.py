@@ -117,7 +117,7 @@ def test_what_it_lists_is_read() -> None:
 def test_a_certificate_that_is_not_trusted_is_said_with_how_to_name_its_ca(certificate: Path) -> None:
     with answering(200, "[]", certificate=certificate) as address:
         problem, remedy = refusal(BrokerUnavailable, address)
-    assert f"{address} can't be used: the certificate of its management API is not trusted (self" in problem
+    assert f"{address} can't be used: its certificate is not trusted (self" in problem
     assert f"--management-url '{address}/?cacertfile=" in remedy
     assert "rabbitmq-plugins" not in remedy
 
@@ -153,7 +153,8 @@ def test_a_certificate_for_another_name_is_said_so(tmp_path: Path) -> None:
 
 def test_a_ca_file_that_is_not_there_is_named(certificate: Path) -> None:
     problem, remedy = refusal(ConfigurationError, "https://localhost:15671/?cacertfile=/not/there.pem")
-    assert (problem.startswith("the TLS files of the URL can't be read"), remedy) == (True, "Check cacertfile, certfile and keyfile.")
+    assert problem == "the cacertfile '/not/there.pem' of the URL can't be read: No such file or directory"
+    assert remedy == "Check the path and who may read it."
 
 
 def test_an_option_that_is_none_is_refused() -> None:
@@ -165,7 +166,7 @@ def test_an_option_that_is_none_is_refused() -> None:
 def test_https_where_http_is_spoken_is_no_question_of_the_plugin() -> None:
     with answering(200, "[]") as address:
         problem, remedy = refusal(BrokerUnavailable, address.replace("http:", "https:"))
-    assert "TLS with its management API failed" in problem
+    assert "what answers there does not speak TLS" in problem
     assert remedy.startswith("Check that this port is for https")
 
 
@@ -239,15 +240,62 @@ def test_a_failing_api_is_said_in_its_own_words() -> None:
 
 
 @pytest.mark.parametrize(
-    "address", ["localhost:15672", f"shop:{SECRET}@localhost:15672", f"http://shop:{SECRET[:4]}?{SECRET}@h", "http://"]
+    ("address", "advice"),
+    [
+        ("localhost:15672", "Give one such as http://localhost:15672"),
+        (f"shop:{SECRET}@localhost:15672", "Give one such as http://localhost:15672"),
+        ("http://", "Give one such as http://localhost:15672"),
+        (f"http://shop:{SECRET[:4]}?{SECRET}@h", "Percent-encode"),
+    ],
 )
-def test_an_address_that_is_none_is_refused_without_its_password(address: str) -> None:
+def test_an_address_that_is_none_is_refused_without_its_password(address: str, advice: str) -> None:
     problem, remedy = refusal(ConfigurationError, address)
     assert problem.startswith("the management address ")
     assert SECRET[:4] not in problem
-    assert remedy.startswith("Give one such as http://localhost:15672")
+    assert remedy.startswith(advice)
 
 
 def test_an_ipv6_broker_has_its_api_at_the_same_address() -> None:
     with Management(f"amqp://shop:{SECRET}@[::1]/orders") as management:
         assert management.address == "http://[::1]:15672"
+
+
+def test_a_ca_that_was_renewed_is_believed_when_it_is_asked_again(certificate: Path, tmp_path: Path) -> None:
+    trusted = tmp_path / "ca.pem"
+    trusted.write_bytes(certificate_for(tmp_path, "another").read_bytes())
+    with (
+        answering(200, json.dumps(QUEUES), certificate=certificate) as address,
+        Management(BROKER, f"{address}/?cacertfile={trusted}") as management,
+    ):
+        with pytest.raises(BrokerUnavailable, match="its certificate is not trusted"):
+            management.queue_names()
+        trusted.write_bytes(certificate.read_bytes())
+        assert management.queue_names() == ["a", "b"]
+
+
+def test_an_option_of_tls_without_tls_is_refused() -> None:
+    problem, remedy = refusal(ConfigurationError, "http://localhost:15672/?cacertfile=/etc/ca.pem")
+    assert problem == "the management address has cacertfile, and http:// is not encrypted"
+    assert remedy == "Begin it with https://."
+
+
+def test_a_login_by_certificate_is_said_to_be_none_for_the_management_api(certificate: Path) -> None:
+    options = f"auth_mechanism=external&certfile={certificate}&keyfile={certificate.with_suffix('.key')}"
+    with answering(401, '{"error": "not_authorised"}') as address, pytest.raises(PermissionDenied) as told:
+        names(address, broker=f"amqps://localhost/?{options}")
+    assert "wants a user and a password, and the URL logs in by certificate" in str(told.value)
+    assert "--management-url" in told.value.remedy
+
+
+def test_the_management_address_may_have_a_login_of_its_own() -> None:
+    with answering(403, "{}") as address:
+        own = address.replace("http://", f"http://ops%40team:{SECRET}@")
+        problem, _ = refusal(PermissionDenied, own)
+    assert "refused the user 'ops@team'" in problem
+
+
+def test_a_management_api_without_tls_beside_a_broker_with_it_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    with answering(200, json.dumps(QUEUES)) as address:
+        names(address, broker=f"amqps://shop:{SECRET}@localhost/orders")
+    assert f"{address}: the management API is asked without encryption" in caplog.text
+    assert SECRET not in caplog.text

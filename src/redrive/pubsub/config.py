@@ -6,14 +6,16 @@
 Query parameters are RabbitMQ's own. Source: https://www.rabbitmq.com/docs/uri-query-parameters
 """
 
+import re
 import ssl
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import Literal
 from urllib.parse import parse_qsl, quote, unquote
 
 from redrive.errors import ConfigurationError
-from redrive.redaction import redact
+from redrive.pubsub import tls
 
 Credentials = Callable[[], tuple[str, str]]
 """Gives the user name and the password; asked at each connection, so that rotated ones are picked up."""
@@ -21,8 +23,16 @@ Credentials = Callable[[], tuple[str, str]]
 _EXAMPLE = "Give one such as amqp://localhost:5672/virtual-host, with the user and the password before the host: user:password@."
 _PORTS = {"amqp": 5672, "amqps": 5671}
 _SECONDS = ("heartbeat", "connection_timeout")
-TLS_OPTIONS = ("cacertfile", "certfile", "keyfile", "verify")
-_TLS_OPTIONS = (*TLS_OPTIONS, "server_name_indication")
+_TLS_OPTIONS = (*tls.OPTIONS, "server_name_indication")
+_MECHANISM = "auth_mechanism"
+_ENCODE = (
+    "Percent-encode these characters in user, password and virtual host: / as %2F, ? as %3F, # as %23, @ as %40, : as %3A "
+    "(urllib.parse.quote(password, safe='') does it)."
+)
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
+
+AuthMechanism = Literal["plain", "external"]
+"""How a connection says who it is: by user and password, or by its client certificate."""
 
 
 _MARK = "redrive"
@@ -74,6 +84,7 @@ class BrokerURL:
         heartbeat: seconds between heartbeats, or None for the broker's own suggestion.
         connection_timeout: seconds that connecting to one host may take.
         tls_options: `cacertfile`, `certfile`, `keyfile`, `verify`, `server_name_indication`, as RabbitMQ names them.
+        auth_mechanism: `plain`, or `external` for a login by client certificate, which has neither user nor password.
     """
 
     endpoints: tuple[Endpoint, ...]
@@ -84,72 +95,75 @@ class BrokerURL:
     heartbeat: int | None = None
     connection_timeout: float = 10.0
     tls_options: tuple[tuple[str, str], ...] = ()
+    auth_mechanism: AuthMechanism = "plain"
 
     @classmethod
     def parse(cls, url: str) -> "BrokerURL":
         """The address in a URL.
 
         Raises:
-            ConfigurationError: the URL can't be read; the message says which part.
+            ConfigurationError: the URL can't be read; the message says which part, and has no part of a password in it.
         """
         scheme, separator, rest = url.partition("://") if isinstance(url, str) else ("", "", "")
         if not separator or scheme not in _PORTS:
-            shown = redact(str(url)).rpartition("@")[2]  # what stands before an @ may be a password
-            raise ConfigurationError(f"{shown!r} is no address of a broker: it does not begin with amqp:// or amqps://", _EXAMPLE)
+            # Of what is no URL nothing is shown but its scheme: a password may stand anywhere in it.
+            found = f"a URL with {scheme}://" if separator and _SCHEME.fullmatch(scheme) else "what was given"
+            raise ConfigurationError(f"{found} is no address of a broker: it does not begin with amqp:// or amqps://", _EXAMPLE)
         rest, _, query = rest.partition("?")
         authority, slash, path = rest.partition("/")
+        check_unambiguous("the URL", path, query)
         userinfo, at, hosts = authority.rpartition("@")
         username, colon, password = userinfo.partition(":")
-        options = _options(query)
+        # Without an @, what looks like a port or a query may be a password whose end is missing.
+        may_show = bool(at) or ":" not in authority
+        endpoints = tuple(_endpoint(host, _PORTS[scheme], may_show=may_show) for host in hosts.split(","))
+        options = _options(query, may_show=may_show)
+        _check_tls(scheme, options)
+        mechanism = _mechanism(scheme, options, has_password=bool(colon))
+        nobody = "" if mechanism == "external" else "guest"
         return cls(
-            endpoints=tuple(_endpoint(host, _PORTS[scheme]) for host in hosts.split(",")),
-            username=unquote(username) if at and username else "guest",
-            password=unquote(password) if colon else "guest",
+            endpoints=endpoints,
+            username=unquote(username) if at and username else nobody,
+            password=unquote(password) if colon else nobody,
             virtual_host=unquote(path) if slash and path else "/",
             tls=scheme == "amqps",
             heartbeat=int(options["heartbeat"]) if "heartbeat" in options else None,
             connection_timeout=float(options.get("connection_timeout", 10_000)) / 1000,
             tls_options=tuple((name, options[name]) for name in _TLS_OPTIONS if name in options),
+            auth_mechanism=mechanism,
         )
 
     @property
     def address(self) -> str:
-        """The address in words for people, without the password."""
+        """The address in words for people, without the password; without a user where none is known."""
         hosts = ",".join(map(str, self.endpoints))
         scheme = "amqps" if self.tls else "amqp"
-        return f"{scheme}://{quote(self.username, safe='')}@{hosts}/{quote(self.virtual_host, safe='')}"
+        user = f"{quote(self.username, safe='')}@" if self.username else ""
+        return f"{scheme}://{user}{hosts}/{quote(self.virtual_host, safe='')}"
 
     def ssl_context(self) -> ssl.SSLContext | None:
-        """The TLS settings, or None without TLS.
+        """The TLS settings, from the files as they are now, or None without TLS.
 
         Raises:
             ConfigurationError: a certificate or key file can't be read.
         """
-        return tls_context(dict(self.tls_options)) if self.tls else None
+        return tls.tls_context(dict(self.tls_options)) if self.tls else None
 
     def __str__(self) -> str:
         return self.address
 
 
-def tls_context(options: Mapping[str, str]) -> ssl.SSLContext:
-    """The TLS settings that options of a URL ask for; what the system trusts is trusted where they name no CA.
+def check_unambiguous(what: str, *after_the_host: str) -> None:
+    """Refuses a URL, called `what`, whose password may have been cut off by a `/` or `?` in it: the `@` that ends it comes later, then.
 
     Raises:
-        ConfigurationError: a certificate or key file can't be read.
+        ConfigurationError: there is such an `@`.
     """
-    try:
-        context = ssl.create_default_context(cafile=options.get("cacertfile"))
-        if "certfile" in options:
-            context.load_cert_chain(options["certfile"], options.get("keyfile"))
-    except (OSError, ssl.SSLError) as error:
-        raise ConfigurationError(f"the TLS files of the URL can't be read: {error}", "Check cacertfile, certfile and keyfile.") from error
-    if options.get("verify") == "verify_none":
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    return context
+    if any("@" in part for part in after_the_host):
+        raise ConfigurationError(f"{what} has an @ after its first / or ?, so it can't be told where its password ends", _ENCODE)
 
 
-def options_of(query: str, known: Sequence[str]) -> dict[str, str]:
+def options_of(query: str, known: Sequence[str], *, may_show: bool = True) -> dict[str, str]:
     """The options in a URL's query, each of which is known.
 
     Raises:
@@ -158,23 +172,47 @@ def options_of(query: str, known: Sequence[str]) -> dict[str, str]:
     options = dict(parse_qsl(query, keep_blank_values=True))
     for name in options:
         if name not in known:
-            raise ConfigurationError(
-                f"the URL has the parameter {name!r}, which is none that redrive knows", f"Known are {', '.join(known)}."
-            )
+            named = f"the parameter {name!r}, which is none" if may_show else "a parameter that is none"
+            raise ConfigurationError(f"the URL has {named} that redrive knows", f"Known are {', '.join(known)}.")
     return options
 
 
-def _options(query: str) -> dict[str, str]:
-    options = options_of(query, (*_SECONDS, *_TLS_OPTIONS))
+def _options(query: str, *, may_show: bool) -> dict[str, str]:
+    options = options_of(query, (*_SECONDS, *_TLS_OPTIONS, _MECHANISM), may_show=may_show)
     for name, value in options.items():
-        if name in _SECONDS and not value.isdigit():
+        if name in _SECONDS and not _is_number(value):
             raise ConfigurationError(
                 f"the URL has {name}={value!r}", "Give a whole number: heartbeat in seconds, connection_timeout in ms."
             )
     return options
 
 
-def _endpoint(text: str, default_port: int) -> Endpoint:
+def _check_tls(scheme: str, options: Mapping[str, str]) -> None:
+    for name in _TLS_OPTIONS:
+        if name in options and scheme != "amqps":
+            raise ConfigurationError(f"the URL has {name}, and amqp:// is not encrypted", "Begin it with amqps://, or leave that out.")
+    tls.check_options(options)
+
+
+def _mechanism(scheme: str, options: Mapping[str, str], *, has_password: bool) -> AuthMechanism:
+    match options.get(_MECHANISM, "plain").lower():
+        case "plain":
+            return "plain"
+        case "external":
+            if scheme != "amqps":
+                raise ConfigurationError(f"the URL has {_MECHANISM}=external, and amqp:// shows no certificate", "Use amqps://.")
+            if has_password:
+                raise ConfigurationError(f"the URL has a password and {_MECHANISM}=external", "Leave one of them out.")
+            return "external"
+        case _:
+            raise ConfigurationError(f"the URL has {_MECHANISM}={options[_MECHANISM]!r}", "Give plain (the default) or external.")
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit()
+
+
+def _endpoint(text: str, default_port: int, *, may_show: bool) -> Endpoint:
     host, port = text, ""
     if text.startswith("["):
         host, _, rest = text[1:].partition("]")
@@ -183,6 +221,11 @@ def _endpoint(text: str, default_port: int) -> Endpoint:
         host, _, port = text.partition(":")
     if not host:
         raise ConfigurationError("the URL has no host", _EXAMPLE)
-    if port and not (port.isdigit() and 0 < int(port) < 65536):
-        raise ConfigurationError(f"the URL has the port {port!r}", "Give a number from 1 to 65535.")
+    if port and not (_is_number(port) and 0 < int(port) < 65536):
+        if may_show:
+            raise ConfigurationError(f"the URL has the port {port!r}", "Give a number from 1 to 65535.")
+        raise ConfigurationError(
+            "the URL has a port that is no number from 1 to 65535, and no @",
+            "If it is a password, an @ and the host must follow it: amqp://user:password@host.",
+        )
     return Endpoint(unquote(host), int(port) if port else default_port)

@@ -3,11 +3,15 @@
 import logging
 import random
 import socket
+import ssl
+import time
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Protocol
 
 from redrive.errors import BrokerUnavailable, ConfigurationError, PermissionDenied, RedriveError, TopologyMismatch
+from redrive.pubsub import tls
 from redrive.pubsub.config import BrokerURL, Credentials, Endpoint
 from redrive.pubsub.wire import Wire
 
@@ -17,6 +21,8 @@ FIRST_DELAY = 0.5
 LONGEST_DELAY = 30.0
 CLOSING_TIME = 2.0
 """Seconds that a broker has to answer when a connection is closed."""
+HANDSHAKE_TIME = 5.0
+"""Seconds that a broker has for TLS and AMQP's opening, besides those of the URL's `connection_timeout`."""
 
 
 def reconnect_delay(attempt: int, chance: float) -> float:
@@ -75,20 +81,38 @@ class Link(Protocol):
 
 
 class Destination:
-    """A broker: its hosts in turn, credentials asked for each time.
+    """A broker: its hosts in turn; credentials, and the files of its certificates, are asked for at each connection.
 
     Args:
         url: the broker's address.
         name: the connection's name, as the broker shows it.
         credentials: asked for user and password at each connection, in place of the URL's.
+        ssl_context: the TLS context, or what makes one at each connection, in place of the URL's files.
+
+    Raises:
+        ConfigurationError: these don't go together, or a file of the URL can't be used.
     """
 
-    def __init__(self, url: str | BrokerURL, name: str, credentials: Credentials | None = None) -> None:
+    def __init__(
+        self,
+        url: str | BrokerURL,
+        name: str,
+        credentials: Credentials | None = None,
+        ssl_context: tls.ContextSource | None = None,
+    ) -> None:
         self.url = url if isinstance(url, BrokerURL) else BrokerURL.parse(url)
+        """The address, with the user that logged in last."""
         self.name = name
         self.credentials = credentials
-        self.ssl_context = self.url.ssl_context()
+        self.ssl_context = ssl_context
         self._turn = 0
+        _check(self.url, credentials, ssl_context)
+        if credentials is not None:
+            self.url = replace(self.url, username="", password="")  # whose they will be is not known yet
+        if ("verify", "verify_none") in self.url.tls_options:
+            tls.warn_once(f"{self.url.address}: verify=verify_none, so whoever answers there is believed, and may read everything")
+        if not callable(ssl_context):
+            self.tls()  # now, and not only when it connects: a file that is missing is the caller's mistake
 
     @property
     def endpoint(self) -> Endpoint:
@@ -100,12 +124,34 @@ class Destination:
         """The name that the host's certificate must have."""
         return dict(self.url.tls_options).get("server_name_indication", self.endpoint.host)
 
+    @property
+    def longest_opening(self) -> float:
+        """Seconds after which a connection that is not open yet is given up."""
+        return self.url.connection_timeout + HANDSHAKE_TIME
+
     def next_host(self) -> None:
         """Moves on to the next host: the one that was tried did not answer."""
         self._turn = (self._turn + 1) % len(self.url.endpoints)
 
+    def tls(self) -> ssl.SSLContext | None:
+        """The TLS settings of the next connection, from the files as they are now; None without TLS.
+
+        Raises:
+            ConfigurationError: a file can't be used, or the function gave no context.
+            BrokerUnavailable: the function that was to give a context raised.
+        """
+        if self.ssl_context is None or isinstance(self.ssl_context, ssl.SSLContext):
+            return self.ssl_context or self.url.ssl_context()
+        try:
+            context = self.ssl_context()
+        except Exception as error:
+            raise self._not_had("making the TLS context", "ssl_context", error) from error
+        if not isinstance(context, ssl.SSLContext):
+            raise ConfigurationError(f"the ssl_context function returned {type(context).__name__}", "Return an ssl.SSLContext.")
+        return context
+
     def login(self) -> tuple[str, str]:
-        """The user and the password.
+        """The user and the password. Errors name this user from then on.
 
         Raises:
             BrokerUnavailable: the callback that was to give them raised.
@@ -113,12 +159,42 @@ class Destination:
         if self.credentials is None:
             return self.url.username, self.url.password
         try:
-            return self.credentials()
+            username, password = self.credentials()
         except Exception as error:
-            logger.exception("the credentials for %s could not be had", self.url.address)
-            raise BrokerUnavailable(
-                self.url.address, f"asking for credentials raised {error!r}", "Mend the credentials callback."
-            ) from error
+            raise self._not_had("asking for credentials", "credentials", error) from error
+        self.url = replace(self.url, username=username)
+        return username, password
+
+    def with_login(self) -> BrokerURL:
+        """The address with the user and the password that count now, for what is asked in another way than over AMQP.
+
+        Raises:
+            BrokerUnavailable: as `login`.
+        """
+        username, password = self.login()
+        return replace(self.url, username=username, password=password)
+
+    def _not_had(self, what: str, argument: str, error: Exception) -> BrokerUnavailable:
+        logger.debug("%s for %s raised", what, self.url.address, exc_info=error)
+        return BrokerUnavailable(self.url.address, f"{what} raised {error!r}", f"Look into the {argument} callback.")
+
+
+def _check(url: BrokerURL, credentials: Credentials | None, ssl_context: tls.ContextSource | None) -> None:
+    """Raises ConfigurationError where the arguments of a destination don't go together."""
+    own = [name for name, _ in url.tls_options if name in tls.OPTIONS]
+    if ssl_context is not None and not (isinstance(ssl_context, ssl.SSLContext) or callable(ssl_context)):
+        raise ConfigurationError(f"ssl_context is {ssl_context!r:.80}", "Give an ssl.SSLContext, or a function that returns one.")
+    if ssl_context is not None and not url.tls:
+        raise ConfigurationError("ssl_context is given, and the URL is not encrypted", "Begin it with amqps://.")
+    if ssl_context is not None and own:
+        raise ConfigurationError(f"ssl_context is given, and the URL has {', '.join(own)}", "Leave one of them out.")
+    if url.auth_mechanism == "external":
+        if credentials is not None:
+            raise ConfigurationError("the URL has auth_mechanism=external, and credentials are given", "Leave one of them out.")
+        if ssl_context is None and "certfile" not in own:
+            raise ConfigurationError(
+                "the URL has auth_mechanism=external and no client certificate to log in with", "Add certfile=… (or give ssl_context=)."
+            )
 
 
 class Persistence:
@@ -127,14 +203,20 @@ class Persistence:
     Args:
         destination: where to.
         patience: how long a broker that does not answer is waited for at the first connection. Once it has been up, for ever.
+        clock: tells the time, in seconds.
     """
 
-    def __init__(self, destination: Destination, patience: timedelta) -> None:
+    def __init__(self, destination: Destination, patience: timedelta, clock: Callable[[], float] = time.monotonic) -> None:
         self._destination = destination
         self._patience = patience.total_seconds()
+        self._clock = clock
+        self._began = clock()
         self._attempt = 0
-        self._waited = 0.0
         self._was_up = False
+
+    def began(self) -> None:
+        """The link begins to connect."""
+        self._began = self._clock()
 
     def connected(self) -> None:
         """The connection is open."""
@@ -149,13 +231,17 @@ class Persistence:
         Returns:
             In how many seconds to try again; None for not at all.
         """
-        if not self._was_up and (_is_final(error) or (self._waited >= self._patience and self._tried_every_host)):
+        if not self._was_up and (_is_final(error) or (self._is_over and self._tried_every_host)):
             return None
         delay = reconnect_delay(self._attempt, random.random())
         self._attempt += 1
-        self._waited += delay
         logger.warning("%s; trying again in %.1f s", str(error).partition("\n")[0].rstrip("."), delay)
         return delay
+
+    @property
+    def _is_over(self) -> bool:
+        # By the clock: with a broker that does not answer each try takes its time, too.
+        return self._clock() - self._began >= self._patience
 
     @property
     def _tried_every_host(self) -> bool:

@@ -8,15 +8,19 @@ import ssl
 from collections.abc import Mapping
 from datetime import timedelta
 from types import TracebackType
-from typing import Any, Self, TypeVar
-from urllib.parse import quote
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+from urllib.parse import quote, unquote
 
 from redrive.errors import BrokerUnavailable, ConfigurationError, PermissionDenied
-from redrive.pubsub.config import TLS_OPTIONS, BrokerURL, Endpoint, options_of, tls_context
+from redrive.pubsub import tls
+from redrive.pubsub.config import BrokerURL, Endpoint, check_unambiguous, options_of
 from redrive.redaction import redact
 from redrive.topology.compare import Observed
 from redrive.topology.flow import QueueCount
 from redrive.topology.model import Binding
+
+if TYPE_CHECKING:
+    import httpx
 
 _Error = TypeVar("_Error", bound=Exception)
 
@@ -35,8 +39,7 @@ _NO_CONNECTION = "Check that host and port are right and no firewall is in betwe
 _NO_HTTP = "Name the address of the management API with --management-url; it begins with https:// where the API has a certificate."
 _TLS = "Check that this port is for https, and the certfile and keyfile of the URL where it asks for a certificate."
 _WRONG_NAME = "Ask it under a name that its certificate is for: --management-url."
-_WRONG_TIME = "Give the broker a certificate that is valid now, and check this machine's clock."
-_REMEDIES = {9: _WRONG_TIME, 10: _WRONG_TIME, 62: _WRONG_NAME, 64: _WRONG_NAME}  # by OpenSSL's X509_V_ERR_…
+_WRONG_TIMES, _WRONG_NAMES = (9, 10), (62, 64)  # OpenSSL's X509_V_ERR_…
 
 
 class Management:
@@ -45,14 +48,22 @@ class Management:
     Args:
         url: the broker's AMQP address: user, password and virtual host are the same.
         address: where the API is; the first host's port 15672 (15671 with TLS) where none is given. Its query may have the TLS
-            options of a broker's URL (`?cacertfile=/etc/ca.pem`); those of `url` hold where it has none.
+            options of a broker's URL (`?cacertfile=/etc/ca.pem`); those of `url` hold where it has none. It may have a user and a
+            password of its own, which a URL without them (`auth_mechanism=external`) needs: the API has no login by certificate.
         timeout: how long it may take to connect, and then to answer.
+        ssl_context: the TLS context, in place of the options of `url`.
 
     Raises:
         ConfigurationError: httpx is not installed, or the address is none.
     """
 
-    def __init__(self, url: str | BrokerURL, address: str | None = None, timeout: timedelta = _TIMEOUT) -> None:
+    def __init__(
+        self,
+        url: str | BrokerURL,
+        address: str | None = None,
+        timeout: timedelta = _TIMEOUT,
+        ssl_context: ssl.SSLContext | None = None,
+    ) -> None:
         try:
             import httpx
         except ImportError as error:
@@ -60,23 +71,46 @@ class Management:
         broker = url if isinstance(url, BrokerURL) else BrokerURL.parse(url)
         self._httpx = httpx
         self._virtual_host = broker.virtual_host
-        self._username = broker.username
         self._timeout = timeout
         address = address or f"{'https' if broker.tls else 'http'}://{Endpoint(broker.endpoints[0].host, _PORTS[broker.tls])}"
         self.address, _, query = address.partition("?")
+        check_unambiguous("the management address", self.address.partition("://")[2].partition("/")[2], query)
         try:
             place = httpx.URL(self.address)
         except (httpx.InvalidURL, ValueError):
             place = httpx.URL()
         if place.scheme not in ("http", "https") or not place.host:
-            shown = redact(address).rpartition("@")[2]  # what stands before an @ may be a password
-            raise ConfigurationError(f"the management address {shown!r} can't be read", _EXAMPLE)
-        options = dict(broker.tls_options) | options_of(query, TLS_OPTIONS)
-        self._client = httpx.Client(
-            base_url=place,
-            auth=(broker.username, broker.password),
-            timeout=timeout.total_seconds(),
-            verify=tls_context(options) if place.scheme == "https" else True,
+            raise ConfigurationError("the management address can't be read: it needs http:// or https://, and a host", _EXAMPLE)
+        own = options_of(query, tls.OPTIONS)
+        if own:
+            ssl_context = None  # it has settings of its own
+        if place.scheme == "http" and own:
+            raise ConfigurationError(
+                f"the management address has {', '.join(own)}, and http:// is not encrypted", "Begin it with https://."
+            )
+        if place.scheme == "http" and broker.tls:
+            tls.warn_once(f"{redact(self.address)}: the management API is asked without encryption, and the broker with it (amqps://)")
+        self._username, self._password = broker.username, broker.password
+        if place.username:
+            self._username, self._password = unquote(place.username), unquote(place.password)
+        self._place = place
+        self._options = own if ssl_context is not None else dict(broker.tls_options) | own
+        self._ssl_context = ssl_context
+        if self._options.get("verify") == "verify_none":
+            tls.warn_once(f"{redact(self.address)}: verify=verify_none, so whoever answers there is believed, and may read everything")
+        self._client = self._new_client()
+        self._is_stale = False
+
+    def _new_client(self) -> "httpx.Client":
+        """A client with the certificates that the files hold now."""
+        context: ssl.SSLContext | None = None
+        if self._place.scheme == "https":
+            context = self._ssl_context or tls.tls_context(self._options)
+        return self._httpx.Client(
+            base_url=self._place.copy_with(username=None, password=None),
+            auth=(self._username, self._password) if self._username else None,
+            timeout=self._timeout.total_seconds(),
+            verify=context if context is not None else True,
         )
 
     def queue_names(self) -> list[str]:
@@ -151,15 +185,26 @@ class Management:
 
     def _get(self, path: str) -> Any:
         where = redact(self.address)
+        if self._is_stale:
+            # Certificates are renewed: who asks again asks with the files as they are then.
+            self._client.close()
+            self._client, self._is_stale = self._new_client(), False
         try:
             answer = self._client.get(path)
         except self._httpx.HTTPError as error:
+            if _cause(error, ssl.SSLError) is not None:
+                self._is_stale = True
             raise self._unavailable(where, error) from error
         try:
             content: list[Mapping[str, Any]] | Mapping[str, Any] | None = answer.json()
         except ValueError:
             content = None
         if answer.status_code in (401, 403):
+            if not self._username:
+                raise PermissionDenied(
+                    f"the management API at {where} wants a user and a password, and the URL logs in by certificate",
+                    "Name them in its address, before the host and an @: --management-url.",
+                )
             raise PermissionDenied(
                 f"the management API at {where} refused the user {self._username!r}{_reason_in(content)}",
                 "Check the password, and give the user the tag 'monitoring' or 'management' (rabbitmqctl set_user_tags) and rights in "
@@ -175,13 +220,16 @@ class Management:
 
     def _unavailable(self, where: str, error: Exception) -> BrokerUnavailable:
         """What a request that got no answer tells, and what to do about it."""
-        untrusted, tls = _cause(error, ssl.SSLCertVerificationError), _cause(error, ssl.SSLError)
-        if untrusted is not None:
-            trust = f"Name the CA that signed it, if it is the broker's: --management-url '{where.rstrip('/')}/?cacertfile=/etc/ca.pem'."
-            found = f"the certificate of its management API is not trusted ({untrusted.verify_message.rstrip('.')})"
-            return BrokerUnavailable(where, found, _REMEDIES.get(untrusted.verify_code, trust))
-        if tls is not None:
-            return BrokerUnavailable(where, f"TLS with its management API failed ({tls.reason})", _TLS)
+        broken = _cause(error, ssl.SSLError)
+        if broken is not None:
+            failure = tls.failure_of(broken)
+            remedy = _TLS
+            if isinstance(broken, ssl.SSLCertVerificationError):
+                remedy = (
+                    f"Name the CA that signed it, if it is the broker's: --management-url '{where.rstrip('/')}/?cacertfile=/etc/ca.pem'."
+                )
+                remedy = _WRONG_NAME if failure.code in _WRONG_NAMES else failure.remedy if failure.code in _WRONG_TIMES else remedy
+            return BrokerUnavailable(where, failure.reason, remedy)
         if isinstance(error, self._httpx.RemoteProtocolError):
             return BrokerUnavailable(where, "what answers there speaks no HTTP", _NO_HTTP)
         if isinstance(error, self._httpx.ConnectTimeout):

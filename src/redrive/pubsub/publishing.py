@@ -14,6 +14,7 @@ from redrive.pubsub.connecting import default_name
 from redrive.pubsub.envelope import seal
 from redrive.pubsub.logs import FIELDS
 from redrive.pubsub.outbox import WINDOW, Outbox, Outgoing, Settled
+from redrive.pubsub.tls import ContextSource
 from redrive.pubsub.wire import Wire
 from redrive.topology.names import ExchangeFamily, family_of
 from redrive.topology.table import FieldValue
@@ -71,6 +72,7 @@ class PublisherBase(ABC):
         declare: bool = True,
         connection_name: str | None = None,
         credentials: Credentials | None = None,
+        ssl_context: ContextSource | None = None,
         window: int = WINDOW,
         codec: Codec = "json",
     ) -> None:
@@ -81,6 +83,7 @@ class PublisherBase(ABC):
             declare: whether to declare the exchanges when connecting. Without the right to, it is enough that they exist.
             connection_name: what the broker's management page shows.
             credentials: asked for user and password at each connection, in place of the URL's.
+            ssl_context: an ssl.SSLContext, or a function that makes one at each connection, in place of the URL's certificate files.
             window: messages that may be unconfirmed at a time.
             codec: how bodies are written: `json`, or `php-envelope` for PHP services, `{"body": …, "__id": …}`. Subscribers read both.
 
@@ -94,7 +97,7 @@ class PublisherBase(ABC):
         check_codec(codec)
         self._codec = codec
         self._exchanges = family_of(exchange)
-        self._lead_to(url, connection_name or default_name("publisher"), credentials)
+        self._lead_to(url, connection_name or default_name("publisher"), credentials, ssl_context)
         self._timeout = seconds_of(timeout)
         self._declare = declare
         self._window = window
@@ -104,7 +107,7 @@ class PublisherBase(ABC):
         self._process: int | None = None
 
     @abstractmethod
-    def _lead_to(self, url: str, name: str, credentials: Credentials | None) -> None:
+    def _lead_to(self, url: str, name: str, credentials: Credentials | None, ssl_context: ContextSource | None) -> None:
         """Keeps where to connect, in the shell's own way."""
 
     @property

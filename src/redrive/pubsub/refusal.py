@@ -5,6 +5,7 @@ import socket
 import ssl
 
 from redrive.errors import BrokerUnavailable, ConfigurationError, PermissionDenied, RedriveError
+from redrive.pubsub import tls
 from redrive.pubsub.config import BrokerURL
 from redrive.topology import names
 from redrive.topology.compare import mismatch_of
@@ -20,25 +21,38 @@ def of_system(error: BaseException, url: BrokerURL) -> BrokerUnavailable | None:
     """Why the network or TLS said no; None where it was neither."""
     match error:
         case ssl.SSLError():
-            return BrokerUnavailable(
-                url.address, f"TLS failed: {error.reason or error}", "Check the port (5671 for TLS) and the certificates."
-            )
+            return of_tls(tls.failure_of(error), url)
         case socket.gaierror():
             return BrokerUnavailable(url.address, "the host name is not known", "Check the host in the URL.")
         case ConnectionRefusedError():
             return BrokerUnavailable(url.address, "nothing listens there (connection refused)")
         case _:
-            return None
+            failure = tls.failure_of_text(str(error))  # a client that keeps but the text of an error
+            return None if failure is None else of_tls(failure, url)
 
 
-def of_foreign_protocol(url: BrokerURL) -> BrokerUnavailable:
-    """What answers is no RabbitMQ."""
+def of_tls(failure: tls.Failure, url: BrokerURL) -> BrokerUnavailable:
+    """The TLS connection could not be had."""
+    return BrokerUnavailable(url.address, failure.reason, failure.remedy)
+
+
+def of_foreign_protocol(url: BrokerURL, *, said_nothing: bool = False) -> BrokerUnavailable:
+    """What answers is no RabbitMQ; or it is one that hung up before it said a word, as it does where it wants another certificate.
+
+    With TLS 1.3 a client learns of its refused certificate only after the handshake, and perhaps by nothing but the end.
+    """
+    if url.tls and said_nothing:
+        return of_tls(tls.CLOSED_AFTER_HANDSHAKE, url)
     return BrokerUnavailable(url.address, "what answers there does not speak AMQP", "Check the port: 5672, or 5671 with amqps://.")
 
 
 def of_silence(url: BrokerURL) -> BrokerUnavailable:
     """Nothing came in time."""
-    return BrokerUnavailable(url.address, "it did not answer in time")
+    return BrokerUnavailable(
+        url.address,
+        "it did not answer in time",
+        "Check that RabbitMQ runs there and is not overloaded, and that a load balancer in front of it has a broker to pass this on to.",
+    )
 
 
 def of_heartbeat(url: BrokerURL) -> BrokerUnavailable:
@@ -95,7 +109,13 @@ def of_closed_connection(code: int, text: str, url: BrokerURL) -> RedriveError:
 
 
 def of_login(url: BrokerURL) -> PermissionDenied:
-    """The broker does not know the user, or not with this password."""
+    """The broker does not know the user, or not with this password or certificate."""
+    if url.auth_mechanism == "external":
+        return PermissionDenied(
+            f"RabbitMQ at {url.address} refused the login by client certificate (EXTERNAL)",
+            "Check that the plugin rabbitmq_auth_mechanism_ssl is enabled, that auth_mechanisms has EXTERNAL, and that a user has the "
+            "certificate's name (ssl_cert_login_from).",
+        )
     return PermissionDenied(
         f"RabbitMQ at {url.address} refused the user {url.username!r} or the password",
         "Check both in the URL; the user 'guest' may only connect from the broker's own host.",
@@ -105,9 +125,13 @@ def of_login(url: BrokerURL) -> PermissionDenied:
 def of_virtual_host(url: BrokerURL) -> PermissionDenied:
     """The virtual host is not there, or not for this user."""
     return PermissionDenied(
-        f"RabbitMQ at {url.address} has no virtual host {url.virtual_host!r} that the user {url.username!r} may use",
+        f"RabbitMQ at {url.address} has no virtual host {url.virtual_host!r} that {_user(url)} may use",
         f"Create it (rabbitmqctl add_vhost {url.virtual_host}) and grant the user its permissions, or check the URL's path.",
     )
+
+
+def _user(url: BrokerURL) -> str:
+    return f"the user {url.username!r}" if url.username else "the certificate's user"
 
 
 def _permission_remedy(text: str, what: str) -> str:

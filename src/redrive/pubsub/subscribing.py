@@ -12,6 +12,7 @@ from redrive.pubsub.connecting import default_name
 from redrive.pubsub.handler import Handler, check_handler, check_runs_when_called, is_async
 from redrive.pubsub.jobs import Tally
 from redrive.pubsub.processing import Where
+from redrive.pubsub.tls import ContextSource
 from redrive.topology.broker import CONSUMER_TIMEOUT
 from redrive.topology.model import QueueType, RetryVia, Subscription
 from redrive.topology.names import ExchangeFamily, family_of
@@ -53,6 +54,7 @@ class SubscriberBase:
         patience: timedelta | float = 30.0,
         connection_name: str | None = None,
         credentials: Credentials | None = None,
+        ssl_context: ContextSource | None = None,
     ) -> None:
         """Args:
             url: the broker's address, `amqp://user:password@host:5672/virtual-host`.
@@ -80,6 +82,7 @@ class SubscriberBase:
             patience: how long a broker that does not answer is waited for at the start. Once connected, it is waited for for ever.
             connection_name: what the broker's management page shows.
             credentials: asked for user and password at each connection, in place of the URL's.
+            ssl_context: an ssl.SSLContext, or a function that makes one at each connection, in place of the URL's certificate files.
 
         Raises:
             ConfigurationError: an argument can't be.
@@ -104,7 +107,7 @@ class SubscriberBase:
                 raise ConfigurationError(f"where is {where!r}, which is async", "Make it a plain function of a Message.")
         self._where = where
         self._tally = Tally()
-        self._lead_to(url, connection_name or default_name("subscriber", queue), credentials)
+        self._lead_to(url, connection_name or default_name("subscriber", queue), credentials, ssl_context)
         self._concurrency = _whole("concurrency", concurrency, 1000)
         usual_prefetch = 1 if ordered else PREFETCH_PER_HANDLER * concurrency
         self._prefetch = _whole("prefetch", usual_prefetch if prefetch is None else prefetch, 65535)
@@ -124,7 +127,7 @@ class SubscriberBase:
         self._handler: Handler | None = None
         self._warn_of_long_waits(self._handler_timeout)
 
-    def _lead_to(self, url: str, name: str, credentials: Credentials | None) -> None:
+    def _lead_to(self, url: str, name: str, credentials: Credentials | None, ssl_context: ContextSource | None) -> None:
         """Keeps where to connect, in the shell's own way."""
         raise NotImplementedError
 

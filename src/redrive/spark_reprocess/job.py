@@ -139,7 +139,7 @@ class Reprocess:
             task = DrainTask(self._url, archive.storage, run.id, FILE_ROWS, self._pace.timeout, takes=False)
             for queue, depth in depths.items():
                 with declaring(connector) as declarer:
-                    check_safe_to_return(declarer, queue, connector.url, management_url)
+                    check_safe_to_return(declarer, queue, connector, management_url)
                 # One consumer: the order of what several of them return is not theirs.
                 task.take(Share(queue, depth, "look"), 0)
             looked = Reprocess(self._spark, archive, self._url, exchange=self._exchange, pace=self._pace)

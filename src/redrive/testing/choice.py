@@ -1,7 +1,8 @@
 """Which private broker this machine can have."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 from redrive.errors import ConfigurationError
 from redrive.testing.broker import Broker
@@ -17,7 +18,14 @@ _PULL_SECONDS = 300.0
 _PULL_SECONDS_WITH_A_SERVER = 60.0
 
 
-def private_broker(image: str | None = None, *, config: Mapping[str, str] | None = None) -> Broker:
+def private_broker(
+    image: str | None = None,
+    *,
+    config: Mapping[str, str] | None = None,
+    plugins: Sequence[str] = (),
+    folder: Path | None = None,
+    ports: Sequence[int] = (),
+) -> Broker:
     """Choose a RabbitMQ for tests or a demo. It is not started yet: use it as a context manager, or call `start()`.
 
     The first of these that there is: `image`; the broker at REDRIVE_URL; the image that REDRIVE_TEST_IMAGE names;
@@ -26,6 +34,9 @@ def private_broker(image: str | None = None, *, config: Mapping[str, str] | None
     Args:
         image: an image of RabbitMQ, such as `rabbitmq:4.3-management`.
         config: further lines of `rabbitmq.conf`, such as `{"max_message_size": "1024"}`.
+        plugins: plugins that are enabled besides the usual ones, such as `rabbitmq_auth_mechanism_ssl`.
+        folder: a folder of files that `config` names, certificates for instance. The broker's user must be able to read it.
+        ports: ports that `config` opens on every interface, such as that of `listeners.ssl.1`. They are reached on the loopback.
 
     Raises:
         ConfigurationError: there is none of these, the image can't be had, or lines were given for a broker that isn't ours.
@@ -33,7 +44,7 @@ def private_broker(image: str | None = None, *, config: Mapping[str, str] | None
     if image is None:
         external = external_broker()
         if external is not None:
-            if config:
+            if config or plugins:
                 raise ConfigurationError(
                     "REDRIVE_URL names a broker that isn't ours, and this needs one with its own configuration.",
                     "Unset REDRIVE_URL to have a private broker.",
@@ -41,24 +52,24 @@ def private_broker(image: str | None = None, *, config: Mapping[str, str] | None
             return external
     image = image or os.environ.get("REDRIVE_TEST_IMAGE") or None
     if image is not None:
-        return _from_image(image, config)
+        return _from_image(image, lambda found: ContainerBroker(found, config, plugins, folder, ports))
     scripts = server_scripts()
     if engine_answers():
         found = next((candidate for candidate in _DEFAULT_IMAGES if has_image(candidate)), None)
         reason = "" if found else pull_image(_DEFAULT_IMAGES[-1], _PULL_SECONDS_WITH_A_SERVER if scripts else _PULL_SECONDS)
         if not reason:
-            return ContainerBroker(found or _DEFAULT_IMAGES[-1], config)
+            return ContainerBroker(found or _DEFAULT_IMAGES[-1], config, plugins, folder, ports)
         if scripts is None:
             raise _not_pulled(_DEFAULT_IMAGES[-1], reason)
     if scripts is not None:
-        return ProcessBroker(scripts, config)
+        return ProcessBroker(scripts, config, plugins)
     raise ConfigurationError(
         "No RabbitMQ can be started here: no container engine answers, and no rabbitmq-server is installed.",
         "Start Docker or Podman and install redrive[testing], install rabbitmq-server, or set REDRIVE_URL to a running broker.",
     )
 
 
-def _from_image(image: str, config: Mapping[str, str] | None) -> Broker:
+def _from_image(image: str, made: Callable[[str], Broker]) -> Broker:
     if not engine_answers():
         raise ConfigurationError(
             f"The image {image} is asked for, and no container engine answers.",
@@ -68,7 +79,7 @@ def _from_image(image: str, config: Mapping[str, str] | None) -> Broker:
         reason = pull_image(image, _PULL_SECONDS)
         if reason:
             raise _not_pulled(image, reason)
-    return ContainerBroker(image, config)
+    return made(image)
 
 
 def _not_pulled(image: str, reason: str) -> ConfigurationError:

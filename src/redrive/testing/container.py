@@ -1,7 +1,8 @@
 """A private broker in a container, through testcontainers."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from redrive.errors import BrokerUnavailable, ConfigurationError
@@ -28,13 +29,26 @@ class ContainerBroker(Broker):
     Args:
         image: the image's name and tag; the engine must have it, or be able to pull it.
         config: further lines of `rabbitmq.conf`.
+        plugins: plugins that are enabled besides the usual ones.
+        folder: a folder of files that `config` names: the container has it at the same path, to read.
+        ports: ports that `config` opens: the loopback has the same ones.
     """
 
-    def __init__(self, image: str, config: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        image: str,
+        config: Mapping[str, str] | None = None,
+        plugins: Sequence[str] = (),
+        folder: Path | None = None,
+        ports: Sequence[int] = (),
+    ) -> None:
         self._amqp_port, self._management_port = free_ports(2)
         super().__init__(Address("127.0.0.1", self._amqp_port), f"http://127.0.0.1:{self._management_port}")
         self.image = image
         self._config = {"loopback_users.guest": "false", **(config or {})}
+        self._plugins = (*PLUGINS, *plugins)
+        self._folder = folder
+        self._further_ports = tuple(ports)
         self._made: DockerContainer | None = None
 
     @property
@@ -111,7 +125,7 @@ class ContainerBroker(Broker):
 
         made = DockerContainer(self.image)
         made.with_command(["sh", "-c", _BOOT])
-        made.with_env("REDRIVE_CONF", rendered_config(self._config)).with_env("REDRIVE_PLUGINS", f"[{','.join(PLUGINS)}].\n")
+        made.with_env("REDRIVE_CONF", rendered_config(self._config)).with_env("REDRIVE_PLUGINS", f"[{','.join(self._plugins)}].\n")
         # The data's folder is named after the host, and a host's name of Docker's choice is new with each container.
         made.with_kwargs(hostname="redrive", labels={_LABEL: "broker"})
         # Fixed ports, because Docker chooses new ones at each start, and on the loopback, because this broker is private.
@@ -119,6 +133,10 @@ class ContainerBroker(Broker):
         ports = cast("dict[str, Any]", made.ports)
         ports["5672/tcp"] = ("127.0.0.1", self._amqp_port)
         ports["15672/tcp"] = ("127.0.0.1", self._management_port)
+        for port in self._further_ports:
+            ports[f"{port}/tcp"] = ("127.0.0.1", port)
+        if self._folder is not None:
+            made.with_volume_mapping(str(self._folder), str(self._folder), "ro")
         self._made = made
         self._close_at_exit()
         try:

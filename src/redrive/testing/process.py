@@ -6,7 +6,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from redrive.errors import BrokerUnavailable, ConfigurationError
@@ -48,12 +48,14 @@ class ProcessBroker(Broker):
     Args:
         scripts: the folder of the server's own scripts, from `server_scripts()`.
         config: further lines of `rabbitmq.conf`.
+        plugins: plugins that are enabled besides the usual ones.
     """
 
-    def __init__(self, scripts: Path, config: Mapping[str, str] | None = None) -> None:
+    def __init__(self, scripts: Path, config: Mapping[str, str] | None = None, plugins: Sequence[str] = ()) -> None:
         amqp, management, self._dist_port, self._epmd_port = free_ports(4)
         super().__init__(Address("127.0.0.1", amqp), f"http://127.0.0.1:{management}")
         self._scripts = scripts
+        self._plugins = (*PLUGINS, *plugins)
         self._node = f"redrive-{amqp}@localhost"
         self._config = {
             "listeners.tcp.1": f"127.0.0.1:{amqp}",
@@ -183,7 +185,7 @@ class ProcessBroker(Broker):
             (folder / name).mkdir()
         (folder / "environment").touch()
         (folder / "rabbitmq.conf").write_text(rendered_config(self._config))
-        (folder / "enabled_plugins").write_text(f"[{','.join(PLUGINS)}].\n")
+        (folder / "enabled_plugins").write_text(f"[{','.join(self._plugins)}].\n")
         self._reaper = subprocess.Popen(["/bin/sh", "-c", _REAPER, "redrive-reaper", folder], stdin=subprocess.PIPE, start_new_session=True)
         self._close_at_exit()
         epmd = _epmd()

@@ -2,19 +2,18 @@
 
 import asyncio
 import logging
+import ssl
 import threading
 from collections.abc import Callable
 from datetime import timedelta
 
 from redrive.errors import BrokerUnavailable, RedriveError
 from redrive.pubsub.aio import refusal
-from redrive.pubsub.aio.threads import on_thread
+from redrive.pubsub.aio.threads import on_thread, running_loop
 from redrive.pubsub.aio.wire import WireConnection
 from redrive.pubsub.connecting import CLOSING_TIME, Destination, Listener, Persistence
 
 logger = logging.getLogger("redrive")
-
-_HANDSHAKE_TIME = 5.0
 
 
 class Connector(Destination):
@@ -30,26 +29,33 @@ class Connector(Destination):
             BrokerUnavailable: it did not answer.
             PermissionDenied: the user, the password or the virtual host was refused.
         """
-        # The callback may ask a vault, and take its time.
-        username, password = self.login() if self.credentials is None else await on_thread(self.login, "redrive-credentials")
         connection = WireConnection(lost)
         try:
-            async with asyncio.timeout(self.url.connection_timeout + _HANDSHAKE_TIME):
+            (username, password), context = await self._what_it_takes()
+            async with asyncio.timeout(self.longest_opening):
                 await connection.open(
                     self.endpoint.host,
                     self.endpoint.port,
                     username=username,
                     password=password,
+                    auth_mechanism=self.url.auth_mechanism,
                     virtual_host=self.url.virtual_host,
-                    ssl_context=self.ssl_context,
+                    ssl_context=context,
                     server_hostname=self.server_hostname,
                     heartbeat=self.url.heartbeat,
                     name=self.name,
                 )
         except Exception as error:
             self.next_host()
-            raise refusal.of_connection(error, self.url) from error
+            raise refusal.of_connection(error, self.url, said_nothing=connection.said_nothing) from error
         return connection
+
+    async def _what_it_takes(self) -> tuple[tuple[str, str], ssl.SSLContext | None]:
+        """The login and the TLS settings."""
+        if self.credentials is None and not self.url.tls:
+            return self.login(), None
+        # A vault may be asked, and files are read: both may take their time.
+        return await on_thread(lambda: (self.login(), self.tls()), "redrive-credentials")
 
 
 class Link:
@@ -70,7 +76,7 @@ class Link:
         self._listener = listener
         self._prepare = prepare
         self._persistence = Persistence(connector, patience)
-        self._loop = asyncio.get_running_loop()
+        self._loop = running_loop()
         self._thread = threading.get_ident()
         self._connection: WireConnection | None = None
         self._gone = asyncio.Event()
@@ -87,6 +93,7 @@ class Link:
 
     def start(self) -> None:
         """Begins to connect."""
+        self._persistence.began()
         self._task = self._loop.create_task(self._run(), name=f"redrive-link-{self._connector.name}")
         self._task.add_done_callback(self._finish)
 

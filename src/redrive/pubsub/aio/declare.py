@@ -15,7 +15,7 @@ from redrive.topology.names import ExchangeFamily
 
 def blocking_connector(destination: Destination) -> BlockingConnector:
     """How pika connects to the same broker."""
-    return BlockingConnector(destination.url, destination.name, destination.credentials)
+    return BlockingConnector(destination.url, destination.name, destination.credentials, destination.ssl_context)
 
 
 def declare_on_thread(destination: Destination, subscription: Subscription, levels: int = 0, *, again: bool = False) -> BrokerVersion:

@@ -18,6 +18,7 @@ from redrive.pubsub.blocking.requeue import Cancel, Progress, Where
 from redrive.pubsub.config import Credentials
 from redrive.pubsub.message import FailedMessage
 from redrive.pubsub.report import RequeueProgress, RequeueReport
+from redrive.pubsub.tls import ContextSource
 from redrive.topology.names import ExchangeFamily
 
 T = TypeVar("T")
@@ -33,6 +34,7 @@ class AsyncFailedQueue:
         timeout: how long nothing may move before it is an error; seconds, or a timedelta.
         connection_name: what the broker's management page shows.
         credentials: asked for user and password at each connection, in place of the URL's.
+        ssl_context: an ssl.SSLContext, or a function that makes one at each connection, in place of the URL's certificate files.
         management_url: where the management API is, for what AMQP can't tell; the broker's host and the usual port by default.
 
     Raises:
@@ -48,6 +50,7 @@ class AsyncFailedQueue:
         timeout: float | timedelta = 60.0,
         connection_name: str | None = None,
         credentials: Credentials | None = None,
+        ssl_context: ContextSource | None = None,
         management_url: str | None = None,
     ) -> None:
         self._failed = FailedQueue(
@@ -57,6 +60,7 @@ class AsyncFailedQueue:
             timeout=timeout,
             connection_name=connection_name,
             credentials=credentials,
+            ssl_context=ssl_context,
             management_url=management_url,
         )
 

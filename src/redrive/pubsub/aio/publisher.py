@@ -10,12 +10,14 @@ from redrive.errors import BrokerUnavailable, ConfigurationError, RedriveError, 
 from redrive.pubsub import telemetry
 from redrive.pubsub.aio.connection import Connector, Link
 from redrive.pubsub.aio.declare import declare_exchanges_on_thread, declare_ladder
+from redrive.pubsub.aio.threads import running_loop
 from redrive.pubsub.aio.waiting import Stream
 from redrive.pubsub.config import Credentials, seconds_of
 from redrive.pubsub.envelope import NO_EXTRAS, Destination, Envelope, Extras, destination, seal
 from redrive.pubsub.outbox import Outgoing
 from redrive.pubsub.publishing import BATCH, Publishable, PublisherBase, PublisherSession
 from redrive.pubsub.report import FailedPublish, PublishReport
+from redrive.pubsub.tls import ContextSource
 from redrive.topology.names import ExchangeFamily
 from redrive.topology.table import FieldValue
 
@@ -30,8 +32,8 @@ class AsyncPublisher(PublisherBase):
     one, with the same message id: a consumer may see it twice, and never not at all.
     """
 
-    def _lead_to(self, url: str, name: str, credentials: Credentials | None) -> None:
-        self._connector = Connector(url, name, credentials)
+    def _lead_to(self, url: str, name: str, credentials: Credentials | None, ssl_context: ContextSource | None) -> None:
+        self._connector = Connector(url, name, credentials, ssl_context)
         self._session: _Session | None = None
         self._closed = False
         self._declaring = asyncio.Lock()
@@ -169,7 +171,14 @@ class AsyncPublisher(PublisherBase):
             await session.close()
 
     async def __aenter__(self) -> Self:
-        await self._open_session(self._timeout)
+        try:
+            await self._open_session(self._timeout)
+        except BaseException:
+            # Nobody will close what goes on trying.
+            session, self._session = self._session, None
+            if session is not None:
+                await session.close()
+            raise
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -201,7 +210,7 @@ class AsyncPublisher(PublisherBase):
     async def _open_session(self, timeout: float) -> "_Session":
         self._belongs_here()
         self._check_open(self._closed)
-        loop = asyncio.get_running_loop()
+        loop = running_loop()
         if self._session is not None and self._session.loop is not loop and not self._session.loop.is_closed():
             raise ConfigurationError("the publisher belongs to another event loop, which still runs", "Make one in each event loop.")
         if self._session is None or self._session.failure is not None or self._session.loop is not loop:
@@ -216,7 +225,7 @@ class _Session(PublisherSession):
 
     def __init__(self, connector: Connector, exchanges: ExchangeFamily | None, window: int) -> None:
         super().__init__(window)
-        self.loop = asyncio.get_running_loop()
+        self.loop = running_loop()
         self._began = asyncio.Event()
         self._ended = asyncio.Event()
         self._pumping = False

@@ -10,11 +10,22 @@ from redrive.pubsub.aio.wire import ClosedByBroker
 from redrive.pubsub.config import BrokerURL
 
 
-def of_connection(error: BaseException | None, url: BrokerURL) -> RedriveError:
-    """Why a connection could not be opened, or was lost; None where nothing is known of it."""
+def of_connection(error: BaseException | None, url: BrokerURL, *, said_nothing: bool = False) -> RedriveError:
+    """Why a connection could not be opened, or was lost.
+
+    Args:
+        error: what is known of it.
+        url: where to.
+        said_nothing: whether not a byte came before it ended.
+    """
     if error is None:
         return refusal.of_lost_connection("its end was not announced, or its heartbeats stopped", url)
-    for cause in _causes(error):
+    causes = list(_causes(error))
+    for cause in causes:
+        system = refusal.of_system(cause, url)
+        if system is not None:
+            return system
+    for cause in causes:
         match cause:
             case RedriveError():
                 return cause
@@ -25,10 +36,9 @@ def of_connection(error: BaseException | None, url: BrokerURL) -> RedriveError:
             case exceptions.ConnectionClosed(args=(int(code), str(text))):
                 return refusal.of_closed_connection(code, text, url)
             case exceptions.IncompatibleProtocolError() | exceptions.ProtocolSyntaxError() | exceptions.InvalidFrameError():
-                return refusal.of_foreign_protocol(url)
-        system = refusal.of_system(cause, url)
-        if system is not None:
-            return system
+                return refusal.of_foreign_protocol(url, said_nothing=said_nothing)
+            case EOFError() | ConnectionError() if said_nothing:
+                return refusal.of_foreign_protocol(url, said_nothing=True)
     if isinstance(error, TimeoutError):
         return refusal.of_silence(url)
     return refusal.of_lost_connection(error, url)

@@ -11,6 +11,7 @@ from redrive.pubsub.aio.processing import Processing
 from redrive.pubsub.aio.signals import signals
 from redrive.pubsub.config import Credentials
 from redrive.pubsub.subscribing import SubscriberBase
+from redrive.pubsub.tls import ContextSource
 
 
 class AsyncSubscriber(SubscriberBase):
@@ -35,8 +36,8 @@ class AsyncSubscriber(SubscriberBase):
 
     _handlers_are_async = True
 
-    def _lead_to(self, url: str, name: str, credentials: Credentials | None) -> None:
-        self._connector = Connector(url, name, credentials)
+    def _lead_to(self, url: str, name: str, credentials: Credentials | None, ssl_context: ContextSource | None) -> None:
+        self._connector = Connector(url, name, credentials, ssl_context)
         self._processing: Processing | None = None
 
     async def declare(self) -> None:

@@ -6,7 +6,24 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
+from redrive.errors import ConfigurationError
+
 T = TypeVar("T")
+
+
+def running_loop() -> asyncio.AbstractEventLoop:
+    """The event loop that runs.
+
+    Raises:
+        ConfigurationError: none of asyncio's does.
+    """
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError as error:
+        raise ConfigurationError(
+            "no event loop of asyncio runs here, and redrive's async classes need one",
+            "Use them in a coroutine that asyncio runs (asyncio.run); under trio, run the blocking ones on a thread.",
+        ) from error
 
 
 async def on_thread(function: Callable[[], T], name: str = "redrive") -> T:
@@ -14,7 +31,7 @@ async def on_thread(function: Callable[[], T], name: str = "redrive") -> T:
 
     Not on the loop's own pool: that may be full of the application's work, and keeps a process from ending.
     """
-    loop = asyncio.get_running_loop()
+    loop = running_loop()
     future: asyncio.Future[T] = loop.create_future()
 
     def tell(tell_it: Callable[[], None]) -> None:

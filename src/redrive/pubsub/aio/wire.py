@@ -21,7 +21,7 @@ from urllib.parse import quote
 import aiormq
 from aiormq.connection import TransportFactory
 
-from redrive.pubsub.config import Endpoint, client_properties
+from redrive.pubsub.config import AuthMechanism, Endpoint, client_properties
 from redrive.pubsub.frames import METHOD, BadFrame, ChannelEvents, FrameReader, method_frame, short_bytes, short_string
 from redrive.pubsub.wire import Channel, Done
 from redrive.topology.broker import BrokerVersion
@@ -92,6 +92,18 @@ class _Socket(TransportFactory):
         return self._reader_and_writer
 
 
+class _VirtualHost(str):
+    """A name that pamqp takes, which refuses one of more than 127 characters. The broker takes 255 bytes.
+
+    Source: AMQP 0-9-1 has a limit of 127 for a `path`, and RabbitMQ none of its own; pamqp 4.0.1.
+    """
+
+    __slots__ = ()
+
+    def __len__(self) -> int:
+        return min(super().__len__(), 127)
+
+
 class WireConnection:
     """An aiormq connection that gives and takes messages as bytes.
 
@@ -122,6 +134,7 @@ class WireConnection:
         *,
         username: str,
         password: str,
+        auth_mechanism: AuthMechanism,
         virtual_host: str,
         ssl_context: ssl.SSLContext | None,
         server_hostname: str,
@@ -136,15 +149,15 @@ class WireConnection:
         transport, _ = await loop.create_connection(lambda: stream, host, port, **secured)  # type: ignore[call-overload]
         self._transport = transport
         try:
-            # aiormq reads user, password and heartbeat from the URL, and nothing else: the socket is there.
-            url = f"amqp://{quote(username, safe='')}:{quote(password, safe='')}@{Endpoint(host, port)}/"
+            # aiormq reads user, password, mechanism and heartbeat from the URL, and nothing else: the socket is there.
+            url = f"amqp://{quote(username, safe='')}:{quote(password, safe='')}@{Endpoint(host, port)}/?auth={auth_mechanism}"
             if heartbeat is not None:
-                url += f"?heartbeat={heartbeat}"
+                url += f"&heartbeat={heartbeat}"
             writer = asyncio.StreamWriter(transport, stream, reader, loop)
             self._connection = aiormq.Connection(
                 url, transport_factory=_Socket(reader, writer), client_properties={**client_properties(name)}
             )
-            self._connection.vhost = virtual_host
+            self._connection.vhost = _VirtualHost(virtual_host)
             await self._connection.connect()
         except BaseException:
             transport.abort()
@@ -183,6 +196,11 @@ class WireConnection:
     def is_open(self) -> bool:
         """Whether it is."""
         return self._opened and not self._closing and not self._lost and self._transport is not None and not self._transport.is_closing()
+
+    @property
+    def said_nothing(self) -> bool:
+        """Whether there was a connection, and not a byte has come over it."""
+        return self._transport is not None and self._speaks_amqp is None
 
     def write(self, data: bytes) -> None:
         """Sends whole frames. On a connection that is closing they are dropped."""

@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -11,8 +12,9 @@ from pika.adapters.select_connection import IOLoop
 
 from redrive.errors import BrokerUnavailable, RedriveError
 from redrive.pubsub.blocking import refusal
+from redrive.pubsub.blocking.quiet import own_use
 from redrive.pubsub.blocking.wire import WireConnection
-from redrive.pubsub.config import client_properties
+from redrive.pubsub.config import Endpoint, client_properties
 from redrive.pubsub.connecting import CLOSING_TIME, Destination, Listener, Persistence, default_name
 
 logger = logging.getLogger("redrive")
@@ -24,23 +26,34 @@ class Connector(Destination):
     """How pika connects to one broker."""
 
     def parameters(self) -> pika.ConnectionParameters:
-        """pika's parameters for the host that answered last, or is next in turn."""
+        """pika's parameters for the host that answered last, or is next in turn. It may block.
+
+        Raises:
+            BrokerUnavailable: the host's name is not known, or a callback that was to give what it takes raised.
+            ConfigurationError: a file of a certificate can't be used.
+        """
         endpoint = self.endpoint
-        username, password = self.login()
         parameters = pika.ConnectionParameters(
             host=endpoint.host,
             port=endpoint.port,
             virtual_host=self.url.virtual_host,
-            credentials=pika.PlainCredentials(username, password),
+            credentials=self._pika_credentials(),
             heartbeat=self.url.heartbeat,
             socket_timeout=self.url.connection_timeout,
-            stack_timeout=self.url.connection_timeout + 5,
+            stack_timeout=self.longest_opening,
             connection_attempts=1,
             client_properties=client_properties(self.name),
         )
-        if self.ssl_context is not None:
-            parameters.ssl_options = pika.SSLOptions(self.ssl_context, self.server_hostname)
+        context = self.tls()
+        if context is not None:
+            parameters.ssl_options = pika.SSLOptions(context, self.server_hostname)
+        _look_up(endpoint)
         return parameters
+
+    def _pika_credentials(self) -> pika.PlainCredentials | pika.credentials.ExternalCredentials:
+        if self.url.auth_mechanism == "external":
+            return pika.credentials.ExternalCredentials()
+        return pika.PlainCredentials(*self.login())
 
     @contextlib.contextmanager
     def blocking(self) -> Iterator[pika.BlockingConnection]:
@@ -50,27 +63,34 @@ class Connector(Destination):
             BrokerUnavailable: no host answered.
             PermissionDenied: the user, the password or the virtual host was refused.
         """
-        connection = self._first_that_answers()
-        try:
-            yield connection
-        except (KeyboardInterrupt, SystemExit):
-            # It may have come in the middle of pika, which can then not close: an answer is lost, or a channel half made. The socket goes.
-            raise
-        except BaseException:
+        with own_use():
+            connection = self._first_that_answers()
+            try:
+                yield connection
+            except (KeyboardInterrupt, SystemExit):
+                # It may have come in the middle of pika, which can then not close: an answer is lost, or a channel half made. The socket
+                # goes.
+                raise
+            except BaseException:
+                _close(connection)
+                raise
             _close(connection)
-            raise
-        _close(connection)
 
     def _first_that_answers(self) -> pika.BlockingConnection:
         for remaining in reversed(range(len(self.url.endpoints))):
             try:
                 return pika.BlockingConnection(self.parameters())
-            except (pika.exceptions.AMQPError, OSError) as error:
+            except Exception as error:  # pika has two families of its own, and lets through what sockets and TLS raise
                 refused = refusal.of_connection(error, self.url)
                 self.next_host()
                 if not remaining or not isinstance(refused, BrokerUnavailable):
                     raise refused from error
         raise AssertionError("a URL has at least one host")
+
+
+def _look_up(endpoint: Endpoint) -> None:
+    """Finds out whether a host has an address. pika would do so on a thread of its own, and log its own error there."""
+    socket.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_STREAM)
 
 
 def _close(connection: pika.BlockingConnection) -> None:
@@ -84,7 +104,7 @@ class Link:
     Args:
         connector: how to connect.
         listener: who uses the connection.
-        prepare: called on the I/O thread before each connection is opened: declaring, for instance.
+        prepare: called before each connection is opened, on a thread of its own: declaring, for instance. It may block.
         patience: how long a broker that does not answer is waited for at the first connection. Once the link has been up, it
             tries for ever.
     """
@@ -109,6 +129,7 @@ class Link:
 
     def start(self) -> None:
         """Starts the I/O thread, which connects."""
+        self._persistence.began()
         self._thread.start()
 
     def call(self, function: Callable[[], None]) -> None:
@@ -146,37 +167,63 @@ class Link:
         self.call(self._abort)
 
     def _run(self) -> None:
-        self._connect()
         try:
-            self._loop.start()
-        except Exception as error:  # a defect of ours or of a callback: whoever waits must hear of it
+            with own_use():
+                self._connect()
+                self._loop.start()
+        except BaseException as error:  # a defect of ours or of a callback, SystemExit included: whoever waits must hear of it
             logger.exception("the I/O thread of %s ends because of an error", self._connector.name)
+            if self._connection is not None:
+                self._connection.hang_up()  # or the broker would keep what it delivered for a worker that is gone
             self._listener.gave_up(
                 BrokerUnavailable(self.address, f"the I/O thread ended: {error!r}", "This is a defect: please report it.")
             )
         finally:
             self._closed.set()
-            self._listener.ended()
-            self._loop.close()
+            try:
+                self._listener.ended()
+            finally:
+                self._loop.close()
 
     def _connect(self) -> None:
         if self._closing:
             self._end()
             return
+        # The I/O thread has to hear a `close` meanwhile: a broker may take its time, and so may a vault that is asked for a password.
+        threading.Thread(target=self._get_ready, name=f"redrive-connect-{self._connector.name}", daemon=True).start()
+
+    def _get_ready(self) -> None:
         try:
-            if self._prepare is not None:
-                self._prepare()
-            parameters = self._connector.parameters()
+            with own_use():
+                if self._prepare is not None:
+                    self._prepare()
+                parameters = self._connector.parameters()
         except RedriveError as error:
-            self._failed(error)
+            refused = error
+            self.call(lambda: self._failed(refused))
+        except OSError as error:  # the host's name is not known
+            unknown = error
+            self.call(lambda: self._not_opened(unknown))
+        except BaseException as error:  # noqa: BLE001 - a defect of ours: it ends the I/O thread, which says so
+            defect = error
+            self.call(lambda: _raise(defect))
+        else:
+            self.call(lambda: self._open(parameters))
+
+    def _open(self, parameters: pika.ConnectionParameters) -> None:
+        if self._closing:
+            self._end()
             return
-        self._connection = WireConnection(
-            parameters,
-            on_open_callback=self._opened,
-            on_open_error_callback=lambda _, error: self._not_opened(error),
-            on_close_callback=lambda _, error: self._lost(error),
-            custom_ioloop=self._loop,
-        )
+        try:
+            self._connection = WireConnection(
+                parameters,
+                on_open_callback=self._opened,
+                on_open_error_callback=lambda _, error: self._not_opened(error),
+                on_close_callback=lambda _, error: self._lost(error),
+                custom_ioloop=self._loop,
+            )
+        except Exception as error:  # noqa: BLE001 - whatever pika says of what it can't begin to open, it is waited out
+            self._not_opened(error)
 
     def _opened(self, connection: pika.connection.Connection) -> None:
         assert isinstance(connection, WireConnection)
@@ -233,3 +280,7 @@ class Link:
     def _end(self) -> None:
         self._closing = True
         self._loop.stop()
+
+
+def _raise(error: BaseException) -> None:
+    raise error

@@ -19,6 +19,7 @@ from redrive.pubsub.blocking.watching import Watch, heard, listen
 from redrive.pubsub.config import Credentials, seconds_of
 from redrive.pubsub.message import FailedMessage
 from redrive.pubsub.report import PublishReport, RequeueReport
+from redrive.pubsub.tls import ContextSource
 from redrive.topology.events import Outcomes
 from redrive.topology.headers import Delivery
 from redrive.topology.model import Queue
@@ -44,6 +45,7 @@ class FailedQueue:
         timeout: how long nothing may move before it is an error; seconds, or a timedelta.
         connection_name: what the broker's management page shows.
         credentials: asked for user and password at each connection, in place of the URL's.
+        ssl_context: an ssl.SSLContext, or a function that makes one at each connection, in place of the URL's certificate files.
         management_url: where the management API is, for what AMQP can't tell; the broker's host and the usual port by default.
 
     Raises:
@@ -59,12 +61,13 @@ class FailedQueue:
         timeout: float | timedelta = 60.0,
         connection_name: str | None = None,
         credentials: Credentials | None = None,
+        ssl_context: ContextSource | None = None,
         management_url: str | None = None,
     ) -> None:
         check_queue_name(queue)
         self._exchanges = family_of(exchange)
         self._queue = queue
-        self._connector = Connector(url, connection_name or default_name("failed queue", queue), credentials)
+        self._connector = Connector(url, connection_name or default_name("failed queue", queue), credentials, ssl_context)
         self._timeout = seconds_of(timeout)
         self._management_url = management_url
 
@@ -346,7 +349,7 @@ class FailedQueue:
         with declaring(self._connector) as declarer:
             depth = self._depth_alone(declarer)
             if to_return:
-                check_safe_to_return(declarer, self._queue, self._connector.url, self._management_url)
+                check_safe_to_return(declarer, self._queue, self._connector, self._management_url)
             return depth
 
     def _wait_until_back(self, count: int) -> None:

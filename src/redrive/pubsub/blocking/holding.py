@@ -9,7 +9,7 @@ import contextlib
 from redrive.errors import ConfigurationError, PermissionDenied, RedriveError, TopologyMismatch
 from redrive.pubsub.blocking.declare import Declarer
 from redrive.pubsub.blocking.survey import arguments_of
-from redrive.pubsub.config import BrokerURL
+from redrive.pubsub.connecting import Destination
 from redrive.pubsub.management import Management
 from redrive.topology.facts import QueueFacts
 from redrive.topology.model import DELIVERY_LIMIT, Queue, failed_queue_of
@@ -18,7 +18,7 @@ from redrive.topology.remedies import set_policy
 _ENOUGH = 1000
 
 
-def check_safe_to_return(declarer: Declarer, queue: str, url: BrokerURL, management_url: str | None) -> None:
+def check_safe_to_return(declarer: Declarer, queue: str, destination: Destination, management_url: str | None) -> None:
     """Raises ConfigurationError where returning messages to the failed queue of `queue` would make the broker delete them."""
     if declarer.version.deletes_after_deliveries is None:
         return
@@ -28,7 +28,7 @@ def check_safe_to_return(declarer: Declarer, queue: str, url: BrokerURL, managem
         limit = _limit_over_amqp(declarer, failed)
     except PermissionDenied:
         limit, may_ask = None, False
-    if _is_enough(limit) or _is_enough(_limit_over_management(url, management_url, failed.name)):
+    if _is_enough(limit) or _is_enough(_limit_over_management(destination, management_url, failed.name)):
         return
     if not may_ask:
         raise ConfigurationError(
@@ -40,7 +40,7 @@ def check_safe_to_return(declarer: Declarer, queue: str, url: BrokerURL, managem
         f"looking at {failed.name!r} could delete messages: after {declarer.version.deletes_after_deliveries} returns this broker "
         f"({declarer.version}) drops a message of a quorum queue that has no delivery limit of its own",
         "Give it one, and try again in ten seconds (the management API, which tells, is that late): "
-        + set_policy(url.virtual_host, QueueFacts(failed.name, None), "redrive-keep", {"delivery-limit": DELIVERY_LIMIT}),
+        + set_policy(destination.url.virtual_host, QueueFacts(failed.name, None), "redrive-keep", {"delivery-limit": DELIVERY_LIMIT}),
     )
 
 
@@ -60,9 +60,10 @@ def _limit_over_amqp(declarer: Declarer, wanted: Queue) -> int | None:
     return limit if isinstance(limit, int) else None
 
 
-def _limit_over_management(url: BrokerURL, address: str | None, queue: str) -> int | None:
+def _limit_over_management(destination: Destination, address: str | None, queue: str) -> int | None:
     try:
-        with Management(url, address) as management:
+        context = None if destination.ssl_context is None else destination.tls()
+        with Management(destination.with_login(), address, ssl_context=context) as management:
             return management.delivery_limit(queue)
     except RedriveError:
         return None  # it is not there, or not for this user: then what AMQP says counts

@@ -17,6 +17,7 @@ from redrive.pubsub.mailbox import Mailbox
 from redrive.pubsub.outbox import Outgoing
 from redrive.pubsub.publishing import BATCH, Publishable, PublisherBase, PublisherSession
 from redrive.pubsub.report import FailedPublish, PublishReport
+from redrive.pubsub.tls import ContextSource
 from redrive.topology.names import ExchangeFamily
 from redrive.topology.table import FieldValue
 
@@ -28,8 +29,8 @@ class Publisher(PublisherBase):
     one, with the same message id: a consumer may see it twice, and never not at all.
     """
 
-    def _lead_to(self, url: str, name: str, credentials: Credentials | None) -> None:
-        self._connector = Connector(url, name, credentials)
+    def _lead_to(self, url: str, name: str, credentials: Credentials | None, ssl_context: ContextSource | None) -> None:
+        self._connector = Connector(url, name, credentials, ssl_context)
         self._starting = threading.Lock()
         self._session: Session | None = None
         self._closed = False
@@ -154,7 +155,15 @@ class Publisher(PublisherBase):
             session.close()
 
     def __enter__(self) -> Self:
-        self._open_session(self._timeout)
+        try:
+            self._open_session(self._timeout)
+        except BaseException:
+            # Nobody will close what goes on trying.
+            with self._starting:
+                session, self._session = self._session, None
+            if session is not None:
+                session.close()
+            raise
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:

@@ -13,6 +13,9 @@ def of_connection(error: BaseException, url: BrokerURL) -> RedriveError:
     """Why a connection could not be opened, or was lost."""
     causes = list(_causes(error))
     for cause in causes:
+        system = refusal.of_system(cause, url)
+        if system is not None:
+            return system
         match cause:
             case RedriveError():
                 return cause
@@ -23,12 +26,11 @@ def of_connection(error: BaseException, url: BrokerURL) -> RedriveError:
             case exceptions.ConnectionClosedByBroker(reply_code=code, reply_text=text):
                 return refusal.of_closed_connection(code, text, url)
             case exceptions.IncompatibleProtocolError():
-                return refusal.of_foreign_protocol(url)
+                return refusal.of_foreign_protocol(url, said_nothing=exceptions.StreamLostError.__name__ in str(cause))
             case exceptions.AMQPHeartbeatTimeout():
                 return refusal.of_heartbeat(url)
-        system = refusal.of_system(cause, url)
-        if system is not None:
-            return system
+            case exceptions.ConnectionOpenAborted():  # pika's way to end an opening that takes too long
+                return refusal.of_silence(url)
     if any(isinstance(cause, TimeoutError) or "Timeout" in type(cause).__name__ for cause in causes):
         return refusal.of_silence(url)
     return refusal.of_lost_connection(causes[-1], url)

@@ -9,6 +9,7 @@ from redrive.pubsub.blocking.processing import Processing
 from redrive.pubsub.blocking.signals import until_signalled
 from redrive.pubsub.config import Credentials
 from redrive.pubsub.subscribing import SubscriberBase
+from redrive.pubsub.tls import ContextSource
 
 
 class Subscriber(SubscriberBase):
@@ -27,8 +28,8 @@ class Subscriber(SubscriberBase):
 
     _handlers_are_async = False
 
-    def _lead_to(self, url: str, name: str, credentials: Credentials | None) -> None:
-        self._connector = Connector(url, name, credentials)
+    def _lead_to(self, url: str, name: str, credentials: Credentials | None, ssl_context: ContextSource | None) -> None:
+        self._connector = Connector(url, name, credentials, ssl_context)
         self._processing: Processing | None = None
         self._lock = threading.Lock()
 

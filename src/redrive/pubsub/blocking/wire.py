@@ -108,9 +108,14 @@ class WireConnection(pika.SelectConnection):
         elif self._opened:
             self._terminate_stream(exceptions.ConnectionClosedByClient(200, "dropped"))
         else:
-            self._transport._sock.close()
+            self.hang_up()
             return False
         return True
+
+    def hang_up(self) -> None:
+        """Closes the socket, and does nothing else."""
+        if self._transport is not None:
+            self._transport._sock.close()
 
     @property
     def version(self) -> BrokerVersion:
