@@ -93,7 +93,6 @@ SECRETS = (
     Secret("password without a user", f"redis://:{SECRET}@localhost/0", SECRET),
     Secret("database URL", f"postgresql+psycopg://app:{SECRET}@db:5432/shop", SECRET),
     Secret("token as the user", f"fatal: unable to access 'https://{SECRET}@github.com/acme/shop.git'", SECRET),
-    Secret("token and x-oauth-basic", f"https://{SECRET}:x-oauth-basic@github.com/acme/shop.git", "x-oauth-basic"),
     Secret("?token=", f"GET https://host/path?a=1&token={SECRET}&b=2 failed", SECRET),
     Secret("?key=", f"https://maps.example.com/api?key={SECRET}", SECRET),
     Secret("?api_key=", f"https://host/path?api_key={SECRET}", SECRET),
