@@ -7,6 +7,9 @@ from redrive.errors import GiveUp, InvalidMessage, Retry
 from redrive.topology.decision import Raised
 from redrive.topology.moves import ErrorReport
 
+_MOST_CHARACTERS = 50_000
+"""Of an error's text, and of each end of a traceback: far more than headers take, and little enough to be searched for secrets."""
+
 
 def raised(error: BaseException, now: datetime) -> Raised:
     """The outcome of an attempt that ended in `error`, its traceback left out: most attempts are retried, and making it is slow."""
@@ -28,8 +31,11 @@ def report_of(error: BaseException) -> ErrorReport:
 
 
 def traceback_of(error: BaseException) -> str:
-    """An exception's traceback as text, the innermost frame last."""
-    return "".join(traceback.format_exception(error))
+    """An exception's traceback as text, the innermost frame last; one that is very long without its middle."""
+    text = "".join(traceback.format_exception(error))
+    if len(text) <= 2 * _MOST_CHARACTERS:
+        return text
+    return f"{text[:_MOST_CHARACTERS]}\n[…]\n{text[-_MOST_CHARACTERS:]}"
 
 
 def _name_of(error: BaseException) -> str:
@@ -39,6 +45,6 @@ def _name_of(error: BaseException) -> str:
 
 def _text_of(error: BaseException) -> str:
     try:
-        return str(error)
+        return str(error)[:_MOST_CHARACTERS]
     except Exception as broken:  # noqa: BLE001 - a handler's exception may be anything
         return f"<its text can't be made: {type(broken).__name__}>"
