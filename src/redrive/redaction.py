@@ -1,30 +1,172 @@
 """Makes text fit for people to read: without secrets, and without control characters.
 
-Errors, log lines and failure headers all pass through `redact`, so that a URL with a password in it may stand in any of them.
-What messages hold comes from anywhere: `printable` and `in_one_line` take out what would steer a terminal or forge a log line.
+Errors, log lines, traces and failure headers all pass through `redact`. A password in a URL is always taken out. Beyond URLs it is a
+best effort: what is named as a secret (`password=…`, `"api_key": "…"`, `Authorization: …`) or has the shape of one (a JWT, a private
+key). A program that knows secrets of other shapes says so with `add_pattern`.
+What messages hold comes from anywhere: `printable`, `in_one_line` and `printable_json` take out what would steer a terminal or forge
+a log line.
 """
 
+import json
 import re
 import unicodedata
+from collections.abc import Callable
+from typing import NamedTuple
 
-# A password may hold anything but white space and a slash, an @ included. Anchored at "://", so that a long text costs one pass.
-_USERINFO = re.compile(r"://(?P<user>[^\s:/@]*):(?P<secret>[^\s/]*)@")
-_SECRETS = "password|passwd|pwd|token|secret|access_token|api_key|apikey|signature|sig"
-_QUERY = re.compile(rf"(?P<name>[?&](?:{_SECRETS})=)[^&\s'\"]+", re.IGNORECASE)
+HIDDEN = "***"
+"""What stands in the place of a secret."""
+
+_PASSES = 4
+"""What one rule takes out may have kept another from a secret: a text with secrets is looked at again, at most so often."""
+
+
+class _Rule(NamedTuple):
+    """One kind of secret.
+
+    A pattern is tried only where one of its words stands, and what it reads on from there is bounded or ends where the next one begins:
+    so a text takes time in proportion to its length, however hostile it is.
+
+    Args:
+        words: where to look, in lower case.
+        pattern: what is replaced by `***`, but for its group `kept`, which stays in front. It begins with one of the words.
+        any_word: finds the words.
+    """
+
+    words: frozenset[str]
+    pattern: re.Pattern[str]
+    any_word: re.Pattern[str]
+
+
+def _rule(words: str, pattern: str) -> _Rule:
+    return _Rule(frozenset(words.split()), re.compile(pattern, re.IGNORECASE), re.compile("|".join(map(re.escape, words.split()))))
+
+
+# --- what a secret is called, and what one looks like ---------------------------------------------------------------------------------
+
+_KEY_KINDS = ["api", "access", "secret", "private", "signing", "encryption", "account", "auth", "master", "shared", "subscription"]
+"""A key is a secret if it stands behind one of these: `api_key`, and not `routing_key`."""
+_KEYS = "|".join(f"{kind}{between}key" for kind in _KEY_KINDS for between in ("", "-", "_", " "))
+_STRONG = rf"(?:password|passwd|passphrase|passcode|(?<![a-z])pwd(?!=/)|(?<=[_-])pass|secret|{_KEYS})"
+"""Names of what is always a secret, and the ends of such names."""
+_WEAK = r"(?:token|signature)"
+"""Names of what is a secret in settings, and another thing in sentences: `unexpected token: '}'`."""
+_NAME = rf"(?:{_STRONG}|{_WEAK})"
+_STRONG_WORDS = " ".join(("password passwd passphrase passcode pwd pass secret", *_KEY_KINDS))
+_WEAK_WORDS = "token signature"
+_WORDS = f"{_STRONG_WORDS} {_WEAK_WORDS}"
+_ENDS_AS_NAME = "|".join(f"(?<={end})" for end in f"password passwd passphrase passcode pwd _pass -pass secret {_WEAK_WORDS}".split())
+_ENDS_AS_NAME = rf"(?:{_ENDS_AS_NAME}|{'|'.join(f'(?<={key})' for key in _KEYS.split('|'))})"
+
+_NOTHING = r"(?!\*\*\*|(?:None|null|nil|true|false|undefined)(?:[\s,;&)}\]]|$))"
+_BARE = r"""(?:[^\s'"&,;<>(){}\[\]\\]|,(?![\s,]|\w{1,40}=|$)|[)}\]](?=[\w!@#$%^*]))++"""
+"""A value without quotes; brackets and commas belong to it only in its middle."""
+_QUOTE = r"""[bruf]{0,2}\\{0,8}["']"""
+_IN_QUOTES = r"""(?:(?<=\\["'])[^"'\\\n]++|(?<=")(?:[^"\\\n]|\\.)++|(?<=')(?:[^'\\\n]|\\.)++)"""
+"""A value behind the quote that opens it, to the one that closes it or the line's end."""
+_VALUE = rf"""(?:{_IN_QUOTES}|(?<!["'])(?!{_QUOTE}){_NOTHING}{_BARE})"""
+_SECRET_LOOKS = r"""(?=[^\s'",;<>()]{4})(?=[^\s'",;<>()]{0,64}[\d!@#$%^*+=~]|[^\s'",;<>()]{20})"""
+"""A value that is no word of a sentence."""
+_RANDOM_LOOKS = r"""(?=[^\s'",;<>()]{8})(?=[^\s'",;<>()]{0,64}\d)(?=[^\s'",;<>()]{0,64}[a-z])"""
+
+_TELLS = r"""\\{0,8}["']?[ \t]*+(?:=>|[:=,])[ \t]*+b?\\{0,8}["']?"""
+"""What stands between a header and its value, in plain text, JSON, dicts and lists of pairs."""
+_ONE_PART = "bearer|basic|token|api-?key|negotiate|ntlm"
+_MANY_PARTS = r"digest|oauth|hawk|signature|aws4-[\w-]{1,40}"
+_COOKIE = r"""[\w.!#$%&*+^`|~-]{1,100}+=[^;\s"',\\]*+"""
+
+_RULES = (
+    _rule(
+        "-----begin",
+        r"(?P<kept>-----BEGIN [A-Z0-9 ]{0,30}PRIVATE KEY-----)[\s\S]+?(?:(?=-----END [A-Z0-9 ]{0,30}PRIVATE KEY-----)|\Z)",
+    ),
+    # A password may hold anything but white space and a slash, an @ included, and so may a user.
+    _rule("://", r"(?P<kept>://[^\s:/]*+:)[^\s/]*(?=@)"),
+    # It may hold a slash where what stands before that is no port.
+    _rule("://", r"(?P<kept>://[^\s:/@\[\]]{0,64}+:)(?!\d{1,5}/|\*\*\*)[^\s/@]{1,64}+/[^\s@]{0,128}+(?=@)"),
+    # Who logs in over HTTP with a user alone has a token for it.
+    _rule("://", r"(?P<kept>(?:(?<=http)|(?<=https))://)[^\s:/@?#]++(?=@)"),
+    _rule(
+        "hooks.slack.com/ discord.com/api discordapp.com/api api.telegram.org/bot .office.com/webhook",
+        r"(?P<kept>hooks\.slack\.com/(?:services|workflows|triggers)/|discord(?:app)?\.com/api/webhooks/|"
+        r"api\.telegram\.org/bot|\.office\.com/webhook(?:b2)?/)(?!/)[^\s\"'<>]++",
+    ),
+    _rule(
+        "? & #",
+        rf"(?P<kept>[?&#][\w.-]{{1,80}}+(?:{_ENDS_AS_NAME}|(?<=credential)|(?<=[?&#]sig)|(?<=[?&#]key)|(?<=[?&#]auth))=)[^&\s'\"]++",
+    ),
+    # --- what is called a header
+    _rule("authorization", rf"(?P<kept>authorization{_TELLS}(?:{_MANY_PARTS})[ \t]++)[^\n'}}]++"),
+    _rule("authorization", rf"""(?P<kept>authorization{_TELLS}(?:{_ONE_PART})[ \t]++)[^\s"'\\,;]++"""),
+    _rule(
+        "authorization",
+        rf"""(?P<kept>authorization{_TELLS})(?!{_MANY_PARTS}|{_ONE_PART}){_NOTHING}{_SECRET_LOOKS}[^\s"'\\,;]++""",
+    ),
+    _rule("bearer", r"(?P<kept>\bbearer[ \t]++)(?=[\w.~+/=-]{8})(?=[\w.~+/=-]{0,64}\d|[\w.~+/=-]{20})[\w.~+/=-]++"),
+    _rule("basic", r"(?P<kept>\bbasic[ \t]++)(?:[a-z0-9+/]{6,}+={1,2}|(?=[a-z+/]{0,64}\d)[a-z0-9+/]{20,}+)"),
+    _rule("cookie", rf"(?P<kept>cookie{_TELLS}){_COOKIE}(?:;[ \t]*+{_COOKIE})*+"),
+    # --- what is called a secret
+    _rule(_WORDS, rf"""(?P<kept>{_NAME}(?:\\{{0,8}}["']\]?[ \t]*+(?:=>|[:=])|[ \t]*+=(?!=)>?)[ \t]*+(?:{_QUOTE})?){_VALUE}"""),
+    _rule(_STRONG_WORDS, rf"""(?P<kept>{_STRONG}[ \t]*+:[ \t]*+(?:{_QUOTE})?)(?:{_IN_QUOTES}|(?<!["']){_SECRET_LOOKS}{_VALUE})"""),
+    _rule(_WEAK_WORDS, rf"(?P<kept>{_WEAK}[ \t]*+:[ \t]*+(?:{_QUOTE})?){_RANDOM_LOOKS}{_VALUE}"),
+    _rule("--", rf"(?P<kept>--[\w-]{{1,80}}+{_ENDS_AS_NAME}[ \t]++){_NOTHING}(?!-){_SECRET_LOOKS}[^\s\"',\]]++"),
+    _rule("--", rf"""(?P<kept>--[\w-]{{1,80}}+{_ENDS_AS_NAME}["'],[ \t]*+["'])(?!-)[^"'\n]++"""),
+    _rule("<", rf"(?P<kept><[\w:.-]{{1,80}}+{_ENDS_AS_NAME}(?:[ \t][^<>\n]{{0,100}}+)?>)[^<\n]{{1,1000}}+(?=</)"),
+    # --- what shows itself
+    _rule("eyj", r"(?<![\w-])eyJ[\w-]++\.[\w-]++(?:\.[\w-]*+){1,3}"),
+    _rule(
+        "ghp_ gho_ ghu_ ghs_ ghr_ github_pat_ glpat- xox sk_ rk_ aiza npm_ hvs. sg. sk-",
+        r"(?<![a-z0-9])(?:gh[pousr]_[a-z0-9]{20,}|github_pat_\w{20,}|glpat-[\w-]{16,}|xox[abeoprs]-[\w-]{10,}|[sr]k_(?:live|test)_\w{10,}|"
+        r"AIza[\w-]{35}|npm_[a-z0-9]{36}|hvs\.[\w-]{20,}|SG\.[\w-]{16,}\.[\w-]{16,}|sk-(?:proj|ant)-[\w-]{20,})",
+    ),
+)
+"""In their order."""
+
+_ALL_WORDS = tuple(frozenset[str]().union(*(rule.words for rule in _RULES)))
+
+_own: tuple[re.Pattern[str], ...] = ()
+"""What `add_pattern` was given."""
 
 
 def redact(text: str) -> str:
-    """`text` with the password of every URL in it, and every secret in a query, replaced by `***`."""
-    if "://" not in text and "=" not in text:
-        return text
-    return _USERINFO.sub(r"://\g<user>:***@", _QUERY.sub(r"\g<name>***", text))
+    """`text` with `***` for each secret in it: passwords of URLs for sure, others as far as they are known by their name or shape."""
+    for _ in range(_PASSES):
+        redacted = _redacted_once(text)
+        if redacted == text:
+            break
+        text = redacted
+    return text
+
+
+def add_pattern(pattern: str | re.Pattern[str]) -> None:
+    """Has `redact` take out what a pattern of your own matches, too, in this process and from now on.
+
+    What it matches becomes `***`; with a group named `secret`, that group alone. It is searched in each error, log line and traceback,
+    after redrive's own rules: a slow pattern slows failures down.
+
+        redrive.redaction.add_pattern(r"card (?P<secret>\\d{16})")
+
+    Args:
+        pattern: a regular expression, as text or compiled.
+
+    Raises:
+        ConfigurationError: it is none, or it matches the empty text, and so everywhere.
+    """
+    global _own
+    from redrive.errors import ConfigurationError  # which needs this module
+
+    try:
+        compiled = re.compile(pattern)
+    except re.error as error:
+        raise ConfigurationError(f"the pattern {pattern!r} is no regular expression: {error}", "Correct it.") from error
+    if compiled.search("") is not None:
+        raise ConfigurationError(f"the pattern {compiled.pattern!r} matches the empty text", "Give one that needs a character at least.")
+    if compiled not in _own:
+        _own = (*_own, compiled)
 
 
 def printable(text: str) -> str:
-    """`text` with every character that would steer a terminal written as an escape; line breaks and tabs stay."""
-    return "".join(
-        character if character in "\n\t" or unicodedata.category(character)[0] != "C" else _escaped(character) for character in text
-    )
+    """`text` with every character that would steer a terminal or hide something written as an escape; line feeds and tabs stay."""
+    return _UNUSUAL.sub(_escape_with(_as_python), text)
 
 
 def in_one_line(text: str) -> str:
@@ -32,5 +174,62 @@ def in_one_line(text: str) -> str:
     return printable(" ".join(text.split()))
 
 
-def _escaped(character: str) -> str:
+def printable_json(value: object, *, indent: int | None = None) -> str:
+    """A value as JSON that steers no terminal: what would do so is escaped, everything else stands as it is."""
+    return _UNUSUAL.sub(_escape_with(json.dumps), json.dumps(value, indent=indent, ensure_ascii=False))
+
+
+_UNUSUAL = re.compile(r"[^ -~\n\t]")
+"""What has to be looked at: most texts have little of it."""
+
+
+def _escape_with(escape: Callable[[str], str]) -> Callable[[re.Match[str]], str]:
+    return lambda found: escape(found[0]).strip('"') if _steers(found[0]) else found[0]
+
+
+def _as_python(character: str) -> str:
     return character.encode("unicode_escape").decode()
+
+
+def _steers(character: str) -> bool:
+    """Whether a character is no letter, digit, sign or space: a control, an invisible format, a line's end, a half or private one."""
+    category = unicodedata.category(character)
+    return category[0] == "C" or category in ("Zl", "Zp")
+
+
+def _redacted_once(text: str) -> str:
+    lowered = _lowered(text)
+    there = {word for word in _ALL_WORDS if word in lowered}  # none in most texts, and to see that is fast
+    for rule in _RULES if there else ():
+        if not there.isdisjoint(rule.words):
+            redacted = _follow(rule, text, lowered)
+            if redacted is not text:
+                text, lowered = redacted, _lowered(redacted)
+    for pattern in _own:
+        text = pattern.sub(_secret_hidden, text)
+    return text
+
+
+def _follow(rule: _Rule, text: str, lowered: str) -> str:
+    """`text` with what one rule finds taken out; the text itself where that is nothing."""
+    pieces: list[str] = []
+    end = 0
+    for word in rule.any_word.finditer(lowered):
+        found = rule.pattern.match(text, word.start()) if word.start() >= end else None
+        if found is not None:
+            kept = found.end("kept") if "kept" in rule.pattern.groupindex else found.start()
+            pieces += (text[end:kept], HIDDEN)
+            end = found.end()
+    return "".join((*pieces, text[end:])) if pieces else text
+
+
+def _lowered(text: str) -> str:
+    """`text` in lower case, each letter at its place: one letter is two in lower case."""
+    return text.replace("İ", "i").lower()
+
+
+def _secret_hidden(found: re.Match[str]) -> str:
+    if "secret" not in found.re.groupindex:
+        return HIDDEN
+    begin, end = (place - found.start() for place in found.span("secret"))
+    return found[0] if begin < 0 else f"{found[0][:begin]}{HIDDEN}{found[0][end:]}"

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from redrive.cli.output import Form, Printer
+from redrive.cli.output import Cell, Column, Form, Printer
 
 
 def test_ctrl_c_at_a_question_is_heard_though_it_comes_before_the_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -25,3 +25,31 @@ def test_ctrl_c_at_a_question_is_heard_though_it_comes_before_the_read(monkeypat
             Printer(Form.TABLE).confirm("Sure?", yes=False)
         assert time.monotonic() - began < 15
         timers[1].cancel()
+
+
+def table_of(rows: list[list[str | Cell]], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The lines of a table that goes into a pipe."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+    Printer(Form.TABLE).table(
+        (Column("id"), Column("error", give=True, wrap=True), Column("size", "right"), Column("key", give=True)), rows
+    )
+    return capsys.readouterr().out.splitlines()
+
+
+def test_a_table_in_a_pipe_is_lined_up(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert table_of([["1", Cell("no plan", "red"), "3", "a"], ["20", "日本", "1,000", "b.c"]], capsys, monkeypatch) == [
+        "id  error     size  key",
+        "───────────────────────",
+        "1   no plan      3  a",
+        "20  日本     1,000  b.c",
+    ]
+
+
+def test_one_long_cell_of_a_table_in_a_pipe_is_not_cut_and_makes_no_other_line_long(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    head, rule, long, short = table_of([["1", "x" * 700, "3", "a"], ["2", "no plan", "3", "b"]], capsys, monkeypatch)
+    assert long == f"1   {'x' * 700}     3  a"
+    assert max(map(len, (head, rule, short))) <= 80
+    assert rule == "─" * len(rule)
+    assert not any(line.endswith(" ") for line in (head, long, short))

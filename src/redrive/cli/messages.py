@@ -120,10 +120,10 @@ def size_of(size: float) -> str:
 
 
 def _words_of(value: object) -> str:
-    """A value for people, as it stands behind a colon: a list has a line for each of its items."""
+    """A value for people, as it stands behind a colon: a list has a line for each of its items, and lines of a text are indented."""
     match value:
         case str():
-            return f" {value}"
+            return " " + value.replace("\n", "\n    ")
         case list() if value:
             return "".join(f"\n  - {json.dumps(item, ensure_ascii=False)}" for item in value)
         case _:
@@ -145,13 +145,13 @@ def tell(printer: Printer, message: FailedMessage) -> None:
         printer.say(f"\n{title}", "bold")
         for name, content in values.items():
             if name not in _TOLD_APART:
-                printer.say(indent(f"{name}:{_words_of(content)}", "  "))
+                printer.block(indent(f"{in_one_line(name)}:{_words_of(content)}", "  "))
     if message.traceback:
         printer.say("\nTraceback", "bold")
-        printer.say(indent(message.traceback.rstrip(), "  "))
+        printer.block(indent(message.traceback.rstrip(), "  "))
     body, encoding = body_of(message.body)
     printer.say(f"\nBody: {encoding}, {size_of(len(message.body))}", "bold")
-    printer.say(indent(str(body) if encoding != "json" else json.dumps(body, indent=2, ensure_ascii=False), "  "))
+    printer.block(indent(str(body) if encoding != "json" else json.dumps(body, indent=2, ensure_ascii=False), "  "))
 
 
 def _facts(message: FailedMessage) -> list[tuple[str, str]]:

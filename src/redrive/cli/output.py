@@ -11,16 +11,23 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Literal, TextIO
+from typing import IO, TYPE_CHECKING, Literal, TextIO
 
 from redrive.errors import ConfigurationError
-from redrive.redaction import in_one_line, printable, redact
+from redrive.redaction import in_one_line, printable, printable_json, redact
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.text import Text
 
 _UNBOUNDED = 10_000
 """The width of what is no terminal: a line that goes on to grep or a file is not cut."""
+
+_PADDED = 60
+"""To so many columns a cell of a table that is no terminal's is padded; a longer one moves the rest of its line to the right."""
+
+_GAP = "  "
+"""What stands between two columns of such a table."""
 
 _STEP = 0.2
 
@@ -65,30 +72,30 @@ class Printer:
         self._people: Console | None = None
 
     def say(self, text: str = "", style: str = "") -> None:
-        """A line for people."""
-        from rich.text import Text
+        """A line for people; line feeds at its beginning are empty lines before it, any other was written by a stranger."""
+        sentence = text.lstrip("\n")
+        self.block("\n" * (len(text) - len(sentence)) + sentence.replace("\n", "\\n"), style)
 
+    def block(self, text: str, style: str = "") -> None:
+        """Lines for people, such as a body or a traceback."""
         console = self._console()
-        console.print(Text(printable(text), style), soft_wrap=not console.is_terminal)
+        console.print(paragraph(text, style), soft_wrap=not console.is_terminal)
 
     def table(self, columns: Sequence[Column], rows: Sequence[Sequence[str | Cell]]) -> None:
-        """A table for people."""
+        """A table for people. What goes on to grep or a file is not cut, and one long cell does not make all lines as long."""
         from rich import box
         from rich.table import Table
-        from rich.text import Text
 
+        console = self._console()
+        if not _is_bounded(console.file):
+            print("\n".join(_lines_of(columns, rows)), file=console.file, flush=True)
+            return
         table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False, header_style="bold")
         for column in columns:
-            table.add_column(column.title, justify=column.align, no_wrap=not column.give)
+            table.add_column(line(column.title), justify=column.align, no_wrap=not column.give)
         for row in rows:
             cells = [cell if isinstance(cell, Cell) else Cell(cell) for cell in row]
-            table.add_row(
-                *(
-                    Text(in_one_line(cell.text), cell.style, no_wrap=not column.wrap, overflow="fold" if column.wrap else "ellipsis")
-                    for column, cell in zip(columns, cells, strict=True)
-                )
-            )
-        console = self._console()
+            table.add_row(*(line(cell.text, cell.style, wrap=column.wrap) for column, cell in zip(columns, cells, strict=True)))
         if console.is_terminal:
             console.print(table)
             return
@@ -104,7 +111,7 @@ class Printer:
 
     def note(self, text: str) -> None:
         """A sentence on stderr that is neither the result nor an error."""
-        _print(printable(redact(text)), sys.stderr)
+        _print(in_one_line(redact(text)), sys.stderr)
 
     def confirm(self, question: str, *, yes: bool) -> bool:
         """Whether to go ahead: `yes` was given, or somebody at the terminal says so.
@@ -117,7 +124,7 @@ class Printer:
         if not sys.stdin.isatty():
             raise ConfigurationError(f"there is no terminal to ask at: {question}", "Give --yes to go ahead, or --dry-run to only look.")
         sys.stdout.flush()
-        sys.stderr.write(f"{printable(question)} [y/N] ")
+        sys.stderr.write(f"{in_one_line(question)} [y/N] ")
         sys.stderr.flush()
         answer = _typed_line()
         if not answer:
@@ -131,10 +138,15 @@ class Printer:
 
         console = _console(sys.stderr)
         bar = Progress(
-            TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), console=console, disable=not console.is_terminal
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            console=console,
+            disable=not console.is_terminal,
         )
         with bar:
-            task = bar.add_task(what, total=total)
+            task = bar.add_task(in_one_line(what), total=total)
             yield lambda done: bar.update(task, completed=done)
 
     def _console(self) -> "Console":
@@ -143,13 +155,27 @@ class Printer:
         return self._people
 
 
+def paragraph(words: str, style: str = "") -> "Text":
+    """Words that may be anybody's, as rich draws them: they steer no terminal. By this and `line` all of rich's texts are made."""
+    from rich.text import Text
+
+    return Text(printable(words), style)
+
+
+def line(words: str, style: str = "", *, wrap: bool = False) -> "Text":
+    """Words that may be anybody's, on one line: where there is no room, it wraps, or is cut with an ellipsis."""
+    from rich.text import Text
+
+    return Text(in_one_line(words), style, no_wrap=not wrap, overflow="fold" if wrap else "ellipsis")
+
+
 def print_json(value: object, *, indent: int | None = None, stream: TextIO | None = None) -> None:
-    """A value as JSON: on stdout, one line where no indent is given."""
+    """A value as JSON that steers no terminal: on stdout, one line where no indent is given."""
     stream = stream or sys.stdout
-    text = json.dumps(value, indent=indent, ensure_ascii=False)
+    text = printable_json(value, indent=indent)
     try:
         text.encode(stream.encoding or "ascii")
-    except UnicodeEncodeError:  # a lone surrogate in a body, or a terminal without Unicode: escapes say it too
+    except UnicodeEncodeError:  # a terminal without Unicode: escapes say it too
         text = json.dumps(value, indent=indent)
     _print(text, stream)
 
@@ -186,5 +212,29 @@ def _print(text: str, stream: TextIO) -> None:
 def _console(stream: TextIO) -> "Console":
     from rich.console import Console
 
-    bounded = stream.isatty() or "COLUMNS" in os.environ
-    return Console(file=stream, width=None if bounded else _UNBOUNDED, highlight=False, markup=False, emoji=False)
+    return Console(file=stream, width=None if _is_bounded(stream) else _UNBOUNDED, highlight=False, markup=False, emoji=False)
+
+
+def _is_bounded(stream: IO[str]) -> bool:
+    """Whether what is printed there has a width to keep to."""
+    return stream.isatty() or "COLUMNS" in os.environ
+
+
+def _lines_of(columns: Sequence[Column], rows: Sequence[Sequence[str | Cell]]) -> Iterator[str]:
+    """The lines of a table that has no width to keep to."""
+    from rich.cells import cell_len
+
+    table = [[in_one_line(column.title) for column in columns]]
+    table += [[in_one_line(cell.text if isinstance(cell, Cell) else cell) for cell in row] for row in rows]
+    widths = [min(_PADDED, max(cell_len(row[place]) for row in table)) for place in range(len(columns))]
+
+    def lined_up(row: list[str]) -> str:
+        padded = (
+            f"{' ' * (width - cell_len(cell))}{cell}" if column.align == "right" else f"{cell}{' ' * (width - cell_len(cell))}"
+            for column, cell, width in zip(columns, row, widths, strict=True)
+        )
+        return _GAP.join(padded).rstrip()
+
+    yield lined_up(table[0])
+    yield "─" * (sum(widths) + len(_GAP) * (len(widths) - 1))
+    yield from map(lined_up, table[1:])

@@ -15,8 +15,7 @@ from redrive.cli import options
 from redrive.cli.output import Form
 from redrive.cli.serving import place_of, serving
 from redrive.errors import ConfigurationError
-from redrive.pubsub.logs import JsonFormatter
-from redrive.redaction import printable
+from redrive.pubsub.logs import JsonFormatter, TextFormatter
 
 _EXAMPLE = "Give module:name, such as shop.orders:subscriber."
 
@@ -96,17 +95,9 @@ def subscriber_at(target: str) -> redrive.Subscriber:
     return found
 
 
-class _Printable(logging.Formatter):
-    """What a message or an error says can't steer the terminal."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        return printable(super().format(record))
-
-
 def _log_to_stderr(level: Level, form: LogFormat) -> None:
     handler = logging.StreamHandler(sys.stderr)
-    text = _Printable("%(asctime)s %(levelname)-7s %(name)s: %(message)s", "%Y-%m-%d %H:%M:%S")
-    handler.setFormatter(JsonFormatter() if form is LogFormat.JSON else text)
+    handler.setFormatter(JsonFormatter() if form is LogFormat.JSON else TextFormatter())
     logging.basicConfig(level=level.name, handlers=[handler])
 
 

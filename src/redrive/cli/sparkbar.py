@@ -8,13 +8,15 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
+from redrive.cli.output import line
+
 
 class _Speed(ProgressColumn):
     """Messages a second."""
 
     def render(self, task: Task) -> Text:
         """The rate of the phase."""
-        return Text(f"{task.speed:,.0f}/s" if task.speed else "–/s")
+        return line(f"{task.speed:,.0f}/s" if task.speed else "–/s")
 
 
 class Bar:
@@ -23,7 +25,7 @@ class Bar:
     def __init__(self) -> None:
         console = Console(file=sys.stderr, highlight=False)
         self._progress = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
             MofNCompleteColumn(),
             _Speed(),

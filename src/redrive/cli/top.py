@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from redrive.cli import options
-from redrive.cli.output import Cell, Column, Form, Printer, count_of
+from redrive.cli.output import Cell, Column, Form, Printer, count_of, line, paragraph
 from redrive.errors import BrokerUnavailable, ConfigurationError, RedriveError
 from redrive.pubsub.blocking.connection import Connector, default_name
 from redrive.pubsub.management import Management
+from redrive.redaction import in_one_line
 from redrive.topology.flow import Flow, QueueCount, flows, on_the_ladder
 
 if TYPE_CHECKING:
@@ -161,10 +162,8 @@ def _watch(management: Management, address: str, interval: float) -> None:
 
 def _draw(screen: "Screen", address: str, seen: _Seen, first: int, late: float) -> tuple[int, int]:
     """Draws it with this subscription at the top, or the nearest that can be; returns which, and for how many there is room."""
-    from rich.text import Text
-
     found = flows(seen.queues or {})
-    head = screen.lines(Text(f"redrive top — {address} — {time.strftime('%H:%M:%S')} — q ends it\n", "bold"))
+    head = screen.lines(paragraph(f"redrive top — {address} — {time.strftime('%H:%M:%S')} — q ends it\n", "bold"))
     state = screen.lines(_state(seen, found, late))
     room = max(1, screen.height - len(head) - len(state) - _HEAD)
     if len(found) > room:
@@ -180,7 +179,6 @@ def _draw(screen: "Screen", address: str, seen: _Seen, first: int, late: float) 
 def _table(screen: "Screen", shown: list[Flow]) -> list[str]:
     from rich import box
     from rich.table import Table
-    from rich.text import Text
 
     gap = 1 if screen.width >= _WIDE else 0
     table = Table(box=box.SIMPLE_HEAD, padding=(0, gap, 0, 0), pad_edge=False, show_edge=False, header_style="bold")
@@ -188,21 +186,20 @@ def _table(screen: "Screen", shown: list[Flow]) -> list[str]:
         table.add_column(column.title.replace("/", "\n/"), justify=column.align, no_wrap=not column.give)
     for flow in shown:
         cells = [cell if isinstance(cell, Cell) else Cell(cell) for cell in _row(flow)]
-        table.add_row(*(Text(cell.text, cell.style, no_wrap=True, overflow="ellipsis") for cell in cells))
+        table.add_row(*(line(cell.text, cell.style) for cell in cells))
     return screen.lines(table)
 
 
 def _state(seen: _Seen, found: list[Flow], late: float) -> "Text":
-    from rich.text import Text
-
     age = time.monotonic() - seen.at
     old = f"what stands here is {age:.0f} s old"
-    if seen.problem is not None and seen.queues is not None:
-        # What to do about it is no matter of settings: it has answered before.
-        return Text(f"{str(seen.problem).splitlines()[0]}\nAsking again; {old}.", "bold red")
     if seen.problem is not None:
-        return Text(f"{seen.problem}\nAsking again.", "bold red")
+        problem, _, remedy = str(seen.problem).partition("\n")
+        if seen.queues is not None:
+            # What to do about it is no matter of settings: it has answered before.
+            return paragraph(f"{in_one_line(problem)}\nAsking again; {old}.", "bold red")
+        return paragraph("\n".join(filter(None, (in_one_line(problem), in_one_line(remedy), "Asking again."))), "bold red")
     if seen.queues is None:
-        return Text(f"Asking the management API{f', for {age:.0f} s by now' if age >= late else ''}.")
+        return paragraph(f"Asking the management API{f', for {age:.0f} s by now' if age >= late else ''}.")
     footer = _footer(seen.queues, found)
-    return Text(f"{footer}; the management API is slow: {old}", "yellow") if age >= late else Text(footer)
+    return paragraph(f"{footer}; the management API is slow: {old}", "yellow") if age >= late else paragraph(footer)

@@ -125,20 +125,27 @@ def _validated(adapter: pydantic.TypeAdapter[object], body: bytes) -> object:
     try:
         return adapter.validate_json(body)
     except pydantic.ValidationError as error:
-        problems = "; ".join(_problem(detail) for detail in error.errors(include_url=False, include_context=False))
-        raise InvalidMessage(f"{error.error_count()} problem(s) in the body as {error.title}: {problems}") from error
+        problems = "; ".join(map(_problem, error.errors(include_url=False, include_input=False)))
+        invalid = InvalidMessage(f"{error.error_count()} problem(s) in the body as {error.title}: {problems}")
+    raise invalid  # with neither cause nor context: pydantic's error has the body's values, and a traceback would show them
 
 
 def _problem(detail: typing.Any) -> str:
+    """What is wrong at one place, without the value that stands there."""
     place = ".".join(map(str, detail["loc"]))
-    return f"{place}: {detail['msg']}" if place else str(detail["msg"])
+    problem = str(detail["msg"])
+    if detail["type"] == "union_tag_invalid":  # the one text of pydantic's own that has the value
+        context = detail["ctx"]
+        problem = f"The tag found using {context['discriminator']} is none of the expected ones: {context['expected_tags']}"
+    return f"{place}: {problem}" if place else problem
 
 
 def _text_of(message: Message) -> str:
     try:
         return message.body.decode()
     except UnicodeDecodeError as error:
-        raise InvalidMessage(f"the body is not UTF-8: {error}") from error
+        invalid = InvalidMessage(f"the body is not UTF-8: {error.reason} at byte {error.start}")
+    raise invalid  # with neither cause nor context: they have the body
 
 
 def _annotation_of(handler: Handler) -> object:

@@ -1,6 +1,7 @@
-"""What redrive logs, for programs: one JSON object a line, with fields for each move.
+"""What redrive logs: for programs one JSON object a line, with fields for each move.
 
-Every move of a message is one line, whose record has the attribute `redrive`: a mapping that says where the message now is.
+Every move of a message is one line, whose record has the attribute `redrive`: a mapping that says where the message now is. Whichever
+handler a program gives to the logger `redrive`, no record comes to it with a secret that `redact` knows, or with a line of a stranger's.
 """
 
 import json
@@ -10,7 +11,7 @@ from datetime import UTC, datetime
 from typing import assert_never
 
 from redrive.pubsub.judgement import Verdict
-from redrive.redaction import redact
+from redrive.redaction import printable, redact
 from redrive.topology.decision import Ack, DeadLetter, Fail, LetGo, Postpone, Republish, RetryInPlace
 from redrive.topology.headers import Delivery
 from redrive.topology.model import Subscription
@@ -79,6 +80,47 @@ def _waiting_in(subscription: Subscription, retried: DeadLetter | Republish | Po
             assert_never(retried)
 
 
+def clean(text: str) -> str:
+    """A text for a log: without secrets and controls, and only its first line begins at the margin: another can't pass for a record."""
+    return printable(redact(text)).replace("\n", "\n    ")
+
+
+class Cleaning(logging.Filter):
+    """Cleans a record's message, and takes the secrets out of its traceback.
+
+    What is clean stays as it was logged, for those who group records by their template. An exception whose traceback has a secret is no
+    longer in the record, only its text without the secret.
+    """
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Cleans the record, and lets it through."""
+        message = record.getMessage()
+        cleaned = clean(message)
+        if cleaned != message:
+            record.msg, record.args = cleaned, ()
+        if record.exc_info:
+            traceback = _TRACEBACKS.formatException(record.exc_info)
+            redacted = redact(traceback)
+            if redacted != traceback:
+                record.exc_info, record.exc_text = None, redacted
+        return True
+
+
+_TRACEBACKS = logging.Formatter()
+logging.getLogger("redrive").addFilter(Cleaning())
+
+
+class TextFormatter(logging.Formatter):
+    """A log record for people: time, level, logger, message, and indented what belongs to it."""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)-7s %(name)s: %(message)s", "%Y-%m-%d %H:%M:%S")
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The record as text, whoever logged it, without secrets and controls."""
+        return clean(super().format(record))
+
+
 class JsonFormatter(logging.Formatter):
     """A log record as one line of JSON: time (ISO 8601, UTC), level, logger, message, and the fields of a move."""
 
@@ -92,6 +134,6 @@ class JsonFormatter(logging.Formatter):
         fields = getattr(record, FIELDS, None)
         if isinstance(fields, Mapping):
             line |= fields
-        if record.exc_info:
-            line["exception"] = redact(self.formatException(record.exc_info))
+        if record.exc_info or record.exc_text:
+            line["exception"] = redact(self.formatException(record.exc_info) if record.exc_info else record.exc_text or "")
         return json.dumps(line, default=str)

@@ -8,6 +8,7 @@ from redrive.errors import PublishError, PublishNacked, PublishRefused, RedriveE
 from redrive.pubsub import refusal
 from redrive.pubsub.frames import ChannelEvents, Received, Returned, content_frames, fits, publish_method
 from redrive.pubsub.wire import Channel, Wire
+from redrive.redaction import in_one_line
 
 logger = logging.getLogger("redrive")
 
@@ -252,7 +253,7 @@ class Outbox:
         return taken
 
     def _on_blocked(self, reason: str) -> None:
-        self.blocked = reason
+        self.blocked = in_one_line(reason)
         logger.warning("the broker takes no messages: %s", self.blocked)
 
     def _on_unblocked(self) -> None:

@@ -15,6 +15,9 @@ _NEVER_RETRIED: Sequence[tuple[type[RedriveError], Literal["gave-up", "invalid-m
     (InvalidMessage, "invalid-message"),
 )
 
+_MOST_CHARACTERS = 50_000
+"""Of an error's text, and of each end of a traceback: far more than headers take, and little enough to be searched for secrets."""
+
 
 def raised(error: BaseException, now: datetime, policy: RetryPolicy) -> Raised:
     """The outcome of an attempt that ended in `error`, its traceback left out: most attempts are retried, and making it is slow.
@@ -52,12 +55,15 @@ def _taken_apart(error: BaseException) -> list[BaseException]:
 
 def report_of(error: BaseException) -> ErrorReport:
     """An exception's type and text, whatever exception it is; without its traceback."""
-    return ErrorReport(_name_of(error), text_of(error))
+    return ErrorReport(_name_of(error), text_of(error)[:_MOST_CHARACTERS])
 
 
 def traceback_of(error: BaseException) -> str:
-    """An exception's traceback as text, the innermost frame last."""
-    return "".join(traceback.format_exception(error))
+    """An exception's traceback as text, the innermost frame last; one that is very long without its middle."""
+    text = "".join(traceback.format_exception(error))
+    if len(text) <= 2 * _MOST_CHARACTERS:
+        return text
+    return f"{text[:_MOST_CHARACTERS]}\n[…]\n{text[-_MOST_CHARACTERS:]}"
 
 
 def _name_of(error: BaseException) -> str:

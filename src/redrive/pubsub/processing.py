@@ -436,12 +436,12 @@ def _log(subscription: Subscription, job: Job, verdict: Verdict) -> None:
     level = logging.ERROR if isinstance(settlement, Fail) else logging.WARNING
     if isinstance(step, PublishThenAck) and not step.publish.complete:
         logger.error("%s: its own headers leave no room for ours; the failed queue does not say why it is there", job.name)
-    what = f"{error.type}: {error.message:.500}" if error is not None else "failed"
+    what = f"{error.type}: {redact(error.message):.500}" if error is not None else "failed"  # cut first, half a secret would stay
     logger.log(
         level,
         "%s failed with %s; it is now %s%s",
         job.name,
-        in_one_line(redact(what)),
+        in_one_line(what),
         job.judge.whereabouts(settlement),
         f"; {note}" if note else "",
         extra={logs.FIELDS: logs.fields_of(subscription, job.delivery, verdict)},

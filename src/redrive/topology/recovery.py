@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from redrive.errors import ConfigurationError
+from redrive.redaction import in_one_line, printable
 from redrive.topology import names
 from redrive.topology.compare import Observed, compare
 from redrive.topology.durations import text_of
 from redrive.topology.model import Binding, Subscription
 from redrive.topology.names import ExchangeFamily
-from redrive.topology.policy import RetryPolicy
+from redrive.topology.policy import MAX_TTL_MS, RetryPolicy
 from redrive.topology.tags import HEADER, TagFilter
 from redrive.topology.waits import delivery_pattern
 
@@ -65,6 +66,8 @@ def _subscription(queue: str, observed: Observed) -> Subscription:
     delay = retry.get("x-message-ttl")
     if not isinstance(delay, int):
         raise _Unlike(f"{names.retry_queue(queue)} has no x-message-ttl")
+    if not 0 <= delay <= MAX_TTL_MS:  # from something that only looks like RabbitMQ: a timedelta might not hold it
+        raise _Unlike(f"{names.retry_queue(queue)} has the x-message-ttl {delay}")
     kind = arguments.get("x-queue-type")
     if kind not in ("quorum", "classic"):
         raise _Unlike(f"it is a queue of type {kind}")
@@ -156,7 +159,7 @@ def file_of(recovered: Recovered) -> str:
     lines = [
         "# The retries that a message has are each subscriber's own: the broker does not know them. Set max_retries where it is not 3."
     ]
-    lines += [f"# {note}" for note in recovered.notes]
+    lines += [f"# {in_one_line(note)}" for note in recovered.notes]
     lines.append("subscriptions:" if recovered.subscriptions else "subscriptions: {}")
     for subscription in recovered.subscriptions:
         lines.append(f"  {_quoted(subscription.queue)}:")
@@ -186,5 +189,5 @@ def _settings(subscription: Subscription) -> Iterable[tuple[str, str]]:
 
 
 def _quoted(text: str) -> str:
-    """A text that YAML reads as it is; JSON's strings are YAML's."""
-    return json.dumps(text, ensure_ascii=False)
+    """A text that YAML reads as it is: JSON's strings are YAML's, and so are the escapes of `printable`, for what YAML does not take."""
+    return printable(json.dumps(text, ensure_ascii=False))

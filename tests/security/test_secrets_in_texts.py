@@ -1,0 +1,119 @@
+"""Attempts to have a secret shown through the text of an error, a log line or a traceback."""
+
+import re
+from collections.abc import Iterator
+
+import pytest
+from corpus import ORDINARY, SECRET, SECRETS, Secret
+from hypothesis import given
+from hypothesis import strategies as st
+
+from redrive import ConfigurationError, redaction
+from redrive.failures.cause import Cause, masked
+from redrive.redaction import add_pattern, redact
+
+WORDS_OF_RULES = [
+    *("password", "pwd", "_pass", "secret", "token", "signature", "api_key", "key", "Authorization", "Cookie", "Bearer ", "Basic "),
+    *("=", ":", ": ", "=>", "'", '"', "\\", '\\"', "://", "http://", "@", "/", "?", "&", "#", "--", "<", ">", "</", ";", ",", ")", "***"),
+    *("a", "A1b2C3d4", "eyJa.", "x-oauth", "ghp_", " ", "\n", "u", "None", "b'", "-----BEGIN PRIVATE KEY-----", "digest ", "(", "]"),
+]
+
+
+@pytest.fixture
+def patterns_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(redaction, "_own", ())
+
+
+@pytest.mark.parametrize("secret", SECRETS, ids=lambda secret: secret.shape)
+def test_a_secret_is_taken_out(secret: Secret) -> None:
+    assert secret.secret not in redact(secret.text)
+
+
+@pytest.mark.parametrize("secret", SECRETS, ids=lambda secret: secret.shape)
+def test_what_stands_before_and_after_a_secret_stays(secret: Secret) -> None:
+    redacted = redact(f"the charge of order 17 failed: {secret.text}\nsee the log of host-3")
+    assert redacted.startswith("the charge of order 17 failed: ")
+    assert redacted.endswith("\nsee the log of host-3")
+    assert secret.secret not in redacted
+
+
+@pytest.mark.parametrize("secret", SECRETS, ids=lambda secret: secret.shape)
+def test_taking_a_secret_out_again_changes_nothing(secret: Secret) -> None:
+    assert redact(redact(secret.text)) == redact(secret.text)
+
+
+@pytest.mark.parametrize("text", ORDINARY)
+def test_an_error_of_every_day_stays_as_it_is_and_in_its_group(text: str) -> None:
+    assert redact(text) == text
+    assert Cause("ValueError", masked(redact(text)), "").group_id == Cause("ValueError", masked(text), "").group_id
+
+
+@given(st.lists(st.sampled_from(WORDS_OF_RULES), max_size=16).map("".join))
+def test_no_text_makes_redacting_raise_or_differ_the_second_time(text: str) -> None:
+    assert redact(redact(text)) == redact(text)
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize(
+    "piece",
+    [
+        *(word for word in WORDS_OF_RULES if word.strip()),
+        *("password", "password=", "password='", 'password="', "password: ", "'password': '", "token: ab1 ", '"token":"', "token=)"),
+        *(
+            "a://b:",
+            "a://b:c/",
+            "://:@",
+            "https://x@",
+            "x@y:z/",
+            "?token=",
+            "&a.token",
+            "&aaaa-",
+            "--a-",
+            "--password ",
+            "<token>",
+            "<token ",
+        ),
+        *("authorization: ", "authorization: bearer ", "authorization: digest ", "cookie: a=b;", "cookie=a;", "eyJa", "sk-proj-", "SG.a"),
+        *("password=,,", "password=a,", "password\\\\\\", "hooks.slack.com/services/", "-----BEGIN ", "password    ", "İpassword="),
+    ],
+)
+def test_a_hostile_text_takes_time_in_proportion_to_its_length(piece: str) -> None:
+    # What takes time by the square of the length takes hours here: each of so many characters is looked at as many times.
+    text = piece * (200_000 // len(piece)) + f"\n amqp://guest:{SECRET}@localhost/"
+    assert SECRET not in redact(text)
+
+
+def test_a_letter_that_is_longer_in_lower_case_does_not_move_what_is_taken_out() -> None:
+    assert redact(f"İİİ password={SECRET} İ") == "İİİ password=*** İ"
+
+
+@pytest.mark.usefixtures("patterns_of_its_own")
+class TestPatternsOfAProgram:
+    def test_what_it_matches_is_taken_out(self) -> None:
+        add_pattern(r"\b\d{4}(-\d{4}){3}\b")
+        assert redact("the card 4111-1111-1111-1111 was refused") == "the card *** was refused"
+
+    def test_with_a_group_named_secret_only_that_is_taken_out(self) -> None:
+        add_pattern(re.compile(r"card (?P<secret>\d+)(?P<rest>;?)"))
+        assert redact("card 4111; card 5500;") == "card ***; card ***;"
+
+    def test_a_group_named_secret_that_took_no_part_leaves_the_text(self) -> None:
+        add_pattern(r"card|pin (?P<secret>\d+)")
+        assert redact("card, pin 17") == "card, pin ***"
+
+    def test_it_holds_for_errors(self) -> None:
+        add_pattern(r"tenant-\w+")
+        assert "acme" not in str(ConfigurationError("no plan for tenant-acme"))
+
+    @pytest.mark.parametrize("pattern", ["(", "a*", "", "(?=x)|"])
+    def test_one_that_can_not_work_is_refused(self, pattern: str) -> None:
+        with pytest.raises(ConfigurationError, match="the pattern '"):
+            add_pattern(pattern)
+        assert redact("a text") == "a text"
+
+
+@pytest.fixture(autouse=True)
+def _no_pattern_stays() -> Iterator[None]:
+    before = redaction._own
+    yield
+    assert redaction._own == before
