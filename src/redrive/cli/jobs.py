@@ -193,7 +193,8 @@ def _facts(job: Job) -> list[tuple[str, str]]:
     selection = cast("dict[str, Any]", job.order.get("selection", {}))
     which = [f"where {selection['where']}"] if selection.get("where") else []
     which += [f"group {group}" for group in selection.get("groups", [])]
-    which += [f"{count_of(len(selection['ids']), 'id')}"] if selection.get("ids") else []
+    ids = selection.get("digests") or selection.get("ids")
+    which += [count_of(len(ids), "id")] if ids else []
     facts = [
         ("job", job.id),
         ("what", job.kind),

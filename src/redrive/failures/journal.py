@@ -129,7 +129,10 @@ class Journal:
         return _as_it_is(found[0])
 
     def under_way(self, job_id: str) -> set[str]:
-        """The failures of which a job had not written down that they were settled."""
+        """The digests of messages of which a job had not written down that they were settled.
+
+        A job of redrive 0.1 has written failure ids in their place.
+        """
         with self._errors("read"):
             return {found for (found,) in self._sqlite.execute("SELECT failure_id FROM under_way WHERE job = ?", (job_id,))}
 
