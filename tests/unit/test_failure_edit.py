@@ -138,7 +138,7 @@ def test_a_function_that_raises_is_an_error_that_names_the_message() -> None:
 
 
 def test_only_what_was_edited_is_changed() -> None:
-    edit = edited({MESSAGE.failure_id: base64.b64encode(b"new").decode()})
+    edit = edited({MESSAGE.digest: base64.b64encode(b"new").decode()})
     assert edit(MESSAGE) == b"new"
     assert edit(FailedMessage(failed(body=b"other"))) == b"other"
 

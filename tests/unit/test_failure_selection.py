@@ -188,11 +188,11 @@ def test_ids_groups_and_an_expression_all_have_to_be_true() -> None:
     group = cause_of(MESSAGES[0]).group_id
     for selection, expected in (
         (Selection(), [True, True, True]),
-        (Selection(ids={"one", "two"}), [True, False, False]),
+        (Selection(digests={MESSAGES[0].digest, "another"}), [True, False, False]),
         (Selection(groups=[group]), [True, False, False]),
         (Selection(groups=[group[:4]]), [True, False, False]),
         (Selection("size = 5", groups=[group]), [False, False, False]),
-        (Selection("size = 29", groups=[group], ids={"one"}), [True, False, False]),
+        (Selection("size = 29", groups=[group], digests={MESSAGES[0].digest}), [True, False, False]),
     ):
         with Chooser(selection) as chooser:
             assert chooser(MESSAGES) == expected

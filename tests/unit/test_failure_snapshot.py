@@ -1,7 +1,11 @@
 """Snapshots: every byte comes back, and what is no snapshot is said to be none."""
 
+import json
+from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 
+import duckdb
 import pytest
 from deliveries import failed
 from hypothesis import HealthCheck, given, settings
@@ -12,6 +16,7 @@ from redrive.errors import ConfigurationError
 from redrive.failures.snapshot import Snapshot
 from redrive.pubsub.message import FailedMessage
 from redrive.topology.headers import Delivery
+from redrive.topology.table import Table
 
 every_kind = pytest.mark.parametrize("suffix", [".parquet", ".jsonl", ".duckdb"])
 
@@ -87,3 +92,42 @@ def test_a_folder_that_can_not_be_written_to_is_named(tmp_path: Path, suffix: st
 def test_another_kind_of_file_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="Name it"):
         Snapshot(Path("failed.csv"))
+
+
+def large(count: int) -> Iterator[FailedMessage]:
+    """Messages as an incident leaves them, with bodies and tracebacks that hardly repeat: some 40 KB of columns each."""
+    chance = Random(1)
+    for number in range(count):
+        body = json.dumps({"id": number, "lines": [f"{chance.getrandbits(256):x}" for _ in range(60)]}).encode()
+        frames = [f'  File "/srv/shop/orders.py", line {number}, in {chance.getrandbits(400):x}\n    charge()\n' for _ in range(60)]
+        headers = {
+            "redrive-failure-id": f"{chance.getrandbits(128):x}",
+            "redrive-error-type": "shop.gateway.Timeout",
+            "redrive-error-message": f"order {number} timed out after 30 s",
+            "redrive-error-traceback": "Traceback (most recent call last):\n" + "".join(frames),
+        }
+        yield FailedMessage(failed(Table.of(headers), body=body))
+
+
+def test_more_messages_go_into_parquet_than_fit_into_memory_at_a_time(tmp_path: Path) -> None:
+    path = tmp_path / "failed.parquet"
+    assert Snapshot(path).write(large(3500)) == 3500
+    assert [message.json() for message in Snapshot(path).browse()] == [message.json() for message in large(3500)]
+
+
+@every_kind
+def test_a_few_very_large_messages_are_written(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"failed{suffix}"
+    bodies = [bytes([65 + number]) * 3_000_000 for number in range(10)]
+    Snapshot(path).write(FailedMessage(failed(body=body)) for body in bodies)
+    assert [one.body for one in kept(path)] == bodies
+
+
+def test_a_parquet_file_has_the_same_columns_however_many_messages_it_has(tmp_path: Path) -> None:
+    columns = []
+    for count in (0, 1):
+        path = tmp_path / f"{count}.parquet"
+        Snapshot(path).write([FailedMessage(failed())] * count)
+        columns.append([row[:2] for row in duckdb.sql(f"DESCRIBE FROM '{path}'").fetchall()])
+    assert columns[0] == columns[1]
+    assert dict(columns[0])["body"] == "JSON"

@@ -60,20 +60,28 @@ def _edited(order: Order, failed: FailedQueue) -> Order:
         chosen = list(islice(chooser.of(failed.browse()), order.limit or _MOST_EDITED + 1))
     if len(chosen) > _MOST_EDITED:
         raise ConfigurationError(f"more than {_MOST_EDITED} messages would be edited by hand", "Choose fewer, or give --patch or --python.")
-    edits = {message.failure_id: base64.b64encode(_edit_one(message)).decode() for message in chosen}
-    ids = frozenset(edits)
-    return replace(order, edits=edits, selection=replace(order.selection, ids=ids) if ids else order.selection)
-
-
-def _edit_one(message: FailedMessage) -> bytes:
+    edits: dict[str, str] = {}
+    # Its rights are 0700, and it goes with all that editors leave beside a file.
     with tempfile.TemporaryDirectory(prefix="redrive-") as folder:
-        path = Path(folder) / f"{message.failure_id[:8]}.json"
-        path.write_bytes(message.body)
-        editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
-        try:
-            done = subprocess.run([*shlex.split(editor), str(path)], check=False)
-        except OSError as error:
-            raise ConfigurationError(f"the editor {editor!r} can't be started: {error.strerror}", "Set EDITOR.") from error
-        if done.returncode:
-            raise ConfigurationError(f"the editor {editor!r} ended with {done.returncode}", "Nothing was sent.")
+        for number, message in enumerate(chosen, 1):
+            if message.digest not in edits:
+                edits[message.digest] = base64.b64encode(_edited_body(message, Path(folder, f"message-{number}.json"))).decode()
+    digests = frozenset(edits)
+    return replace(order, edits=edits, selection=replace(order.selection, digests=digests) if digests else order.selection)
+
+
+def _edited_body(message: FailedMessage, path: Path) -> bytes:
+    """What people make of a body in a new file of this name. Nothing of the name is the message's: that is written by strangers."""
+    with path.open("xb") as file:
+        file.write(message.body)
+    editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
+    try:
+        done = subprocess.run([*shlex.split(editor), str(path)], check=False)
+    except OSError as error:
+        raise ConfigurationError(f"the editor {editor!r} can't be started: {error.strerror}", "Set EDITOR.") from error
+    if done.returncode:
+        raise ConfigurationError(f"the editor {editor!r} ended with {done.returncode}", "Nothing was sent.")
+    try:
         return path.read_bytes()
+    except OSError as error:
+        raise ConfigurationError(f"the editor {editor!r} left no file: {error.strerror}", "Nothing was sent.") from error

@@ -1,5 +1,6 @@
 """Finds messages of a failed queue by what people have in hand: an id, or the beginning of one."""
 
+import re
 from collections.abc import Iterable
 
 from redrive.cli.output import count_of
@@ -8,8 +9,11 @@ from redrive.pubsub.message import FailedMessage
 
 _MOST_NAMED = 5
 _SURE, _BY_MESSAGE_ID, _BY_PREFIX = range(3)
+_SHORT_DIGEST = 16
+_DIGEST = re.compile(rf"[0-9a-f]{{{_SHORT_DIGEST},64}}")
 
 _Matches = dict[str, list[FailedMessage]]
+"""Messages by their digests."""
 
 
 class NothingFound(RedriveError):
@@ -17,17 +21,26 @@ class NothingFound(RedriveError):
 
 
 def find_one(failed: Iterable[FailedMessage], id_: str, source: str) -> FailedMessage:
-    """The oldest message that an id stands for: a failure id, a message id, or the unique beginning of a failure id.
+    """The oldest message that an id stands for: a failure id, the first 16 digits of a digest, a message id, or the unique
+    beginning of a failure id.
 
     Raises:
         NothingFound: there is none.
         ConfigurationError: it stands for several.
     """
-    return find_some(failed, [id_], source)[0]
+    search = _Search(id_)
+    for message in failed:
+        search.look_at(message)
+        if search.is_found:
+            break  # to look at one, a queue of millions need not be read to its end
+    return next(iter(search.result(source).values()))[0]
 
 
 def find_some(failed: Iterable[FailedMessage], ids: Iterable[str], source: str) -> list[FailedMessage]:
-    """The messages that these ids stand for. Where a peer's message is there twice, byte for byte, both are it.
+    """The messages that these ids stand for. Where a message is there twice, byte for byte, both are it.
+
+    All messages are looked at, since any of them may have copied an id. An id of several that differ is refused: nobody can tell from
+    here which of them made it up.
 
     Raises:
         NothingFound: an id stands for none.
@@ -37,8 +50,6 @@ def find_some(failed: Iterable[FailedMessage], ids: Iterable[str], source: str) 
     for message in failed:
         for search in searches.values():
             search.look_at(message)
-        if all(search.is_over for search in searches.values()):
-            break  # a queue of millions need not be read to its end
     found: _Matches = {}
     for search in searches.values():
         found |= search.result(source)
@@ -50,13 +61,17 @@ class _Search:
 
     def __init__(self, wanted: str) -> None:
         self._wanted = wanted
+        self._may_be_digest = _DIGEST.fullmatch(wanted) is not None
         self._found: tuple[_Matches, _Matches, _Matches] = ({}, {}, {})
-        self.is_over = False
+
+    @property
+    def is_found(self) -> bool:
+        """Whether a message of this failure id was found."""
+        return bool(self._found[_SURE])
 
     def look_at(self, message: FailedMessage) -> None:
         """Keeps a message that it stands for. Of too many, some: they are only named then, and not all may fit into memory."""
-        if message.failure_id == self._wanted:
-            self.is_over = message.own_failure_id is not None  # that one is nobody else's
+        if message.failure_id == self._wanted or (self._may_be_digest and message.digest.startswith(self._wanted)):
             matches = self._found[_SURE]
         elif message.message_id == self._wanted:
             matches = self._found[_BY_MESSAGE_ID]
@@ -64,8 +79,8 @@ class _Search:
             matches = self._found[_BY_PREFIX]
         else:
             return
-        if message.failure_id in matches or len(matches) <= _MOST_NAMED:
-            matches.setdefault(message.failure_id, []).append(message)
+        if message.digest in matches or len(matches) <= _MOST_NAMED:
+            matches.setdefault(message.digest, []).append(message)
 
     def result(self, source: str) -> _Matches:
         """The messages of the one failure that it stands for."""
@@ -73,10 +88,15 @@ class _Search:
         if matches is None:
             raise NothingFound(f"no message of {source!r} has the id {self._wanted!r}\nSee: redrive failed list")
         if len(matches) > 1:
-            named = ", ".join(list(matches)[:_MOST_NAMED])
+            several = f"{'more than ' if len(matches) > _MOST_NAMED else ''}{count_of(min(len(matches), _MOST_NAMED), 'message')}"
+            ids = list(dict.fromkeys(messages[0].failure_id for messages in matches.values()))
+            if len(ids) < len(matches):
+                # A failure id does not tell them apart.
+                raise ConfigurationError(
+                    f"{self._wanted!r} stands for {several} of {source!r} that differ, though some have one failure id",
+                    f"Give the digest of one: {', '.join(digest[:_SHORT_DIGEST] for digest in list(matches)[:_MOST_NAMED])}.",
+                )
             raise ConfigurationError(
-                f"{self._wanted!r} stands for {'more than ' if len(matches) > _MOST_NAMED else ''}"
-                f"{count_of(min(len(matches), _MOST_NAMED), 'message')} of {source!r}",
-                f"Give one of the failure ids: {named}.",
+                f"{self._wanted!r} stands for {several} of {source!r}", f"Give one of the failure ids: {', '.join(ids[:_MOST_NAMED])}."
             )
         return matches

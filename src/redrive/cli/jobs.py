@@ -142,6 +142,12 @@ def resume(
                 f"job {job.id} is one of {job.broker}, and --url names {BrokerURL.parse(url).address}", "Give the URL that it was run with."
             )
         order = Order.from_json(job.order)
+        if order.function is not None:
+            # The journal may be somebody else's, and to import is to run.
+            printer.note(f"Job {job.id} changes bodies by the function {order.function}, which its module is imported for.")
+            if not printer.confirm(f"Run {order.function}?", yes=yes):
+                printer.note("Nothing was sent.")
+                raise typer.Exit(1)
         failed = FailedQueue(url, job.queue, management_url=management_url)
         plan = plan_of(order, failed.browse(), opened.under_way(job.id), job.id)
         printer.say(
@@ -193,7 +199,8 @@ def _facts(job: Job) -> list[tuple[str, str]]:
     selection = cast("dict[str, Any]", job.order.get("selection", {}))
     which = [f"where {selection['where']}"] if selection.get("where") else []
     which += [f"group {group}" for group in selection.get("groups", [])]
-    which += [f"{count_of(len(selection['ids']), 'id')}"] if selection.get("ids") else []
+    ids = selection.get("digests") or selection.get("ids")
+    which += [count_of(len(ids), "id")] if ids else []
     facts = [
         ("job", job.id),
         ("what", job.kind),

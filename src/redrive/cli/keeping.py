@@ -2,7 +2,7 @@
 
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from redrive.cli import choosing, options, sending
+from redrive.cli import choosing, messages, options, sending
 from redrive.cli.finding import find_some
 from redrive.cli.interrupting import interruptible
 from redrive.cli.output import Form, Printer, count_of
@@ -18,6 +18,7 @@ from redrive.errors import ConfigurationError, RedriveError
 from redrive.failures.journal import Journal
 from redrive.failures.record import Job, State
 from redrive.failures.selection import Chooser, Selection
+from redrive.failures.shared_ids import SharedIds
 from redrive.failures.snapshot import Snapshot
 from redrive.pubsub.blocking.failed import FailedQueue
 from redrive.pubsub.blocking.requeue import Choose
@@ -90,7 +91,7 @@ def discard(
     selection = choosing.selection_of(where, groups)
     if ids:
         chosen = find_some(failed.browse(), ids, failed_queue(queue))
-        selection = replace(selection, ids=frozenset(message.failure_id for message in chosen))
+        selection = replace(selection, digests=frozenset(message.digest for message in chosen))
     job = Job(str(uuid.uuid4()), "discard", queue, BrokerURL.parse(url).address, {"selection": selection.as_json()}, reason=reason)
     _move_out(Printer(output), failed, job, selection, file, journal, dry_run=dry_run, yes=yes)
 
@@ -203,9 +204,13 @@ def _move_out(
     """Writes what is chosen to a file that is on the disk before the first message is deleted; deletes exactly what the file has."""
     kept, source = Snapshot(file), failed_queue(job.queue)
     with Chooser(selection) as chooser:
-        count = sum(1 for _ in chooser.of(failed.browse()))
+        count, shared_ids = 0, SharedIds()
+        for message in chooser.of(failed.browse()):
+            count += 1
+            shared_ids.add(message)
+        messages.tell_shared_ids(printer, len(shared_ids))
         if dry_run or not count:
-            printer.result(_json_of(job, file, count, 0))
+            printer.result(_json_of(job, file, shared_ids, count, 0))
             printer.say(f"{count_of(count, 'message')} of {source} would be written to {file}, and deleted from the queue.")
             return
         if not printer.confirm(f"Move {count_of(count, 'message')} out of {source} into {file}?", yes=yes):
@@ -213,40 +218,48 @@ def _move_out(
             raise typer.Exit(1)
         with Journal(journal) as opened:
             job = opened.begin(replace(job, planned=count, file=str(file)))
-            ids: Counter[str] = Counter()
+            chosen = _Chosen()
             with interruptible() as cancel:
                 try:
-                    written = kept.write(_noted(chooser.of(failed.browse()), ids))
-                    report = failed.discard(_those(ids), cancel=cancel)
+                    written = kept.write(chosen.noted(chooser.of(failed.browse())))
+                    report = failed.discard(chosen.again(), cancel=cancel)
                 except BaseException as error:
                     opened.update(replace(job, state=State.FAILED, problem=(str(error) or "interrupted").partition("\n")[0]))
                     raise
             opened.update(replace(job, state=State.INTERRUPTED if report.cancelled else State.DONE, sent=report.requeued))
-    printer.result(_json_of(job, file, written, report.requeued))
+    printer.result(_json_of(job, file, shared_ids, written, report.requeued))
     printer.say(f"{count_of(written, 'message')} written to {file}, {report.requeued:,} deleted from {source}.")
     if report.cancelled:
         printer.say(f"Stopped: the rest is in {source}, and in {file} too.", "yellow")
         raise typer.Exit(_INTERRUPTED)
 
 
-def _those(ids: Counter[str]) -> Choose:
-    """Picks each of these as often as it was written: a peer's messages may be the same byte for byte."""
-    left = Counter(ids)
+class _Chosen:
+    """The messages that were written to a file, to be found once more in their queue."""
 
-    def choose(messages: Sequence[FailedMessage]) -> list[bool]:
-        chosen = []
+    def __init__(self) -> None:
+        self._digests: Counter[bytes] = Counter()
+
+    def noted(self, messages: Iterable[FailedMessage]) -> Iterator[FailedMessage]:
+        """The messages, each of which is noted."""
         for message in messages:
-            chosen.append(left[message.failure_id] > 0)
-            left[message.failure_id] -= chosen[-1]
-        return chosen
+            self._digests[bytes.fromhex(message.digest)] += 1
+            yield message
 
-    return choose
+    def again(self) -> Choose:
+        """Picks each as often as it was noted: a peer's messages may be the same byte for byte. Not by its id, which may be made up."""
+        left = Counter(self._digests)
 
+        def choose(messages: Sequence[FailedMessage]) -> list[bool]:
+            picked = []
+            for message in messages:
+                digest = bytes.fromhex(message.digest)
+                picked.append(left[digest] > 0)
+                if picked[-1]:
+                    left[digest] -= 1
+            return picked
 
-def _noted(messages: Iterator[FailedMessage], ids: Counter[str]) -> Iterator[FailedMessage]:
-    for message in messages:
-        ids[message.failure_id] += 1
-        yield message
+        return choose
 
 
 def _counted(messages: Iterator[FailedMessage], done: Callable[[int], None]) -> Iterator[FailedMessage]:
@@ -255,5 +268,12 @@ def _counted(messages: Iterator[FailedMessage], done: Callable[[int], None]) -> 
         done(number)
 
 
-def _json_of(job: Job, file: Path, written: int, deleted: int) -> dict[str, object]:
-    return {"queue": job.queue, "file": str(file), "written": written, "deleted": deleted, "job": job.id if deleted else None}
+def _json_of(job: Job, file: Path, shared_ids: SharedIds, written: int, deleted: int) -> dict[str, object]:
+    return {
+        "queue": job.queue,
+        "file": str(file),
+        "shared_ids": len(shared_ids),
+        "written": written,
+        "deleted": deleted,
+        "job": job.id if deleted else None,
+    }

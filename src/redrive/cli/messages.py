@@ -63,11 +63,21 @@ def table(printer: Printer, shown: Sequence[FailedMessage]) -> None:
     printer.table(COLUMNS, [row_of(message) for message in shown])
 
 
+def tell_shared_ids(printer: Printer, count: int) -> None:
+    """Says, where it is so, that failure ids stand for messages that differ."""
+    if count:
+        what = "failure id stands" if count == 1 else "failure ids stand"
+        printer.say(
+            f"{count:,} {what} for several messages that differ: all but one of them made it up. Each is taken for itself.", "yellow"
+        )
+
+
 def json_of(message: FailedMessage) -> dict[str, object]:
     """A message as JSON values."""
     body, encoding = body_of(message.body)
     return {
         "failure_id": message.failure_id,
+        "digest": message.digest,
         "message_id": message.message_id,
         "queue": message.queue,
         "exchange": message.exchange,
@@ -167,6 +177,7 @@ def _facts(message: FailedMessage) -> list[tuple[str, str]]:
         ("error", error_of(message)),
         ("group", cause_of(message).group_id),
         ("host", message.host or "–"),
+        ("digest", message.digest),
     ]
     if message.first_failed_at not in (None, message.failed_at):
         facts.insert(5, ("first failed", moment_of(message.first_failed_at)))

@@ -91,7 +91,7 @@ def requeue(
     selection = choosing.selection_of(where, groups)
     if ids:
         selection = Selection(
-            where, frozenset(one.failure_id for one in find_some(failed.browse(), ids, failed_queue(queue))), selection.groups
+            where, frozenset(one.digest for one in find_some(failed.browse(), ids, failed_queue(queue))), selection.groups
         )
     order = Order(
         selection,
@@ -142,6 +142,7 @@ def _tell_plan(printer: Printer, queue: str, order: Order, plan: Plan) -> None:
     what = count_of(plan.count, "message") if plan.count == plan.looked_at else f"{plan.count:,} of {count_of(plan.looked_at, 'message')}"
     printer.say(f"{what} would go from {source} {'back to ' + queue if order.to is None else 'to ' + order.to}:")
     _tell_groups(printer, plan.groups)
+    messages.tell_shared_ids(printer, plan.shared_ids)
     printer.say("" if plan.count <= len(plan.first) else f"\nThe first {len(plan.first)} of them:")
     messages.table(printer, plan.first)
     if order.edit() is not None:

@@ -68,6 +68,7 @@ def json_of(queue: str, plan: Plan, job: Job | None, report: RequeueReport | Non
         "queue": queue,
         "planned": plan.count,
         "too_often": plan.too_often,
+        "shared_ids": plan.shared_ids,
         "groups": [{"group_id": cause.group_id, **cause._asdict(), "count": count} for cause, count in plan.groups.most_common()],
         "job": done.job or None,
         "state": None if job is None else job.state.value,

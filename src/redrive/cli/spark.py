@@ -319,14 +319,18 @@ def _session(master: str | None, partitions: int | None) -> "Iterator[SparkSessi
     from redrive.spark_reprocess.session import session_for
 
     is_ours = SparkSession.getActiveSession() is None
-    log = os.path.join(tempfile.gettempdir(), f"redrive-spark-{os.getpid()}.log")
+    # A name that nobody can guess, and make a link of before.
+    handle, log = tempfile.mkstemp(prefix=f"redrive-spark-{os.getpid()}-", suffix=".log")
+    os.close(handle)
     settings = {"spark.sql.files.minPartitionNum": str(partitions)} if partitions else None
-    spark = session_for(master, settings=settings, log=log)
     try:
-        yield spark
+        spark = session_for(master, settings=settings, log=log)
+        try:
+            yield spark
+        finally:
+            if is_ours:
+                spark.stop()
     finally:
-        if is_ours:
-            spark.stop()
         if os.path.exists(log) and not os.path.getsize(log):
             os.unlink(log)
 

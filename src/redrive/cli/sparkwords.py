@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from redrive.cli.messages import tell_shared_ids
 from redrive.cli.output import Cell, Column, Printer, count_of
 
 if TYPE_CHECKING:
@@ -62,6 +63,7 @@ def end(printer: Printer, job: "Reprocess", run: "Run", identity: "Identity") ->
             "a task or a connection ended while they were on their way.",
             "yellow",
         )
+    tell_shared_ids(printer, identity.shared_ids)
     if identity.refused:
         printer.say(f"{count_of(identity.refused, 'message')} could not be sent, and stay in the archive:", "red")
         printer.table(

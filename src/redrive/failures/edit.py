@@ -79,10 +79,10 @@ def calling(name: str) -> Edit:
 
 
 def edited(bodies: Mapping[str, str]) -> Edit:
-    """What gives each message the body that people have edited: base64, by failure id; others keep theirs."""
+    """What gives each message the body that people have edited: base64, by the message's digest; others keep theirs."""
 
     def edit(message: FailedMessage) -> bytes:
-        body = bodies.get(message.failure_id)
+        body = bodies.get(message.digest)
         return message.body if body is None else base64.b64decode(body)
 
     return edit

@@ -6,6 +6,7 @@ import json
 import os
 import socket
 import sqlite3
+import stat
 import sys
 import threading
 from collections.abc import Iterator
@@ -32,6 +33,7 @@ CREATE TABLE IF NOT EXISTS original (
 _PATIENCE = 10.0
 """Seconds for which another process may keep the journal locked."""
 _NAME = "journal.sqlite3"
+_OURS_ALONE = 0o600
 
 
 def default_path() -> Path:
@@ -69,8 +71,12 @@ class Journal:
         self._lock = threading.Lock()
         with self._errors("opened"):
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            # Bodies may be in it: nobody else is to read them.
-            os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))
+            # Bodies may be in it: nobody else is to read them, also where the file was there with other rights.
+            handle = os.open(self.path, os.O_CREAT | os.O_RDWR, _OURS_ALONE)
+            try:
+                _tighten(handle)
+            finally:
+                os.close(handle)
             self._sqlite = sqlite3.connect(self.path, timeout=_PATIENCE, isolation_level=None, check_same_thread=False)
             try:
                 self._sqlite.execute("PRAGMA journal_mode = WAL")
@@ -133,7 +139,10 @@ class Journal:
         return _as_it_is(found[0])
 
     def under_way(self, job_id: str) -> set[str]:
-        """The failures of which a job had not written down that they were settled."""
+        """The digests of messages of which a job had not written down that they were settled.
+
+        A job of redrive 0.1 has written failure ids in their place.
+        """
         with self._errors("read"):
             return {found for (found,) in self._sqlite.execute("SELECT failure_id FROM under_way WHERE job = ?", (job_id,))}
 
@@ -197,6 +206,13 @@ class Journal:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
+
+
+def _tighten(handle: int) -> None:
+    """Takes the rights on a file from everybody but its user."""
+    if sys.platform != "win32" and stat.S_IMODE(os.fstat(handle).st_mode) & ~_OURS_ALONE:
+        with contextlib.suppress(PermissionError):  # it is another user's
+            os.fchmod(handle, _OURS_ALONE)
 
 
 def _update(sqlite: sqlite3.Connection, job: Job) -> Job:

@@ -27,7 +27,7 @@ class Order:
         force: whether messages go that were sent back too often already.
         patch: the text of a JSON patch or merge patch of the bodies.
         function: `module:function` that makes another body of a message.
-        edits: bodies that people have edited, in base64, by failure id.
+        edits: bodies that people have edited, in base64, by the digests of their messages.
     """
 
     selection: Selection = field(default_factory=Selection)

@@ -8,6 +8,7 @@ from redrive.failures.cause import Cause, cause_of
 from redrive.failures.edit import difference
 from redrive.failures.order import Order
 from redrive.failures.selection import Chooser
+from redrive.failures.shared_ids import SharedIds
 from redrive.pubsub.message import FailedMessage
 from redrive.pubsub.report import RequeueProgress
 
@@ -26,6 +27,7 @@ class Plan:
         first: the first few.
         too_often: how many stay because they were sent back too often.
         found_again: how many that an earlier run had under way are in the failed queue.
+        shared_ids: how many failure ids stand for several of them that differ.
         changes: of the first few that another body is made of, the difference.
         changed: how many those are.
     """
@@ -36,6 +38,7 @@ class Plan:
     first: list[FailedMessage] = field(default_factory=list)
     too_often: int = 0
     found_again: int = 0
+    shared_ids: int = 0
     changes: list[list[str]] = field(default_factory=list)
     changed: int = 0
 
@@ -48,6 +51,7 @@ def plan_of(order: Order, messages: Iterable[FailedMessage], under_way: set[str]
     """
     plan = Plan()
     edit = order.edit()
+    shared = SharedIds()
 
     def counted() -> Iterable[FailedMessage]:
         for message in messages:
@@ -58,16 +62,18 @@ def plan_of(order: Order, messages: Iterable[FailedMessage], under_way: set[str]
         for message in chooser.of(counted()):
             if message.job is not None and message.job == job:
                 continue
-            plan.found_again += bool(under_way) and message.failure_id in under_way
+            plan.found_again += bool(under_way) and (message.digest in under_way or message.failure_id in under_way)
             if not order.may_go(message):
                 plan.too_often += 1
             elif order.limit is None or plan.count < order.limit:
                 plan.count += 1
                 plan.groups[cause_of(message)] += 1
+                shared.add(message)
                 if len(plan.first) < _FEW:
                     plan.first.append(message)
                 if edit is not None:
                     _note_change(plan, message.body, edit(message))
+    plan.shared_ids = len(shared)
     return plan
 
 

@@ -8,6 +8,7 @@ from itertools import islice
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from redrive.errors import ConfigurationError
 from redrive.failures.cause import cause_of
 from redrive.failures.columns import Column, row_of
 from redrive.pubsub.message import FailedMessage
@@ -24,30 +25,38 @@ class Selection:
 
     Args:
         where: an expression of the filter language; None for any message.
-        ids: failure ids; none for any.
+        digests: of single messages, `FailedMessage.digest`; none for any. A failure id may be another message's, too.
         groups: group ids, or their first characters; none for any.
         now: what `now()` says in the expression.
     """
 
     where: str | None = None
-    ids: Collection[str] = ()
+    digests: Collection[str] = ()
     groups: Sequence[str] = ()
     now: datetime = field(default_factory=lambda: datetime.now(UTC))
 
     @property
     def is_all(self) -> bool:
         """Whether every message is meant."""
-        return self.where is None and not self.ids and not self.groups
+        return self.where is None and not self.digests and not self.groups
 
     def as_json(self) -> dict[str, object]:
         """It as JSON values."""
-        return {**asdict(self), "ids": sorted(self.ids), "groups": list(self.groups), "now": self.now.isoformat()}
+        return {**asdict(self), "digests": sorted(self.digests), "groups": list(self.groups), "now": self.now.isoformat()}
 
     @classmethod
     def from_json(cls, value: Mapping[str, object]) -> Self:
-        """What `as_json` has written."""
+        """What `as_json` has written.
+
+        Raises:
+            ConfigurationError: redrive 0.1 has written it, and picked messages by failure ids.
+        """
         known: dict[str, Any] = dict(value)
-        return cls(known["where"], frozenset(known["ids"]), tuple(known["groups"]), datetime.fromisoformat(known["now"]))
+        if known.get("ids"):
+            raise ConfigurationError(
+                "this was begun by redrive 0.1, which picked messages by ids that others may have, too", "Begin it again, with --id."
+            )
+        return cls(known["where"], frozenset(known.get("digests", ())), tuple(known["groups"]), datetime.fromisoformat(known["now"]))
 
 
 class Chooser:
@@ -59,7 +68,7 @@ class Chooser:
 
     def __init__(self, selection: Selection) -> None:
         self._selection = selection
-        self._ids = frozenset(selection.ids)
+        self._digests = frozenset(selection.digests)
         self._groups = tuple(selection.groups)
         self._held = contextlib.ExitStack()
         self._columns: tuple[Column, ...] = ()
@@ -98,7 +107,7 @@ class Chooser:
         return database
 
     def _is_named(self, message: FailedMessage) -> bool:
-        if self._ids and message.failure_id not in self._ids:
+        if self._digests and message.digest not in self._digests:
             return False
         return not self._groups or cause_of(message).group_id.startswith(self._groups)
 

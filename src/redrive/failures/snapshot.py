@@ -5,8 +5,11 @@ The columns of the filter language stand beside the bytes for whoever reads the 
 
 import base64
 import contextlib
+import errno
 import json
 import os
+import struct
+import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from itertools import islice
@@ -31,9 +34,14 @@ RAW = (
 
 _WRITTEN = (*COLUMNS, *RAW)
 _READ = ("queue", *(column.name for column in RAW), "body_bytes")
+_TABLE = "failed"
 _AT_A_TIME = 1000
-_MEMORY = "128MB"
-_PART = ".part"
+_BYTES_AT_A_TIME = 8 * 1024 * 1024
+"""Of rows that are in memory together. A message of a usual size takes 10 KB there: its body and its traceback are in several columns."""
+_MEMORY = "512MB"
+_ROW_GROUP = "32MB"
+"""Of a Parquet file's rows that are in memory together while it is written, and when it is read by another tool."""
+_LONGEST_REASON = 200
 
 
 class Snapshot:
@@ -68,19 +76,19 @@ class Snapshot:
         """The messages from the first on, at most `limit`.
 
         Raises:
-            ConfigurationError: it is not there, or can't be read.
+            ConfigurationError: it is not there, or can't be read; a damaged message is named by its number.
         """
         for number, raw in enumerate(islice(self._raw(), limit), 1):
             try:
                 queue, exchange, key, properties, body = raw
-                delivery = Delivery(str(queue), _text(exchange), _text(key), Properties.parse(_checked(properties)), _checked(body))
+                delivery = Delivery(_name(queue), _text(exchange), _text(key), Properties.parse(_checked(properties)), _checked(body))
                 delivery.properties.encode()
-            except (ValueError, TypeError, IndexError, ArithmeticError) as error:
+            except (ValueError, TypeError, IndexError, ArithmeticError, struct.error, RecursionError) as error:
                 raise self._unreadable(f"its message {number} is damaged") from error
             yield FailedMessage(delivery)
 
     def write(self, messages: Iterable[FailedMessage]) -> int:
-        """Makes the file of these messages; returns how many.
+        """Makes the file of these messages, for this user's eyes alone; returns how many.
 
         When it returns they are on the disk; if it does not come to its end there is no file.
 
@@ -89,19 +97,20 @@ class Snapshot:
         """
         if self.path.exists():
             raise ConfigurationError(f"there is a file {str(self.path)!r} already", "Give another name: nothing is overwritten.")
-        part = self.path.with_name(self.path.name + _PART)
         write, _ = _KINDS[self.path.suffix]
         try:
-            part.unlink(missing_ok=True)
-            count = write(part, messages)
-            _to_disk(part)
-            os.replace(part, self.path)
+            # A folder that nobody else may enter: what is made in it is no link, and is read by nobody before its rights are set.
+            with tempfile.TemporaryDirectory(prefix=f".{self.path.name}.", dir=self.path.parent) as folder:
+                part = Path(folder, f"part{self.path.suffix}")
+                count = write(part, messages)
+                part.chmod(_OURS_ALONE)
+                _to_disk(part)
+                os.replace(part, self.path)
             _to_disk(self.path.parent)
-        except OSError as error:
-            raise ConfigurationError(f"{str(self.path)!r} can't be written: {error.strerror or error}", "Choose another place.") from error
-        finally:
-            with contextlib.suppress(OSError):
-                part.unlink(missing_ok=True)
+        except (OSError, MemoryError) as error:
+            raise ConfigurationError(
+                f"{str(self.path)!r} can't be written: {getattr(error, 'strerror', None) or error}", _remedy_for(error)
+            ) from error
         return count
 
     def _raw(self) -> Iterator[tuple[object, ...]]:
@@ -110,13 +119,31 @@ class Snapshot:
         _, read = _KINDS[self.path.suffix]
         try:
             yield from read(self.path)
-        except (OSError, ValueError, LookupError, TypeError) as error:
-            raise self._unreadable(" ".join(str(error).split())) from error
+        except (OSError, MemoryError, ValueError, LookupError, TypeError) as error:
+            raise self._unreadable(" ".join(str(error).split())[:_LONGEST_REASON]) from error
 
     def _unreadable(self, why: str) -> ConfigurationError:
         return ConfigurationError(
             f"{str(self.path)!r} can't be read as failed messages: {why}", "Give a file that `redrive failed` has made."
         )
+
+
+_OURS_ALONE = 0o600
+
+
+def _remedy_for(error: OSError | MemoryError) -> str:
+    if isinstance(error, MemoryError):
+        return "Write a .jsonl file, which takes one message at a time."
+    return "Choose another place." if error.errno not in _NO_ROOM else "Make room, or choose another place."
+
+
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+
+
+def _name(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{type(value).__name__} in place of a text")
+    return value
 
 
 def _bytes(text: str) -> bytes:
@@ -146,11 +173,11 @@ def _to_disk(path: Path) -> None:
 
 def _write_lines(path: Path, messages: Iterable[FailedMessage]) -> int:
     count = 0
-    with path.open("w", encoding="utf-8") as file:
+    with path.open("x", encoding="utf-8") as file:
         for message in messages:
             row = row_of(message.delivery, _WRITTEN)
-            json.dump({column.name: _json_of(column, row) for column in _WRITTEN}, file, ensure_ascii=False)
-            file.write("\n")
+            # Not `json.dump`, which takes several times as long.
+            file.write(json.dumps({column.name: _json_of(column, row) for column in _WRITTEN}, ensure_ascii=False) + "\n")
             count += 1
     return count
 
@@ -171,7 +198,7 @@ def _read_lines(path: Path) -> Iterator[tuple[object, ...]]:
                 found = json.loads(line)
                 queue, *encoded = (found[name] for name in _READ)
                 raw = [base64.b64decode(text, validate=True) for text in encoded]
-            except (ValueError, LookupError, TypeError) as error:
+            except (ValueError, LookupError, TypeError, RecursionError) as error:
                 raise ValueError(f"line {number} is none") from error
             yield queue, *raw
 
@@ -180,41 +207,78 @@ def _read_lines(path: Path) -> Iterator[tuple[object, ...]]:
 
 
 def _write_database(path: Path, messages: Iterable[FailedMessage]) -> int:
+    from redrive.failures.database import rows_given
+
     with _database(path) as database:
-        return _fill(database, messages)
+        database.execute(f"CREATE TABLE {_TABLE} ({', '.join(f'{column.name} {column.type}' for column in _WRITTEN)})")
+        return sum(_put(database, f"INSERT INTO {_TABLE} {rows_given(_WRITTEN)}", rows) for rows in _batches(messages))
 
 
 def _write_parquet(path: Path, messages: Iterable[FailedMessage]) -> int:
-    rows = path.with_name(path.name + ".duckdb")
-    try:
-        with _database(rows) as database:
-            count = _fill(database, messages)
-            database.execute(f"COPY failed TO {_quoted(path)} (FORMAT parquet, COMPRESSION zstd)")
-        return count
-    finally:
-        rows.unlink(missing_ok=True)
+    """Writes each batch to a small file, and these to one.
 
-
-def _fill(database: "duckdb.DuckDBPyConnection", messages: Iterable[FailedMessage]) -> int:
+    DuckDB holds a whole row group in memory, and a group can be bounded by its bytes only where it need not keep the order of several
+    threads; of one thread it keeps it.
+    """
     from redrive.failures.database import rows_given
 
-    database.execute(f"CREATE TABLE failed ({', '.join(f'{column.name} {column.type}' for column in _WRITTEN)})")
+    parts: list[Path] = []
     count = 0
-    left = iter(messages)
-    while some := [row_of(message.delivery, _WRITTEN) for message in islice(left, _AT_A_TIME)]:
-        database.execute(f"INSERT INTO failed {rows_given(_WRITTEN)}", [[row[column.name] for row in some] for column in _WRITTEN])
-        count += len(some)
+    with _database(None) as database:
+        database.execute("SET preserve_insertion_order = false")
+        for rows in _batches(messages):
+            parts.append(path.with_name(f"{len(parts):08}.parquet"))
+            count += _put(database, f"COPY ({rows_given(_WRITTEN)}) TO {_quoted(parts[-1])} (FORMAT parquet, COMPRESSION lz4)", rows)
+        if parts:
+            some = f"SELECT * FROM read_parquet([{', '.join(map(_quoted, parts))}])"
+        else:
+            some = f"SELECT {', '.join(f'NULL::{column.type} AS {column.name}' for column in _WRITTEN)} LIMIT 0"
+        database.execute(f"COPY ({some}) TO {_quoted(path)} (FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE_BYTES '{_ROW_GROUP}')")
     return count
 
 
+def _batches(messages: Iterable[FailedMessage]) -> Iterator[list[Row]]:
+    """Rows that are in memory together: so many, or so many bytes."""
+    rows: list[Row] = []
+    size = 0
+    for message in messages:
+        rows.append(row_of(message.delivery, _WRITTEN))
+        size += sum(len(value) for value in rows[-1].values() if isinstance(value, str | bytes))
+        if len(rows) >= _AT_A_TIME or size >= _BYTES_AT_A_TIME:
+            yield rows
+            rows, size = [], 0
+    if rows:
+        yield rows
+
+
+def _put(database: "duckdb.DuckDBPyConnection", sql: str, rows: list[Row]) -> int:
+    database.execute(sql, [[row[column.name] for row in rows] for column in _WRITTEN])
+    return len(rows)
+
+
 def _read_database(path: Path) -> Iterator[tuple[object, ...]]:
-    with _database(path, read_only=True) as database:
-        yield from _rows(database, "failed")
+    with _database(None, reads=True) as database:
+        # Attached, so that nothing that is defined in the file has a name here.
+        database.execute(f"ATTACH {_quoted(path)} AS given (READ_ONLY)")
+        _lock(database)
+        tables = database.execute("SELECT database_name, schema_name, table_name FROM duckdb_tables()").fetchall()
+        if ("given", "main", _TABLE) not in tables:
+            # It may be a view, which could read any file of whoever looks at it.
+            raise ValueError(f"it has no table {_TABLE!r}")
+        yield from _rows(database, f"given.main.{_TABLE}")
 
 
 def _read_parquet(path: Path) -> Iterator[tuple[object, ...]]:
-    with _database(None) as database:
+    with _database(None, reads=True) as database:
+        database.execute(f"SET allowed_paths = [{_quoted(path)}]")
+        _lock(database)
         yield from _rows(database, f"read_parquet({_quoted(path)})")
+
+
+def _lock(database: "duckdb.DuckDBPyConnection") -> None:
+    """From here on it reaches no file but those that it has, and no network."""
+    database.execute("SET enable_external_access = false")
+    database.execute("SET lock_configuration = true")
 
 
 def _rows(database: "duckdb.DuckDBPyConnection", table: str) -> Iterator[tuple[object, ...]]:
@@ -224,7 +288,7 @@ def _rows(database: "duckdb.DuckDBPyConnection", table: str) -> Iterator[tuple[o
 
 
 @contextlib.contextmanager
-def _database(path: Path | None, *, read_only: bool = False) -> "Iterator[duckdb.DuckDBPyConnection]":
+def _database(path: Path | None, *, reads: bool = False) -> "Iterator[duckdb.DuckDBPyConnection]":
     import duckdb
 
     config: dict[str, str | bool | int | float | list[str]] = {
@@ -233,12 +297,23 @@ def _database(path: Path | None, *, read_only: bool = False) -> "Iterator[duckdb
         "autoinstall_known_extensions": False,
         "autoload_known_extensions": False,
     }
+    if path is None:
+        config["temp_directory"] = ""
     try:
-        with duckdb.connect(":memory:" if path is None else path, read_only=read_only, config=config) as database:
+        with duckdb.connect(":memory:" if path is None else path, config=config) as database:
             database.execute("SET TimeZone = 'UTC'")
             yield database
+    except duckdb.OutOfMemoryException as error:
+        raise MemoryError("its messages are too large for so much memory at a time") from error
     except duckdb.Error as error:
-        raise OSError(" ".join(str(error).split())) from error
+        if reads and not isinstance(error, duckdb.IOException):
+            # DuckDB's words can have something of the file in them.
+            raise OSError(f"it holds no such messages, or is damaged ({type(error).__name__})") from error
+        raise OSError(_first_sentence(error)) from error
+
+
+def _first_sentence(error: Exception) -> str:
+    return " ".join(str(error).partition("\n")[0].split())
 
 
 def _quoted(path: Path) -> str:

@@ -8,6 +8,7 @@ from redrive.errors import InvalidMessage
 from redrive.pubsub import php_envelope
 from redrive.topology import headers
 from redrive.topology.decision import retries_made
+from redrive.topology.digest import digest_of
 from redrive.topology.headers import Delivery
 from redrive.topology.properties import Properties
 from redrive.topology.table import FieldValue
@@ -108,23 +109,31 @@ class Message(_Received):
 class FailedMessage(_Received):
     """A message in a failed queue. What its publisher or an older peer did not write is None."""
 
-    __slots__ = ("_failure_id",)
+    __slots__ = ("_digest", "_failure_id")
 
     def __init__(self, delivery: Delivery) -> None:
         super().__init__(delivery)
+        self._digest: str | None = None
         self._failure_id: str | None = None
 
     @property
     def failure_id(self) -> str:
-        """The identity of this failure; of a peer's message, a fingerprint of all of it."""
+        """What the failure is called; of a peer's message, a fingerprint of all of it."""
         if self._failure_id is None:
             self._failure_id = headers.failure_id(self._delivery)
         return self._failure_id
 
     @property
     def own_failure_id(self) -> str | None:
-        """The failure id that redrive wrote; None where a peer set it aside. Only this one can't be another message's too."""
+        """The failure id in the headers; None if a peer set it aside. Whoever may write into the failed queue may have made it up."""
         return self._text(headers.FAILURE_ID)
+
+    @property
+    def digest(self) -> str:
+        """A SHA-256 of all that the message is: two messages of one failure id that differ have different digests."""
+        if self._digest is None:
+            self._digest = digest_of(self._delivery.routing_key, self._delivery.properties.encode(), self._delivery.body)
+        return self._digest
 
     @property
     def retries(self) -> int:

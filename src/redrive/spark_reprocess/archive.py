@@ -19,7 +19,7 @@ far a task is can be told by listing a folder.
 import json
 import re
 import uuid
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from typing import Any
 
@@ -62,11 +62,12 @@ class Archive:
         place: where.
 
     Raises:
-        ConfigurationError: there is something else, or an archive of a newer redrive.
+        ConfigurationError: there is something else, an archive of a newer redrive, or a link out of it.
     """
 
     def __init__(self, place: str) -> None:
         self.storage = Storage.at(place)
+        self.storage.check_links()
         found = self._json(_MARK)
         if found is not None and found.get("format") != _FORMAT:
             raise ConfigurationError(
@@ -84,9 +85,28 @@ class Archive:
         return not self._is_marked
 
     def runs(self) -> list[Run]:
-        """The runs, the oldest first."""
-        found = [self._json(f"runs/{name}/run.json") for name in self.storage.names("runs", folders=True) if _RUN.fullmatch(name)]
-        return [Run(**values) for values in found if values is not None]
+        """The runs, the oldest first.
+
+        Raises:
+            ConfigurationError: one of them is damaged.
+        """
+        found = [(name, self._json(f"runs/{name}/run.json")) for name in self.storage.names("runs", folders=True) if _RUN.fullmatch(name)]
+        return [self._run(name, values) for name, values in found if values is not None]
+
+    def _run(self, name: str, values: dict[str, Any]) -> Run:
+        """A run as its folder has it. Its id is the name of that folder and nothing else: paths are made of it."""
+        known = {one.name for one in fields(Run)}
+        depths = values.get("depths", {})
+        if (
+            values.get("id") == name
+            and values.keys() <= known
+            and all(isinstance(values.get(key, ""), str) for key in known - {"depths"})
+            and isinstance(depths, dict)
+            and all(isinstance(depth, int) and not isinstance(depth, bool) and depth >= 0 for depth in depths.values())
+            and "address" in values
+        ):
+            return Run(**values)
+        raise self._damaged(f"runs/{name}/run.json", "it is no run of this folder")
 
     def run(self, id_: str | None = None) -> Run:
         """The run of this name, or the latest.
@@ -125,7 +145,11 @@ class Archive:
 
     def rows_noted(self, run: Run) -> int | None:
         """How many rows a run had when its draining ended; None where it has not."""
-        return (self._json(f"runs/{run.id}/drained.json") or {}).get("rows")
+        path = f"runs/{run.id}/drained.json"
+        rows = (self._json(path) or {}).get("rows")
+        if rows is not None and (not isinstance(rows, int) or isinstance(rows, bool)):
+            raise self._damaged(path, f"rows is {rows!r:.40}")
+        return rows
 
     def is_ended(self, run: Run) -> bool:
         """Whether each of a run's messages has found its place."""
@@ -138,7 +162,13 @@ class Archive:
 
     def choice(self, run: Run) -> dict[str, str | None] | None:
         """What was chosen to be sent of a run; None where nothing was chosen yet."""
-        return self._json(f"runs/{run.id}/choice.json")
+        path = f"runs/{run.id}/choice.json"
+        choice = self._json(path)
+        if choice is not None and not (
+            {"where", "transform", "now"} <= choice.keys() and all(isinstance(value, str | None) for value in choice.values())
+        ):
+            raise self._damaged(path, "it says nothing of what was chosen")
+        return choice
 
     def choose(self, run: Run, choice: dict[str, str | None]) -> None:
         """Notes what is to be sent of a run, so that taking it up again means the same."""
@@ -161,8 +191,15 @@ class Archive:
         try:
             value = json.loads(data)
         except ValueError as error:
-            raise ConfigurationError(f"{self.storage.uri}/{path} is damaged: {error}", "Restore it, or use another archive.") from error
-        return value if isinstance(value, dict) else {}
+            raise self._damaged(path, str(error)) from error
+        except RecursionError as error:
+            raise self._damaged(path, "it is nested too deeply") from error
+        if not isinstance(value, dict):
+            raise self._damaged(path, "it is no JSON object")
+        return value
+
+    def _damaged(self, path: str, why: str) -> ConfigurationError:
+        return ConfigurationError(f"{self.storage.uri}/{path} is damaged: {why}", "Restore it, or use another archive.")
 
     def _write_json(self, path: str, value: object) -> None:
         self.storage.write(path, json.dumps(value, indent=2, ensure_ascii=False).encode())

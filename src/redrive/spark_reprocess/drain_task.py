@@ -2,7 +2,7 @@
 
 import random
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from redrive.errors import BrokerUnavailable
 from redrive.pubsub.blocking.connection import Connector
@@ -46,7 +46,7 @@ class DrainTask:
         takes: whether what is in a file is taken out of its queue; otherwise all is given back.
     """
 
-    url: str
+    url: str = field(repr=False)
     storage: Storage
     run: str
     file_rows: int

@@ -34,6 +34,7 @@ class Identity:
         rows: rows in the archive; more than messages where a session was broken off.
         possible_duplicates: messages that may have been sent twice.
         unknown: ids that the ledger has and the archive has not.
+        shared_ids: failure ids of several messages that differ; all but one of them made it up.
         refusals: ids of some refused messages, and why.
     """
 
@@ -49,6 +50,7 @@ class Identity:
     rows: int
     possible_duplicates: int
     unknown: int
+    shared_ids: int = 0
     refusals: list[dict[str, str]] = field(default_factory=list)
 
     @property
@@ -113,6 +115,7 @@ def verify(spark: "SparkSession", archive: Archive, run: Run) -> Identity:
         rows=rows,
         possible_duplicates=sum(row["unsure"] for row in counted if row["here"] and row[STATE] in (Event.SENT, Event.RESTORED)),
         unknown=unknown,
+        shared_ids=kept.shared_ids(),
         refusals=[{"id": row[ID], "error": row["detail"]} for row in refusals],
     )
     archive.write_report(run, identity.to_dict())

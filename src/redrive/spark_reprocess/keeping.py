@@ -6,7 +6,8 @@ from redrive.spark_reprocess.archive import Archive, Run
 from redrive.spark_reprocess.ledger import Event
 from redrive.spark_reprocess.publishing import ID
 from redrive.spark_reprocess.reading import FILE, ROW, RUN, stored, with_columns
-from redrive.spark_reprocess.stored import REDELIVERED
+from redrive.spark_reprocess.stored import BODY, PROPERTIES, REDELIVERED, ROUTING_KEY
+from redrive.topology.digest import digest_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row, SparkSession
@@ -15,6 +16,8 @@ STATE = "state"
 KEPT = "kept"
 """The state of what is in the archive and nowhere else."""
 _FINGERPRINT = "^[0-9a-f]{64}$"
+_NUMBER = "~"
+"""Between a failure id and the number of a message that shares it. In a failure id it is doubled: none can look as if it were numbered."""
 _LEDGER = "id string, event string, detail string, again boolean, run string, job string"
 
 
@@ -32,28 +35,40 @@ class Kept:
         self._archive = archive
         self._run = run
         self._repeated: list[Row] | None = None
+        self._elsewhere: list[tuple[str, str, str, bool, str, str]] | None = None
 
     def messages(self) -> "DataFrame":
         """Each message once, with its id and all columns.
 
-        The id is the failure id. Of a peer's messages, which have none, several may be the same in all they hold: the second one's id is
-        its fingerprint followed by ~2, and so on.
+        The id is the failure id. Several messages may have the same one: a peer's have none, and may be the same in all they hold, and
+        whoever may write into a failed queue can copy an id. The second one's id is the failure id followed by ~2, and so on.
         """
         from pyspark.sql import functions as F
 
         frame = with_columns(stored(self._spark, self._archive, self._run))
         places = self._places_of_repeated()
+        own_name = _name_of_failure()
         if not places:
-            return frame.withColumn(ID, F.col("failure_id"))
+            return frame.withColumn(ID, own_name)
         # Only the places travel: a join of whole messages would move every body.
-        marked = self._spark.createDataFrame(places, f"{FILE} string, {ROW} bigint, keep boolean, numbered string")
+        marked = self._spark.createDataFrame(
+            [(place[FILE], place[ROW], place["keep"], place["numbered"]) for place in places],
+            f"{FILE} string, {ROW} bigint, keep boolean, numbered string",
+        )
         joined = frame.join(F.broadcast(marked), [FILE, ROW], "left")
         kept = joined.where(F.coalesce(F.col("keep"), F.lit(True)))
-        return kept.withColumn(ID, F.coalesce(F.col("numbered"), F.col("failure_id"))).drop("keep", "numbered")
+        return kept.withColumn(ID, F.coalesce(F.col("numbered"), own_name)).drop("keep", "numbered")
 
     def copies(self) -> int:
         """How many rows are no messages of their own."""
         return sum(not place["keep"] for place in self._places_of_repeated())
+
+    def shared_ids(self) -> int:
+        """How many failure ids stand for several messages that differ: all but one of them made it up."""
+        digests: dict[str, set[str]] = {}
+        for place in self._places_of_repeated():
+            digests.setdefault(place["failure_id"], set()).add(place["digest"])
+        return sum(len(different) > 1 for different in digests.values())
 
     def ledger(self) -> "DataFrame":
         """What was written down of this run's messages, and what other runs have sent of the same failures."""
@@ -61,10 +76,9 @@ class Kept:
 
         if not self._archive.storage.exists("ledger"):
             return self._spark.createDataFrame([], _LEDGER)
-        ledger = self._spark.read.schema(_LEDGER).parquet(self._archive.storage.uri_of("ledger"))
-        # A failure id is one failure's, in whatever run; two failures of a peer may have the same fingerprint.
-        elsewhere = (F.col("event") == Event.SENT) & ~F.col(ID).rlike(_FINGERPRINT)
-        return ledger.where((F.col(RUN) == self._run.id) | elsewhere)
+        mine = self._whole_ledger().where(F.col(RUN) == self._run.id)
+        elsewhere = self._sent_elsewhere()
+        return mine.unionByName(self._spark.createDataFrame(elsewhere, _LEDGER)) if elsewhere else mine
 
     def states(self) -> "DataFrame":
         """The last word on each id that the ledger has: its state, and whether it may have been sent twice."""
@@ -113,31 +127,82 @@ class Kept:
 
         return self.with_states().where(F.col(STATE).isin(KEPT, Event.REFUSED))
 
-    def _places_of_repeated(self) -> "list[Row]":
-        """Of what is in the archive more than once: the place of each, its numbered id, and whether it is a message of its own.
+    def _whole_ledger(self) -> "DataFrame":
+        return self._spark.read.schema(_LEDGER).parquet(self._archive.storage.uri_of("ledger"))
 
-        One failure id is one failure. Of the same fingerprint there may be several messages; but one that was delivered again, where a
-        session that had archived it was broken off before its ack, is that one.
+    def _sent_elsewhere(self) -> "list[tuple[str, str, str, bool, str, str]]":
+        """What other runs have noted as sent of the messages of this one, as lines of the ledger with this run's ids.
+
+        A run that was broken off may have archived what was drained once more. It is the same message where all of it is the same: the
+        same id is not enough. Of a peer's, two failures may be the same in all they hold.
+        """
+        from pyspark.sql import functions as F
+
+        if self._elsewhere is not None:
+            return self._elsewhere
+        self._elsewhere = []
+        everywhere = stored(self._spark, self._archive).select("failure_id", RUN).where(~F.col("failure_id").rlike(_FINGERPRINT))
+        runs = (
+            everywhere.groupBy("failure_id")
+            .agg(F.collect_set(RUN).alias("runs"))
+            .where((F.size("runs") > 1) & F.array_contains("runs", self._run.id))
+        )
+        shared = runs.select("failure_id", F.explode("runs").alias(RUN)).collect()
+        if not shared:
+            return self._elsewhere
+        ids = self._spark.createDataFrame([(one["failure_id"],) for one in shared if one[RUN] == self._run.id], "failure_id string")
+        mine = {(row["failure_id"], row["digest"]): row[ID] for row in self._digests_of(ids).collect()}
+        sent = self._whole_ledger().where(F.col("event") == Event.SENT)
+        for other in self._archive.runs():
+            if other.id == self._run.id or not any(one[RUN] == other.id for one in shared):
+                continue
+            theirs = Kept(self._spark, self._archive, other)._digests_of(ids)
+            for row in sent.where(F.col(RUN) == other.id).join(theirs, ID).collect():
+                id_ = mine.get((row["failure_id"], row["digest"]))
+                if id_ is not None:
+                    self._elsewhere.append((id_, row["event"], row["detail"], row["again"], row[RUN], row["job"]))
+        return self._elsewhere
+
+    def _digests_of(self, failure_ids: "DataFrame") -> "DataFrame":
+        """The ids and the digests of the messages that have these failure ids."""
+        from pyspark.sql import functions as F
+
+        messages = self.messages().join(F.broadcast(failure_ids), "failure_id", "left_semi")
+        return messages.select("failure_id", ID, _digest_column().alias("digest"))
+
+    def _places_of_repeated(self) -> "list[Row]":
+        """Of what has a failure id that is in the archive more than once: the place of each row, its numbered id, and whether it is a
+        message of its own.
+
+        A row is a copy of another one only where all of a message is the same, byte for byte. Of redrive's messages these are one
+        failure. Of a peer's there may be several; but one that was delivered again, where a session that had archived it was broken off
+        before its ack, is that one.
         """
         from pyspark.sql import Window
         from pyspark.sql import functions as F
 
         if self._repeated is not None:
             return self._repeated
-        narrow = stored(self._spark, self._archive, self._run).select("failure_id", FILE, ROW, REDELIVERED)
-        repeated = narrow.groupBy("failure_id").count().where(F.col("count") > 1).select("failure_id")
+        rows_stored = stored(self._spark, self._archive, self._run)
+        repeated = rows_stored.groupBy("failure_id").count().where(F.col("count") > 1).select("failure_id")
+        if repeated.isEmpty():
+            self._repeated = []
+            return self._repeated
+        # Only of these are the bodies read.
+        narrow = rows_stored.join(F.broadcast(repeated), "failure_id").select(
+            "failure_id", _digest_column().alias("digest"), FILE, ROW, REDELIVERED
+        )
         settled = self._archive.storage.names(f"runs/{self._run.id}/settled")
         marks = self._spark.createDataFrame([(name,) for name in settled], "session string")
-        rows = (
-            narrow.join(F.broadcast(repeated), "failure_id")
-            .withColumn("session", F.regexp_extract(FILE, r"^(.*)-\d+-\d+\.parquet$", 1))
-            .join(F.broadcast(marks).withColumn("settled", F.lit(True)), "session", "left")
+        rows = narrow.withColumn("session", F.regexp_extract(FILE, r"^(.*)-\d+-\d+\.parquet$", 1)).join(
+            F.broadcast(marks).withColumn("settled", F.lit(True)), "session", "left"
         )
-        everywhere = Window.partitionBy("failure_id")
+        everywhere = Window.partitionBy("failure_id", "digest")
         broken_off = F.sum(F.col("settled").isNull().cast("int")).over(everywhere)
-        in_order = Window.partitionBy("failure_id", "candidate").orderBy(FILE, ROW)
+        in_order = Window.partitionBy("failure_id", "digest", "candidate").orderBy(FILE, ROW)
         numbered = Window.partitionBy("failure_id", "keep").orderBy(FILE, ROW)
         own = ~F.col("failure_id").rlike(_FINGERPRINT)
+        own_name = _name_of_failure()
         places = (
             rows.withColumn("broken_off", broken_off)
             .withColumn("candidate", F.col("settled").isNotNull() & F.col(REDELIVERED))
@@ -148,10 +213,31 @@ class Kept:
                 FILE,
                 ROW,
                 "keep",
-                F.when(F.col("number") > 1, F.concat_ws("~", "failure_id", F.col("number").cast("string")))
-                .otherwise(F.col("failure_id"))
+                F.when(F.col("number") > 1, F.concat_ws(_NUMBER, own_name, F.col("number").cast("string")))
+                .otherwise(own_name)
                 .alias("numbered"),
+                "failure_id",
+                "digest",
             )
         )
         self._repeated = places.collect()
         return self._repeated
+
+
+def _name_of_failure() -> "Column":
+    """A failure id as the first message's id that has it."""
+    from pyspark.sql import functions as F
+
+    return F.replace(F.col("failure_id"), F.lit(_NUMBER), F.lit(_NUMBER * 2))
+
+
+def _digest_column() -> "Column":
+    """The digest of a stored row's message."""
+    from pyspark.sql import functions as F
+
+    digest = F.udf(_digest, "string", useArrow=False)
+    return digest(F.col(ROUTING_KEY), F.col(PROPERTIES), F.col(BODY))
+
+
+def _digest(routing_key: bytes, properties: bytes, body: bytes) -> str:
+    return digest_of(bytes(routing_key).decode("utf-8", "surrogateescape"), bytes(properties), bytes(body))

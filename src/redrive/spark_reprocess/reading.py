@@ -60,7 +60,7 @@ def with_columns(frame: "DataFrame") -> "DataFrame":
 def messages(spark: "SparkSession", archive: Archive, run: str | None = None) -> "DataFrame":
     """The messages of an archive for analysis: the columns of the filter language, and the run.
 
-    Each failure once for each run that drained it; a peer's equal messages, which have no id of their own, are one.
+    Each message once for each run that drained it: rows that differ in nothing but in what the broker counts are one.
 
     Args:
         spark: the session.
@@ -68,7 +68,9 @@ def messages(spark: "SparkSession", archive: Archive, run: str | None = None) ->
         run: only what this run has drained; None for all.
     """
     rows = stored(spark, archive, None if run is None else archive.run(run))
-    return with_columns(rows).dropDuplicates([RUN, "failure_id"]).select(*(column.name for column in COLUMNS), RUN)
+    # Not by the failure id alone, which another message may have copied; the headers hold the broker's counts.
+    told_apart = [column.name for column in COLUMNS if column.name not in COMPUTED | {"headers"}]
+    return with_columns(rows).dropDuplicates([RUN, "queue", *told_apart]).select(*(column.name for column in COLUMNS), RUN)
 
 
 def distinct_ids(spark: "SparkSession", archive: Archive, run: Run, queue: str) -> int:

@@ -39,7 +39,7 @@ class SendTask:
         exchanges: the family of the failed queues.
     """
 
-    url: str
+    url: str = field(repr=False)
     mode: Mode
     job: str
     ledger: Ledger | None = None

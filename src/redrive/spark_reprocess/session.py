@@ -43,7 +43,7 @@ def session_for(
         master: where Spark runs; None for what `spark-submit` or the environment says, else this machine with all its cores.
         name: what the Spark UI shows.
         settings: further ones, by Spark's names.
-        log: a file that gets what Java has to say, in place of stderr.
+        log: a file that gets what Java has to say, in place of stderr; no link.
 
     Raises:
         ConfigurationError: pyspark or Java is missing, or Spark does not start.
@@ -103,7 +103,7 @@ def _stderr_to(log: str | None) -> Iterator[None]:
         return
     sys.stderr.flush()
     kept = os.dup(2)
-    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0), 0o600)
     try:
         os.dup2(file, 2)
         yield

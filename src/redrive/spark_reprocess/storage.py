@@ -105,6 +105,36 @@ class Storage:
             raise ConfigurationError(f"the archive can't be read: {self.uri}/{folder}: {_why(error)}", _REMEDY) from error
         return sorted(info.base_name for info in found if info.type == wanted and not info.base_name.startswith(("_", ".")))
 
+    def make_folder(self, folder: str) -> None:
+        """Makes a folder for this user alone, where others would make it for everybody.
+
+        Raises:
+            ConfigurationError: it can't be made.
+        """
+        if not self.is_local:
+            return
+        try:
+            _make_folders(Path(self.uri, folder))
+        except OSError as error:
+            raise ConfigurationError(f"the archive can't be written: {self.uri}/{folder}: {_why(error)}", _REMEDY) from error
+
+    def check_links(self) -> None:
+        """Looks whether a link leads out of this folder: somebody else may have made it, and links in it could be to anything.
+
+        Raises:
+            ConfigurationError: one does.
+        """
+        if not self.is_local:
+            return
+        root = os.path.realpath(self.uri)
+        for folder, folders, files in os.walk(self.uri):
+            for path in (os.path.join(folder, name) for name in (*folders, *files)):
+                if os.path.islink(path) and not os.path.realpath(path).startswith(os.path.join(root, "")):
+                    raise ConfigurationError(
+                        f"{path} in the archive is a link to {os.path.realpath(path)}, out of it",
+                        "Put what it points to in its place, if you know who made it.",
+                    )
+
     def delete_folder(self, folder: str) -> None:
         """Deletes a folder with all that is in it; one that is not there is no error."""
         filesystem, root = self._open()
@@ -137,11 +167,23 @@ class Storage:
         return filesystem, str(root)
 
 
+def _make_folders(path: Path) -> None:
+    """Makes a folder and those above it that are not there, each for this user alone."""
+    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+    for folder in reversed(missing):
+        with contextlib.suppress(FileExistsError):  # another task was quicker
+            folder.mkdir(mode=0o700)
+
+
+def _ours_alone(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
 def _write_locally(path: Path, data: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
+    _make_folders(path.parent)
     unfinished = path.parent / f".{uuid.uuid4().hex}"
     try:
-        with unfinished.open("xb") as stream:
+        with open(unfinished, "xb", opener=_ours_alone) as stream:
             stream.write(data)
             stream.flush()
             os.fsync(stream.fileno())

@@ -76,6 +76,7 @@ def transformed(spark: "SparkSession", archive: Archive, run: Run, choice: str, 
     if not archive.storage.exists(f"{folder}/_SUCCESS"):
         changed = _applied(transform, messages)
         with explained():
+            archive.storage.make_folder("transformed")
             changed.write.mode("overwrite").parquet(archive.storage.uri_of(folder))
         try:
             _check_rows(messages, spark.read.parquet(archive.storage.uri_of(folder)))

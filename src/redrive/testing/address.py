@@ -1,6 +1,6 @@
 """Where a broker listens, and the AMQP URL that says so."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Self
 from urllib.parse import quote, unquote, urlsplit
 
@@ -14,10 +14,10 @@ class Address:
     host: str
     port: int
     user: str = "guest"
-    password: str = "guest"
+    password: str = field(default="guest", repr=False)
     virtual_host: str = "/"
     tls: bool = False
-    query: str = ""
+    query: str = field(default="", repr=False)
 
     @classmethod
     def parse(cls, url: str) -> Self:

@@ -18,7 +18,7 @@ from redrive.pubsub.outbox import Outgoing
 from redrive.pubsub.report import FailedRequeue, RequeueProgress, RequeueReport
 from redrive.topology import moves
 from redrive.topology.bulk import BulkRequeue, Ordinary
-from redrive.topology.headers import failure_id
+from redrive.topology.digest import digest_of
 from redrive.topology.names import failed_queue
 
 logger = logging.getLogger("redrive")
@@ -37,12 +37,12 @@ class Cancel(Protocol):
 
 
 class Ledger(Protocol):
-    """Where it is written down which messages are on their way, so that a run that was killed can say what may be there twice."""
+    """Where it is written down which messages are on their way, by their digests: a run that was killed can say what may be there twice."""
 
-    def sending(self, failure_ids: Sequence[str]) -> None:
+    def sending(self, digests: Sequence[str]) -> None:
         """These are about to be sent. It is called on the thread of `run`, and nothing of them is sent before it returns."""
 
-    def settled(self, failure_ids: Sequence[str]) -> None:
+    def settled(self, digests: Sequence[str]) -> None:
         """These are no longer on their way: confirmed in their queue, and acked."""
 
 
@@ -130,6 +130,7 @@ class Requeue:
         self._bulk: BulkRequeue | None = None
         self._bulk_frame_max = 0
         self._batch: list[tuple[Taken, Outgoing]] = []
+        self._noted: list[str] = []
         self._under_way: set[str] = set()
         self._confirmed: set[str] = set()
         self._confirmed_before: set[str] = set(confirmed)
@@ -139,7 +140,7 @@ class Requeue:
 
     @property
     def confirmed(self) -> frozenset[str]:
-        """The failure ids of what is confirmed in its main queue, as far as it has ids of ours."""
+        """The digests of what is confirmed in its main queue, as far as it has ids of ours."""
         return frozenset(self._confirmed_before | self._confirmed)
 
     def run(self) -> RequeueReport:
@@ -253,21 +254,24 @@ class Requeue:
         else:
             assert message is not None
             own_id, job, redrives = message.own_failure_id, message.job, message.redrive_count
-        if own_id is not None and own_id in self._confirmed_before:
+        # By its digest: the id is a header that another message may have, too.
+        received = taken.received
+        key = None if own_id is None else digest_of(received.routing_key, received.properties, received.body)
+        if key is not None and key in self._confirmed_before:
             # Confirmed in its main queue, and counted: only the ack was lost with the connection.
             taking.ack(taken)
             self.acked_again += 1
             return
         self._looked_at += 1
-        if not chosen or redrives >= self._most_redrives or job == self._report.job or self._is_twice(own_id):
+        if not chosen or redrives >= self._most_redrives or job == self._report.job or self._is_twice(key):
             self._report.skipped += 1
         elif self._manner.discards:
-            self._discard(taking, taken, own_id)
+            self._discard(taking, taken, key)
         else:
-            self._batch.append((taken, self._outgoing(taking, judged, own_id)))
+            self._batch.append((taken, self._outgoing(taking, judged, own_id, key)))
 
-    def _is_twice(self, own_id: str | None) -> bool:
-        return own_id is not None and (own_id in self._under_way or own_id in self._confirmed)
+    def _is_twice(self, key: str | None) -> bool:
+        return key is not None and (key in self._under_way or key in self._confirmed)
 
     def _bulk_on(self, taking: Taking) -> BulkRequeue:
         if self._bulk is None or self._bulk_frame_max != taking.frame_max:
@@ -285,47 +289,54 @@ class Requeue:
         publish = moves.requeue(delivery, job=self._report.job, frame_max=taking.frame_max)
         return publish.properties.encode(), publish.body
 
-    def _discard(self, taking: Taking, taken: Taken, own_id: str | None) -> None:
+    def _discard(self, taking: Taking, taken: Taken, key: str | None) -> None:
         taking.ack(taken)
-        if own_id is not None:
-            self._confirmed.add(own_id)
+        if key is not None:
+            self._confirmed.add(key)
         self._report.requeued += 1
 
-    def _outgoing(self, taking: Taking, judged: _Judged, own_id: str | None) -> Outgoing:
-        taken = judged.taken
+    def _outgoing(self, taking: Taking, judged: _Judged, own_id: str | None, key: str | None) -> Outgoing:
+        taken, received = judged.taken, judged.taken.received
         properties, body = self._content(taking, judged)
-        if own_id is not None:
-            self._under_way.add(own_id)
+        if key is not None:
+            self._under_way.add(key)
+        noted: str | None = None
+        if self._manner.ledger is not None:
+            noted = key or digest_of(received.routing_key, received.properties, received.body)
+            self._noted.append(noted)
         return Outgoing(
             "",  # the default exchange: no other queue gets a copy
             self._destination,
             properties,
             body,
-            own_id or ("" if self._manner.ledger is None else failure_id(delivery_of(self._queue, taken.received))),
-            lambda outgoing, error: self._settled(taking, taken, own_id, outgoing, error),
+            own_id or noted or "",
+            lambda outgoing, error: self._settled(taking, taken, key, noted, outgoing, error),
         )
 
     def _send_batch(self, taking: Taking) -> None:
         if self._batch:
             if self._manner.ledger is not None:
-                self._manner.ledger.sending([outgoing.message_id for _, outgoing in self._batch])
+                self._manner.ledger.sending(self._noted)
+                self._noted = []
             taking.publish(self._batch)
             self._batch = []
         self._tell()
 
-    def _settled(self, taking: Taking, taken: Taken, own_id: str | None, outgoing: Outgoing, error: RedriveError | None) -> None:
+    def _settled(
+        self, taking: Taking, taken: Taken, key: str | None, noted: str | None, outgoing: Outgoing, error: RedriveError | None
+    ) -> None:
         """On the I/O thread: a message is confirmed, refused, or was on its way when the connection was lost."""
         with self._lock:
             self._on_their_way -= 1
             self._moved_at = time.monotonic()
-            if own_id is not None:
-                self._under_way.discard(own_id)
-            if self._manner.ledger is not None and error is None:
-                self._acked.append(outgoing.message_id)
+            if key is not None:
+                self._under_way.discard(key)
+            if noted is not None and error is None:
+                self._acked.append(noted)
             if error is None:
                 self._report.requeued += 1
-                if own_id is not None:
-                    self._confirmed.add(own_id)
+                if key is not None:
+                    self._confirmed.add(key)
                 taking.settled(taken)
                 if self._logs or telemetry.active is not None:
                     self._tell_of(taken)

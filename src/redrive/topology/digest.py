@@ -1,0 +1,74 @@
+"""What tells one failed message from another, whatever its headers claim.
+
+A failure id is a header, which anybody may write who may write into the failed queue: it names a message for people, and proves nothing.
+What deletes, changes or counts a message goes by its digest.
+"""
+
+import hashlib
+import struct
+from operator import itemgetter
+
+from redrive.topology.headers import stays_behind
+from redrive.topology.table import LONG_STRING, end_of_value
+
+_UINT16 = struct.Struct(">H")
+_UINT32 = struct.Struct(">I")
+_CONTENT_TYPE, _CONTENT_ENCODING, _HEADERS = 1 << 15, 1 << 14, 1 << 13
+_MOST_NAMES = 4096
+_NAME = itemgetter(0)
+
+
+def digest_of(routing_key: str, properties: bytes, body: bytes) -> str:
+    """Return a SHA-256, in hex, of all that a message is: its routing key, its encoded properties and its body.
+
+    It is the same each time a queue delivers the message, and in a snapshot or an archive: left out are the headers in which the broker
+    counts deliveries, and the order of the headers, which may change from one delivery to the next.
+    """
+    before, fields, behind = _parts_of(properties)
+    fields.sort(key=_NAME)
+    parts = (routing_key.encode("utf-8", "surrogateescape"), before, behind, body, *(field for _, field in fields))
+    lengths = struct.pack(f">{len(parts)}Q", *map(len, parts))
+    return hashlib.sha256(b"".join((lengths, *parts))).hexdigest()
+
+
+def _parts_of(properties: bytes) -> tuple[bytes, list[tuple[bytes, bytes]], bytes]:
+    """Properties without their headers, before and behind them, and the headers that travel; what can't be read is one header."""
+    (flags,) = _UINT16.unpack_from(properties)
+    start = 2
+    for bit in (_CONTENT_TYPE, _CONTENT_ENCODING):
+        if flags & bit:
+            start += 1 + properties[start]
+    # The broker adds headers of its own to a message that has none.
+    before = _UINT16.pack(flags & ~_HEADERS) + properties[2:start]
+    if not flags & _HEADERS:
+        return before, [], properties[start:]
+    position = start + 4
+    end = position + _UINT32.unpack_from(properties, start)[0]
+    fields: list[tuple[bytes, bytes]] = []
+    while position < end:
+        value_at = position + 1 + properties[position]
+        # Most values are long strings: to call for each costs more than to read it.
+        if value_at + 5 <= end and properties[value_at] == LONG_STRING:
+            after: int | None = value_at + 5 + _UINT32.unpack_from(properties, value_at + 1)[0]
+        else:
+            after = end_of_value(properties, value_at, end)
+        name = properties[position + 1 : value_at]
+        if after is None or after > end:
+            fields.append((name, properties[position:end]))
+            break
+        fate = _FATES.get(name)
+        if not (_learn(name) if fate is None else fate):
+            fields.append((name, properties[position:after]))
+        position = after
+    return before, fields, properties[end:]
+
+
+def _learn(name: bytes) -> bool:
+    stays = stays_behind(name.decode("utf-8", "surrogateescape"))
+    if len(_FATES) < _MOST_NAMES:
+        _FATES[name] = stays
+    return stays
+
+
+_FATES: dict[bytes, bool] = {}
+"""Of headers' names whether they stay behind: the names in a queue are few, and asked for with each message."""
