@@ -149,3 +149,10 @@ def test_the_same_messages_are_picked(frame: "DataFrame", duckdb_rows: "list[Row
             found = [bool(row[f"p{number}"]) for row in by_spark]
             wrong = [duckdb_rows[place] for place in range(ROWS) if expected[place] != found[place]]
             assert not wrong, f"{one}: {len(wrong)} rows differ, such as {wrong[0]}"
+
+
+@pytest.mark.parametrize("pattern", ["[ab]*c", "(a|b)?c", ".*a.+c$", "(ab|ba)c", "a*?c", "[ab]{100,}c"])
+def test_a_regular_expression_that_is_passed_on_reads_a_long_text_to_its_end(spark: "SparkSession", pattern: str) -> None:
+    long = spark.createDataFrame([("ab" * 5000 + "c",), ("ab" * 5000,)], "error_message string")
+    found = long.where(spark_sql_of(f"regexp_matches(error_message, '{pattern}')", NOW)).collect()
+    assert [row["error_message"][-1] for row in found] == ["c"]

@@ -92,7 +92,7 @@ class ModelBroker:
         if headers.X_DEATH not in properties.headers:
             return []
         x_death = properties.headers[headers.X_DEATH]
-        if not headers.is_well_formed_x_death(x_death):
+        if not headers.deaths_in(properties.headers.raw_by_name()[headers.X_DEATH]).are_well_formed:
             raise LostMessage(repr(x_death))
         assert isinstance(x_death, list)
         return list(x_death)

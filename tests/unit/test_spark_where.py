@@ -84,6 +84,22 @@ def test_what_they_would_understand_differently_is_refused_with_the_reason(expre
     assert raised.value.remedy
 
 
+@pytest.mark.parametrize(
+    "pattern",
+    ["(a|b)*c", "(a*)*b", "(a+)+", "((a))*", "(.*a){12}b", "(ab)+", "(a|b){2,}", "x(a|b)*?c", r"\((a|b)+\)", "([a-c])*", "(ab?)+ [x]"],
+)
+def test_a_repeated_group_is_refused_with_the_pattern_and_what_to_write_instead(pattern: str) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        spark_sql_of(f"regexp_matches(error_message, '{pattern}')", NOW)
+    assert f"{pattern!r} repeats a group" in raised.value.problem
+    assert "[ab]*" in raised.value.remedy
+
+
+@pytest.mark.parametrize("pattern", ["(a|b)c", "(a|b)?c", "[ab]*c", r"f\(x\)*", r"\)+", "a{2,3}(b)", "(a)|b*", "(a*) b+"])
+def test_a_group_that_is_not_repeated_is_passed_on(pattern: str) -> None:
+    assert "RLIKE" in spark_sql_of(f"regexp_matches(error_message, '{pattern}')", NOW)
+
+
 def test_a_text_can_not_end_its_quotes() -> None:
     hostile = "x\\'' or 1=1 --"
     sql = spark_sql_of("error_type = '" + hostile.replace("'", "''") + "'", NOW)

@@ -20,7 +20,7 @@ def way_of(message: FailedMessage) -> list[str]:
     """A sentence for each stage, the oldest first; the broker notes a stage once, and how often it was passed."""
     return [
         _begin(message),
-        *reversed([_stage(message, entry) for entry in headers.death_entries(message.delivery.properties.headers)]),
+        *reversed([_stage(message, entry) for entry in message.delivery.deaths.entries]),
         *_end(message),
     ]
 

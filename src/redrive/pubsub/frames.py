@@ -8,11 +8,13 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from redrive.topology.moves import content_header_room
+from redrive.topology.properties import Malformed
 
 _FRAME = struct.Struct(">BHI")
 _METHOD_ID = struct.Struct(">I")
 _UINT64 = struct.Struct(">Q")
 _CONTENT_HEADER = struct.Struct(">HHQ")
+_TAG_AND_FLAGS = struct.Struct(">QB")
 _TAG_AND_BITS = struct.Struct(">BHIIQBB")
 
 METHOD = 1
@@ -23,11 +25,14 @@ _FRAME_OVERHEAD = 8
 _SMALLEST_CONTENT = 22 + _FRAME_OVERHEAD
 """Bytes of a content header without properties, and of a body frame without a body."""
 _MOST_PLACES = 1024
+_USUAL_FRAME_MAX = 131_072
+_LARGEST_BODY = 512 * 1024 * 1024
+"""The largest body that a broker can be set to take. Source: RabbitMQ's max_message_size, up to 4.3."""
 _BASIC = 60
 _PUBLISH, _RETURN, _DELIVER, _ACK, _REJECT, _NACK = ((_BASIC << 16) | method for method in (40, 50, 60, 80, 90, 120))
 
 
-class BadFrame(Exception):
+class BadFrame(Malformed):
     """What arrived is no AMQP."""
 
 
@@ -88,7 +93,9 @@ class FrameReader:
         self._other = other
         self._events: dict[int, ChannelEvents] = {}
         self._content: dict[int, _Content] = {}
-        self._rest = b""
+        self._waiting: list[bytes] = []
+        self._have = self._need = 0
+        self._largest = _payload_of(_USUAL_FRAME_MAX)
         self._places: dict[bytes, tuple[str, str]] = {}
 
     def watch(self, channel: int, events: ChannelEvents) -> None:
@@ -101,6 +108,10 @@ class FrameReader:
         self._events.pop(channel, None)
         self._content.pop(channel, None)
 
+    def limit(self, frame_max: int) -> None:
+        """From now on no frame is larger than was negotiated, in bytes; 0 for no limit but that of a message."""
+        self._largest = _payload_of(frame_max or _LARGEST_BODY)
+
     def feed(self, data: bytes) -> int:
         """Reads what has arrived; an incomplete frame waits for its rest.
 
@@ -108,15 +119,25 @@ class FrameReader:
             How many frames it took for itself.
 
         Raises:
-            BadFrame: it is not AMQP.
+            BadFrame: it is not AMQP, or larger than was negotiated.
         """
-        buffer = self._rest + data if self._rest else data
-        size = len(buffer)
+        if self._waiting:
+            self._waiting.append(data)
+            self._have += len(data)
+            if self._have < self._need:
+                return 0
+            data = b"".join(self._waiting)
+            self._waiting.clear()
+        buffer, size = data, len(data)
         position = taken = 0
+        need = _FRAME_OVERHEAD
         while size - position >= _FRAME_OVERHEAD:
             kind, channel, length = _FRAME.unpack_from(buffer, position)
+            if length > self._largest:
+                self._check_header_of(kind, length)
             end = position + length + _FRAME_OVERHEAD
             if end > size:
+                need = end - position
                 break
             if buffer[end - 1] != _END_CODE:
                 raise BadFrame("a frame has no end mark")
@@ -125,12 +146,24 @@ class FrameReader:
                 taken += 3
                 end = whole
             elif channel not in self._events or not self._take(kind, channel, buffer[position + 7 : end - 1]):
+                if kind == METHOD and length < _METHOD_ID.size:
+                    raise BadFrame("a frame is cut off")
                 self._other(kind, channel, buffer[position:end])
             else:
                 taken += 1
             position = end
-        self._rest = buffer[position:]
+        if position < size:
+            self._waiting.append(buffer[position:])
+            self._have, self._need = size - position, need
         return taken
+
+    def _check_header_of(self, kind: int, length: int) -> None:
+        """Refuses a frame that is too large. A content header may hold an `x-death` besides what its publisher fitted into a frame.
+
+        Source: tried on RabbitMQ 3.10.8, 4.0.5 and 4.3.6, which send it whole.
+        """
+        if kind != _HEADER or length > 2 * self._largest:
+            raise BadFrame(f"a frame of {length} bytes; {self._largest} are agreed on")
 
     def _take_whole(self, buffer: bytes, method: int, end: int, channel: int) -> int:
         """Takes a delivery whose three frames have all arrived, as most have; where it ends, or 0 for anything else.
@@ -138,7 +171,7 @@ class FrameReader:
         It is what `_take` does frame by frame, at half the cost.
         """
         size = len(buffer)
-        if _METHOD_ID.unpack_from(buffer, method)[0] != _DELIVER or end + _SMALLEST_CONTENT > size:
+        if end + _SMALLEST_CONTENT > size or _METHOD_ID.unpack_from(buffer, method)[0] != _DELIVER:
             return 0
         kind, of, length = _FRAME.unpack_from(buffer, end)
         body = end + length + _FRAME_OVERHEAD
@@ -151,15 +184,16 @@ class FrameReader:
             body_kind != _BODY
             or body_of != channel
             or last > size
+            or body_length > self._largest
             or _CONTENT_HEADER.unpack_from(buffer, end + 7)[2] != body_length
             or buffer[body - 1] != _END_CODE
             or buffer[last - 1] != _END_CODE
         ):
             return 0
         tag_at = method + 5 + buffer[method + 4]  # behind the consumer tag
-        (tag,) = _UINT64.unpack_from(buffer, tag_at)
         place = buffer[tag_at + 9 : end - 1]
         exchange, routing_key = self._places.get(place) or self._learn(place)
+        (tag,) = _UINT64.unpack_from(buffer, tag_at)
         properties = buffer[end + 19 : body - 1]
         events.delivered(Received(tag, bool(buffer[tag_at + 8]), exchange, routing_key, properties, buffer[body + 7 : last - 1]))
         return last
@@ -176,25 +210,31 @@ class FrameReader:
     def _take(self, kind: int, channel: int, payload: bytes) -> bool:
         """Takes a frame that belongs to a message or a confirm; False for any other."""
         if kind == METHOD:
-            (method,) = _METHOD_ID.unpack_from(payload)
+            (method,) = _unpacked(_METHOD_ID, payload, 0)
             if method in (_DELIVER, _RETURN):
                 self._content[channel] = _Content(payload)
                 return True
             if method in (_ACK, _NACK):
-                (tag,) = _UINT64.unpack_from(payload, 4)
-                self._events[channel].confirmed(tag, bool(payload[12] & 1), method == _ACK)
+                tag, bits = _unpacked(_TAG_AND_FLAGS, payload, 4)
+                self._events[channel].confirmed(tag, bool(bits & 1), method == _ACK)
                 return True
             return False
         content = self._content.get(channel)
         if content is None:
             return True  # the rest of a message that nobody waits for any more
         if kind == _HEADER:
-            content.missing = _CONTENT_HEADER.unpack_from(payload)[2]
+            if content.missing >= 0:
+                raise BadFrame("a message has two headers")
+            _, _, content.missing = _unpacked(_CONTENT_HEADER, payload, 0)
+            if content.missing > _LARGEST_BODY:
+                raise BadFrame(f"a message of {content.missing} bytes; there are none over {_LARGEST_BODY}")
             content.properties = payload[12:]
-        else:
+        elif payload:
+            if len(payload) > content.missing:
+                raise BadFrame("the body of a message is longer than its header says")
             content.missing -= len(payload)
             content.body.append(payload)
-        if content.missing <= 0:
+        if not content.missing:
             del self._content[channel]
             self._complete(self._events[channel], content)
         return True
@@ -202,12 +242,12 @@ class FrameReader:
     def _complete(self, events: ChannelEvents, content: _Content) -> None:
         method = content.method
         body = content.body[0] if len(content.body) == 1 else b"".join(content.body)
-        if _METHOD_ID.unpack_from(method)[0] == _DELIVER:
-            position = 5 + method[4]  # behind the consumer tag
-            (tag,) = _UINT64.unpack_from(method, position)
+        if _unpacked(_METHOD_ID, method, 0)[0] == _DELIVER:
+            _, position = short_string(method, 4)  # the consumer tag
+            tag, redelivered = _unpacked(_TAG_AND_FLAGS, method, position)
             exchange, position_of_key = short_string(method, position + 9)
             routing_key, _ = short_string(method, position_of_key)
-            events.delivered(Received(tag, bool(method[position + 8]), exchange, routing_key, content.properties, body))
+            events.delivered(Received(tag, bool(redelivered), exchange, routing_key, content.properties, body))
         else:
             reply_text, position = short_string(method, 6)
             exchange, position = short_string(method, position)
@@ -215,9 +255,27 @@ class FrameReader:
             events.returned(Returned(reply_text, exchange, routing_key, content.properties, body))
 
 
+def _payload_of(frame_max: int) -> int:
+    return frame_max - _FRAME_OVERHEAD
+
+
+def _unpacked(form: struct.Struct, data: bytes, position: int) -> tuple[int, ...]:
+    try:
+        return form.unpack_from(data, position)
+    except struct.error as error:
+        raise BadFrame("a frame is cut off") from error
+
+
 def short_string(data: bytes, position: int) -> tuple[str, int]:
-    """The short string at a position, and the position behind it."""
-    end = position + 1 + data[position]
+    """The short string at a position, and the position behind it.
+
+    Raises:
+        BadFrame: it is cut off.
+    """
+    size = len(data)
+    end = position + 1 + data[position] if position < size else size + 1
+    if end > size:
+        raise BadFrame("a frame is cut off")
     return data[position + 1 : end].decode("utf-8", "surrogateescape"), end
 
 

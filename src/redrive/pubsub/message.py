@@ -138,9 +138,8 @@ class FailedMessage(_Received):
     @property
     def retries(self) -> int:
         """How many retries were made before it was set aside."""
-        table = self._delivery.properties.headers
-        written = table.get(headers.RETRIES)
-        return headers.counted(written) if written is not None else headers.death_count(table, self.queue)
+        written = self._delivery.properties.headers.scalar(headers.RETRIES)
+        return headers.counted(written) if written is not None else headers.death_count(self._delivery.deaths, self.queue)
 
     @property
     def error_type(self) -> str | None:
@@ -185,7 +184,7 @@ class FailedMessage(_Received):
     @property
     def redrive_count(self) -> int:
         """How many times it was sent back before."""
-        return headers.counted(self._delivery.properties.headers.get(headers.COUNT))
+        return headers.counted(self._delivery.properties.headers.scalar(headers.COUNT))
 
     @property
     def job(self) -> str | None:
@@ -198,7 +197,7 @@ class FailedMessage(_Received):
         return self._delivery
 
     def _text(self, name: str) -> str | None:
-        return headers.text(self._delivery.properties.headers.get(name))
+        return headers.text(self._delivery.properties.headers.scalar(name))
 
     def __repr__(self) -> str:
         return f"<FailedMessage {self.message_id} routing_key={self.routing_key!r} {self.error_type}: {self.error_message!r}>"

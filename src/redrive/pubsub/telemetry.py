@@ -179,7 +179,8 @@ class Telemetry:
         self._tracer.start_span(name, context=self._context_of(delivery), attributes={**attributes, **_about(delivery)}).end()
 
     def _context_of(self, delivery: Delivery) -> "Context":
-        carrier = {name.lower(): value for name, value in delivery.properties.headers.items() if isinstance(value, str)}
+        table = delivery.properties.headers
+        carrier = {name.lower(): value for name in table if isinstance(value := table.scalar(name), str)}
         return self._propagate.extract(carrier)
 
     def _mark(self, span: object, error: BaseException) -> None:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from redrive.topology import headers
 from redrive.topology.moves import SPENT, content_header_room
-from redrive.topology.table import LONG_STRING, Table, decode_value, end_of_value
+from redrive.topology.table import LONG_STRING, Table, decode_scalar, end_of_value
 
 _UINT16 = struct.Struct(">H")
 _UINT32 = struct.Struct(">I")
@@ -130,8 +130,8 @@ def _is_plain_text(raw: bytes) -> bool:
 
 
 def _count_in(raw: bytes | None) -> int:
-    return headers.counted(decode_value(raw)) if raw is not None else 0
+    return headers.counted(decode_scalar(raw)) if raw is not None else 0
 
 
 def _text_in(raw: bytes | None) -> str | None:
-    return headers.text(decode_value(raw)) if raw is not None else None
+    return headers.text(decode_scalar(raw)) if raw is not None else None

@@ -163,13 +163,13 @@ def retries_made(delivery: Delivery) -> int:
     ordered queue each return counts, whoever made it: a worker that dies has tried, or would have given it back.
     """
     if delivery.in_place:
-        return _returns_of(delivery) + (headers.counted(delivery.properties.headers.get(headers.RETRIES)) if delivery.came_back else 0)
-    return headers.counted(delivery.properties.headers.get(headers.RETRIES)) + deaths_of(delivery) if delivery.came_back else 0
+        return _returns_of(delivery) + (headers.counted(delivery.properties.headers.scalar(headers.RETRIES)) if delivery.came_back else 0)
+    return headers.counted(delivery.properties.headers.scalar(headers.RETRIES)) + deaths_of(delivery) if delivery.came_back else 0
 
 
 def deaths_of(delivery: Delivery) -> int:
     """How many failed attempts the broker itself has counted."""
-    return headers.death_count(delivery.properties.headers, delivery.queue) if delivery.came_back else 0
+    return headers.death_count(delivery.deaths, delivery.queue) if delivery.came_back else 0
 
 
 def crashes_seen(delivery: Delivery) -> int:
@@ -182,7 +182,7 @@ def crashes_seen(delivery: Delivery) -> int:
 
 def _returns_of(delivery: Delivery) -> int:
     """How many times the broker has taken the message back into its queue."""
-    return headers.counted(delivery.properties.headers.get(headers.DELIVERY_COUNT)) if delivery.redelivered else 0
+    return headers.counted(delivery.properties.headers.scalar(headers.DELIVERY_COUNT)) if delivery.redelivered else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,11 +241,10 @@ def _no_retry(
 
 def _age(delivery: Delivery, now: datetime) -> timedelta:
     """How long ago a message was published, or, where it does not say, failed first; none for one that was sent back by a person."""
-    table = delivery.properties.headers
-    if headers.counted(table.get(headers.COUNT)):
+    if headers.counted(delivery.properties.headers.scalar(headers.COUNT)):
         return timedelta(0)
     published = headers.moment(delivery.properties.timestamp)
-    begun = published or headers.first_failure_time(table, delivery.queue) or now
+    begun = published or headers.first_failure_time(delivery.deaths, delivery.queue) or now
     return now - begun
 
 
@@ -286,12 +285,11 @@ def must_start_x_death_anew(delivery: Delivery, broker: BrokerVersion) -> bool:
     Only where the broker continues what a client published. Source: measured on 3.10.8, which loses a message that is rejected
     with an `x-death` that it can't read.
     """
-    table = delivery.properties.headers
-    if not broker.continues_client_x_death or headers.X_DEATH not in table:
+    if not broker.continues_client_x_death or headers.X_DEATH not in delivery.properties.headers:
         return False
-    if not headers.is_well_formed_x_death(table[headers.X_DEATH]):
+    if not delivery.deaths.are_well_formed:
         return True
-    return not delivery.came_back and headers.names_queue(table, delivery.queue)
+    return not delivery.came_back and headers.names_queue(delivery.deaths, delivery.queue)
 
 
 def _crash_report(crashes: int) -> ErrorReport:

@@ -5,13 +5,14 @@ Reading tolerates anything a peer can send: what is damaged counts as not there.
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
+from typing import NamedTuple
 
 from redrive.topology import names, waits
 from redrive.topology.properties import Properties
-from redrive.topology.table import FieldValue, Table
+from redrive.topology.table import FieldValue, Table, decode_scalar, items_of
 
 X_DEATH = "x-death"
 DELIVERY_COUNT = "x-delivery-count"
@@ -41,6 +42,14 @@ OURS = ABOUT_THE_FAILURE | {ORIG_EXCHANGE, ORIG_ROUTING_KEY, FIRST_FAILED_AT, OR
 MAX_COUNT = 1_000_000_000
 """A count beyond this is no count: no message is retried as often, and sums of it must stay small."""
 
+MOST_DEATHS = 100
+"""How many entries of `x-death`, and routing keys of an entry, are read. A broker writes one entry for each queue and reason, the latest
+first, so a longer one is not of a broker's making, or what is behind has nothing to do with this queue.
+
+Source: RabbitMQ 3.10.8, 4.0.5 and 4.3.6."""
+_MOST_OF_A_DEATH = 16  # a broker writes at most seven fields
+_ROUTING_KEYS = "routing-keys"
+
 
 @lru_cache(maxsize=4096)
 def stays_behind(name: str) -> bool:
@@ -69,33 +78,64 @@ def text(value: FieldValue) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def death_entries(headers: Mapping[str, FieldValue]) -> Iterator[Mapping[str, FieldValue]]:
-    """The readable entries of `x-death`, the latest first."""
-    entries = headers.get(X_DEATH)
-    if isinstance(entries, list):
-        for entry in entries:
-            if isinstance(entry, Mapping):
-                yield entry
+class Deaths(NamedTuple):
+    """What an `x-death` says, read as far as a broker would have written it.
+
+    Args:
+        entries: its readable entries, the latest first.
+        are_well_formed: whether a broker that continues this `x-death` can read it: a list of entries as it writes them itself.
+    """
+
+    entries: tuple[Mapping[str, FieldValue], ...] = ()
+    are_well_formed: bool = False
 
 
-def death_count(headers: Mapping[str, FieldValue], queue: str) -> int:
+_NO_DEATHS = Deaths()
+
+
+def deaths_in(raw: bytes | None) -> Deaths:
+    """Reads an `x-death`, its type first; None where there is none. Never raises.
+
+    A publisher can make up one of a hundred thousand items, so no more of it is read than a broker writes.
+    """
+    if raw is None:
+        return _NO_DEATHS
+    items, is_whole = items_of(raw, MOST_DEATHS)
+    found = [_death_entry(item) for item in items]
+    entries = tuple(entry for entry, _ in found if entry is not None)
+    return Deaths(entries, is_whole and all(is_whole_entry for _, is_whole_entry in found) and all(map(_is_death_entry, entries)))
+
+
+def _death_entry(raw: bytes) -> tuple[Mapping[str, FieldValue] | None, bool]:
+    """An entry of `x-death`, None where it is no table; and whether all of its routing keys were read."""
+    if raw[:1] != b"F":
+        return None, False
+    fields = Table.parse(raw[5:], _MOST_OF_A_DEATH).raw_by_name()
+    entry = {name: decode_scalar(value) for name, value in fields.items()}
+    keys, are_all = items_of(fields[_ROUTING_KEYS], MOST_DEATHS) if _ROUTING_KEYS in fields else ([], False)
+    if keys or are_all:
+        entry[_ROUTING_KEYS] = [decode_scalar(key) for key in keys]
+    return entry, are_all
+
+
+def death_count(deaths: Deaths, queue: str) -> int:
     """How many attempts on `queue` the broker has counted as failed.
 
     Either side of the trip may have been lost from the header (a republish starts it anew), so the larger counts.
     """
-    return min(max(_rejected_and_expired(headers, queue)), MAX_COUNT)
+    return min(max(_rejected_and_expired(deaths, queue)), MAX_COUNT)
 
 
-def trips_before(headers: Mapping[str, FieldValue], queue: str) -> int:
+def trips_before(deaths: Deaths, queue: str) -> int:
     """How many trips through the retry queue a message that waits in it has made before this one, by the broker's count."""
-    rejected, expired = _rejected_and_expired(headers, queue)
+    rejected, expired = _rejected_and_expired(deaths, queue)
     return min(max(rejected - 1, expired), MAX_COUNT)
 
 
-def _rejected_and_expired(headers: Mapping[str, FieldValue], queue: str) -> tuple[int, int]:
+def _rejected_and_expired(deaths: Deaths, queue: str) -> tuple[int, int]:
     retry_queue = names.retry_queue(queue)
     rejected = expired = 0
-    for entry in death_entries(headers):
+    for entry in deaths.entries:
         match entry.get("queue"), entry.get("reason"):
             case name, "rejected" | "delivery_limit" if name == queue:
                 rejected += counted(entry.get("count"))
@@ -104,21 +144,14 @@ def _rejected_and_expired(headers: Mapping[str, FieldValue], queue: str) -> tupl
     return rejected, expired
 
 
-def names_queue(headers: Mapping[str, FieldValue], queue: str) -> bool:
+def names_queue(deaths: Deaths, queue: str) -> bool:
     """Whether `x-death` has an entry of `queue` or of its retry queue."""
     ours = {queue, names.retry_queue(queue)}
-    return any(entry.get("queue") in ours for entry in death_entries(headers) if isinstance(entry.get("queue"), str))
+    return any(entry.get("queue") in ours for entry in deaths.entries if isinstance(entry.get("queue"), str))
 
 
-def is_well_formed_x_death(value: FieldValue) -> bool:
-    """Whether a broker that continues this `x-death` can read it: a list of entries as it writes them itself."""
-    return isinstance(value, list) and all(map(_is_death_entry, value))
-
-
-def _is_death_entry(entry: FieldValue) -> bool:
-    if not isinstance(entry, Mapping):
-        return False
-    keys = entry.get("routing-keys")
+def _is_death_entry(entry: Mapping[str, FieldValue]) -> bool:
+    keys = entry.get(_ROUTING_KEYS)
     count = entry.get("count")
     return (
         all(isinstance(entry.get(name), str) for name in ("queue", "reason", "exchange"))
@@ -131,36 +164,20 @@ def _is_death_entry(entry: FieldValue) -> bool:
     )
 
 
-def first_failure_time(headers: Mapping[str, FieldValue], queue: str) -> datetime | None:
+def first_failure_time(deaths: Deaths, queue: str) -> datetime | None:
     """When the first attempt on `queue` failed, as far as the broker has noted it: its rejection, or its first way back."""
     # Compared and not looked up: what a peer has sent may have no hash.
     places = ((queue, "rejected"), (names.retry_queue(queue), "expired"))
-    times = [entry.get("time") for entry in death_entries(headers) if (entry.get("queue"), entry.get("reason")) in places]
+    times = [entry.get("time") for entry in deaths.entries if (entry.get("queue"), entry.get("reason")) in places]
     return min((time for time in times if isinstance(time, datetime)), default=None)
 
 
-def first_rejection(headers: Mapping[str, FieldValue], queue: str) -> Mapping[str, FieldValue]:
+def first_rejection(deaths: Deaths, queue: str) -> Mapping[str, FieldValue]:
     """The entry of the first failed attempt on `queue`, or an empty one."""
     return next(
-        (entry for entry in death_entries(headers) if entry.get("queue") == queue and entry.get("reason") == "rejected"),
+        (entry for entry in deaths.entries if entry.get("queue") == queue and entry.get("reason") == "rejected"),
         {},
     )
-
-
-def original_routing_key(headers: Mapping[str, FieldValue], queue: str, delivered: str) -> str:
-    """The key that the message was first published with.
-
-    Ours says so itself; for a foreign publisher's it is what the broker noted at the first rejection, else the delivery's own.
-    """
-    own = text(headers.get(ORIG_ROUTING_KEY))
-    if own is not None:
-        return own
-    if delivered != queue:
-        # It came by no way of ours, so it was not rejected here; or down the ladder, whose keys say where to.
-        return waits.destination_of(delivered, "p") or delivered
-    keys = first_rejection(headers, queue).get("routing-keys")
-    noted = text(keys[0]) if isinstance(keys, list) and keys else None
-    return delivered if noted is None else noted
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +203,14 @@ class Delivery:
     redelivered: bool = False
     way_back: str = ""
     in_place: bool = False
+    _deaths: list[Deaths] = field(default_factory=list, init=False, repr=False, compare=False)
+
+    @property
+    def deaths(self) -> Deaths:
+        """What its `x-death` says. Read once: it may be long, and is asked for many times."""
+        if not self._deaths:
+            self._deaths.append(deaths_in(self.properties.headers.raw_by_name().get(X_DEATH)))
+        return self._deaths[0]
 
     @property
     def was_moved(self) -> bool:
@@ -203,13 +228,24 @@ class Delivery:
 
     @property
     def original_routing_key(self) -> str:
-        """The key that the message was first published with."""
-        return original_routing_key(self.properties.headers, self.queue, self.routing_key)
+        """The key that the message was first published with.
+
+        Ours says so itself; for a foreign publisher's it is what the broker noted at the first rejection, else the delivery's own.
+        """
+        own = text(self.properties.headers.scalar(ORIG_ROUTING_KEY))
+        if own is not None:
+            return own
+        if self.routing_key != self.queue:
+            # It came by no way of ours, so it was not rejected here; or down the ladder, whose keys say where to.
+            return waits.destination_of(self.routing_key, "p") or self.routing_key
+        keys = first_rejection(self.deaths, self.queue).get(_ROUTING_KEYS)
+        noted = text(keys[0]) if isinstance(keys, list) and keys else None
+        return self.routing_key if noted is None else noted
 
 
 def failure_id(delivery: Delivery) -> str:
     """The identity of a failure: our header, or for a peer's message a SHA-256 over body, routing keys, headers and message id."""
-    own = text(delivery.properties.headers.get(FAILURE_ID))
+    own = text(delivery.properties.headers.scalar(FAILURE_ID))
     return own if own else fingerprint(delivery)
 
 
@@ -228,7 +264,7 @@ def _identity(delivery: Delivery) -> Iterator[bytes]:
     yield delivery.routing_key.encode("utf-8", "surrogateescape")
     yield delivery.original_routing_key.encode("utf-8", "surrogateescape")
     # Sorted: a broker may put a message's headers in another order when it delivers it again.
-    for name, raw in sorted(field for field in headers.raw_fields() if not stays_behind(field[0])):
+    for name, raw in sorted(one for one in headers.raw_fields() if not stays_behind(one[0])):
         yield name.encode("utf-8", "surrogateescape")
         yield raw
     yield (delivery.properties.message_id or "").encode("utf-8", "surrogateescape")

@@ -211,8 +211,8 @@ def moved(step: Step, delivery: Delivery, source: str, *, frame_max: int) -> Pub
         case "main":
             return moves.relocate(delivery, destination, retries=retries_made(delivery), frame_max=frame_max)
         case "retry":
-            counted = headers.counted(delivery.properties.headers.get(headers.RETRIES))
-            retries = counted + headers.trips_before(delivery.properties.headers, delivery.queue)
+            counted = headers.counted(delivery.properties.headers.scalar(headers.RETRIES))
+            retries = counted + headers.trips_before(delivery.deaths, delivery.queue)
             return moves.relocate(delivery, destination, retries=retries, frame_max=frame_max)
         case _:
             assert_never(step.place)

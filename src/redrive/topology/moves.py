@@ -183,9 +183,9 @@ def relocate(delivery: Delivery, destination: str, *, retries: int, frame_max: i
     """
     properties = _travelling(delivery.properties, drop=_COUNTED)
     room = _Room(properties, frame_max)
-    noted = headers.text(headers.first_rejection(delivery.properties.headers, delivery.queue).get("exchange"))
+    noted = headers.text(headers.first_rejection(delivery.deaths, delivery.queue).get("exchange"))
     exchange = noted if noted is not None else None if delivery.was_moved else delivery.exchange
-    failed_at = headers.first_failure_time(delivery.properties.headers, delivery.queue)
+    failed_at = headers.first_failure_time(delivery.deaths, delivery.queue)
     first_failed_at: dict[str, FieldValue] = {headers.FIRST_FAILED_AT: iso(failed_at)} if failed_at is not None else {}
     room.takes_each(
         {
@@ -217,7 +217,7 @@ def requeue(delivery: Delivery, *, job: str, frame_max: int) -> Publish:
 
     It goes through the default exchange, so that no other queue gets a copy.
     """
-    count = headers.counted(delivery.properties.headers.get(headers.COUNT)) + 1
+    count = headers.counted(delivery.properties.headers.scalar(headers.COUNT)) + 1
     properties = _travelling(delivery.properties, drop=SPENT)
     room = _Room(properties, frame_max)
     room.takes_each(
@@ -260,20 +260,18 @@ def _left_behind(properties: Properties) -> dict[str, FieldValue]:
 
 
 def _first_failed_at(delivery: Delivery, now: datetime) -> str:
-    table = delivery.properties.headers
-    known = headers.text(table.get(headers.FIRST_FAILED_AT))
+    known = headers.text(delivery.properties.headers.scalar(headers.FIRST_FAILED_AT))
     if known:
         return known
-    noted = headers.first_failure_time(table, delivery.queue) if delivery.came_back else None
+    noted = headers.first_failure_time(delivery.deaths, delivery.queue) if delivery.came_back else None
     return iso(noted or now)
 
 
 def _original_exchange(delivery: Delivery) -> str:
-    table = delivery.properties.headers
-    known = headers.text(table.get(headers.ORIG_EXCHANGE))
+    known = headers.text(delivery.properties.headers.scalar(headers.ORIG_EXCHANGE))
     if known is not None:
         return known
-    noted = headers.text(headers.first_rejection(table, delivery.queue).get("exchange")) if delivery.was_moved else None
+    noted = headers.text(headers.first_rejection(delivery.deaths, delivery.queue).get("exchange")) if delivery.was_moved else None
     return delivery.exchange if noted is None else noted
 
 

@@ -17,6 +17,10 @@ _UINT64 = struct.Struct(">Q")
 _SHORT, _OCTET, _TIMESTAMP, _TABLE = range(4)
 
 
+class Malformed(ValueError):
+    """Bytes that are no AMQP."""
+
+
 class Properties(NamedTuple):
     """The properties of a message. `None` is a property that is not set; `timestamp` is in seconds since 1970, UTC."""
 
@@ -37,23 +41,32 @@ class Properties(NamedTuple):
 
     @classmethod
     def parse(cls, data: bytes) -> "Properties":
-        """The properties in the bytes of a content header, from the property flags on."""
+        """The properties in the bytes of a content header, from the property flags on.
+
+        Raises:
+            Malformed: they end before the last of the properties that the flags say are there.
+        """
         values: list[object] = list(_NOTHING_SET)
         position = 2
-        for index, kind in _fields_of(_UINT16.unpack_from(data)[0]):
-            if kind == _SHORT:
-                end = position + 1 + data[position]
-                values[index] = data[position + 1 : end].decode("utf-8", "surrogateescape")
-            elif kind == _TABLE:
-                end = position + 4 + _UINT32.unpack_from(data, position)[0]
-                values[index] = Table.parse(data[position + 4 : end])
-            elif kind == _OCTET:
-                end = position + 1
-                values[index] = data[position]
-            else:
-                end = position + 8
-                values[index] = _UINT64.unpack_from(data, position)[0]
-            position = end
+        try:
+            for index, kind in _fields_of(_UINT16.unpack_from(data)[0]):
+                if kind == _SHORT:
+                    end = position + 1 + data[position]
+                    values[index] = data[position + 1 : end].decode("utf-8", "surrogateescape")
+                elif kind == _TABLE:
+                    end = position + 4 + _UINT32.unpack_from(data, position)[0]
+                    values[index] = Table.parse(data[position + 4 : end])
+                elif kind == _OCTET:
+                    end = position + 1
+                    values[index] = data[position]
+                else:
+                    end = position + 8
+                    values[index] = _UINT64.unpack_from(data, position)[0]
+                position = end
+        except (IndexError, struct.error) as error:
+            raise Malformed("the properties of a message are cut off") from error
+        if position > len(data):
+            raise Malformed("the properties of a message are cut off")
         return cls(*values)  # type: ignore[arg-type]
 
     def encode(self) -> bytes:

@@ -8,6 +8,7 @@ Source: AMQP 0-9-1 specification, 4.2.5; the tags as RabbitMQ reads them, https:
 
 import math
 import struct
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -41,6 +42,8 @@ _FIXED_SIZE = {
 _SIZE_BY_CODE = {tag[0]: size for tag, size in _FIXED_SIZE.items()}
 _LONG = frozenset(b"SAFx")
 LONG_STRING = ord("S")
+_LIST, _TABLE = ord("A"), ord("F")
+_COMPOUND = frozenset({_LIST, _TABLE})
 
 _NUMBERS = {
     ord("b"): struct.Struct(">b"),
@@ -112,6 +115,26 @@ def decode_value(raw: bytes, depth: int = 0) -> FieldValue:
             return Table.parse(payload[4:]).to_dict(depth + 1)
         case _:
             return raw
+
+
+def decode_scalar(raw: bytes) -> FieldValue:
+    """One field value as `decode_value` gives it; None for a list or a table, of which a peer can send a hundred thousand items."""
+    return None if raw[0] in _COMPOUND else decode_value(raw)
+
+
+def items_of(raw: bytes, most: int) -> tuple[list[bytes], bool]:
+    """The first items of a list, each as its bytes, and whether these are all of a list that can be read. Never raises."""
+    if raw[0] != _LIST:
+        return [], False
+    items: list[bytes] = []
+    position = 5
+    while position < len(raw) and len(items) < most:
+        end = end_of_value(raw, position, len(raw))
+        if end is None:
+            break
+        items.append(raw[position:end])
+        position = end
+    return items, position == len(raw)
 
 
 def _decode_timestamp(seconds: int) -> datetime | int:
@@ -228,12 +251,12 @@ class Table(Mapping[str, FieldValue]):
         return cls((_checked_name(name), encode_value(value, depth)) for name, value in values.items())
 
     @classmethod
-    def parse(cls, data: bytes) -> Self:
-        """The table in these bytes (without their length in front). Never raises."""
+    def parse(cls, data: bytes, most: int = sys.maxsize) -> Self:
+        """The table in these bytes (without their length in front), of which at most so many fields are read. Never raises."""
         fields: list[tuple[str, bytes]] = []
         position = 0
         size = len(data)
-        while position < size:
+        while position < size and len(fields) < most:
             value_at = position + 1 + data[position]
             if value_at + 5 <= size and data[value_at] == LONG_STRING:  # as most are
                 end: int | None = value_at + 5 + _UINT32.unpack_from(data, value_at + 1)[0]
@@ -297,6 +320,11 @@ class Table(Mapping[str, FieldValue]):
         """The value of a field; the inherited one costs an exception for each field that is not there."""
         raw = self.raw_by_name().get(name)
         return default if raw is None else decode_value(raw)
+
+    def scalar(self, name: str) -> FieldValue:
+        """The value of a field that is no list and no table; None where there is no such field."""
+        raw = self.raw_by_name().get(name)
+        return None if raw is None else decode_scalar(raw)
 
     def __contains__(self, name: object) -> bool:
         return name in self.raw_by_name()

@@ -212,6 +212,7 @@ class WireConnection:
         self._last_channel += 1
         channel = _Channel(self, self._last_channel, events)
         self._channels[channel.number] = channel
+        self._reader.limit(self.frame_max)
         self._reader.watch(channel.number, events)
         channel.ask((_CHANNEL, 10), b"\0", lambda: opened(channel))
 

@@ -80,6 +80,7 @@ class WireConnection(pika.SelectConnection):
 
             channel.add_on_close_callback(closed)
             channel.add_on_cancel_callback(lambda _: events.cancelled())
+            self._reader.limit(self.frame_max)
             self._reader.watch(number, events)
             opened(_PikaChannel(channel))
 
