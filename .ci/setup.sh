@@ -182,9 +182,9 @@ if wants --peers && can_install_packages; then
     for peer in "${peers[@]}"; do
         # shellcheck disable=SC2086  # lists of names
         if lacks=$(lacking $peer) && [ -n "$lacks" ]; then
-            echo "setup: this release has no" $lacks"; the tests that need it are skipped"
+            echo "setup: can't be had here:" $lacks"; the tests that need it are skipped"
         else
-            install_packages $peer
+            install_packages $peer || echo "setup: could not be installed: $peer; the tests that need it are skipped" >&2
         fi
     done
 fi
