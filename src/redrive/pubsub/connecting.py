@@ -109,8 +109,7 @@ class Destination:
         _check(self.url, credentials, ssl_context)
         if credentials is not None:
             self.url = replace(self.url, username="", password="")  # whose they will be is not known yet
-        if ("verify", "verify_none") in self.url.tls_options:
-            tls.warn_once(f"{self.url.address}: verify=verify_none, so whoever answers there is believed, and may read everything")
+        tls.warn_of_no_check(self.url.address, dict(self.url.tls_options))
         if not callable(ssl_context):
             self.tls()  # now, and not only when it connects: a file that is missing is the caller's mistake
 

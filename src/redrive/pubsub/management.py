@@ -96,8 +96,8 @@ class Management:
         self._place = place
         self._options = own if ssl_context is not None else dict(broker.tls_options) | own
         self._ssl_context = ssl_context
-        if self._options.get("verify") == "verify_none":
-            tls.warn_once(f"{redact(self.address)}: verify=verify_none, so whoever answers there is believed, and may read everything")
+        if place.scheme == "https":
+            tls.warn_of_no_check(redact(self.address), self._options)
         self._client = self._new_client()
         self._is_stale = False
 

@@ -133,6 +133,12 @@ def _holds_a_key(path: str) -> bool:
         return b"PRIVATE KEY-----" in file.read()
 
 
+def warn_of_no_check(where: str, options: Mapping[str, str]) -> None:
+    """Logs a warning, once, where nobody's certificate is checked."""
+    if options.get("verify") == "verify_none":
+        warn_once(f"{where}: verify=verify_none, so whoever answers there is believed, and may read everything")
+
+
 _warned: set[str] = set()
 
 

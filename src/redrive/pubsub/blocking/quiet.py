@@ -12,11 +12,11 @@ import logging
 import threading
 from collections.abc import Iterator
 
-import pika
+import pika  # noqa: F401 - its loggers are there once it is imported
 
 logger = logging.getLogger("redrive")
 
-_PIKA = pika.__name__
+_PIKA = "pika"
 
 
 class _Ours(threading.local):
