@@ -8,6 +8,8 @@ from deliveries import CIRCUMSTANCES, ERROR, NOW, SUBSCRIPTION, death, deaths, d
 from field_tables import QUEUE
 
 from redrive.errors import ConfigurationError
+from redrive.pubsub.judgement import Verdict
+from redrive.pubsub.logs import fields_of
 from redrive.topology import headers
 from redrive.topology.broker import BrokerVersion
 from redrive.topology.decision import (
@@ -21,6 +23,7 @@ from redrive.topology.decision import (
     Postpone,
     PublishThenAck,
     Raised,
+    RejectIt,
     Republish,
     decide,
     may_be_rejected,
@@ -257,3 +260,8 @@ def test_a_message_may_be_rejected_where_that_takes_it_to_its_retry_queue(
     subscription: Subscription, headers: Table, broker: BrokerVersion, expected: bool
 ) -> None:
     assert may_be_rejected(first_delivery(headers), subscription, broker) is expected
+
+
+def test_a_log_line_for_programs_says_how_many_retries_the_error_is_allowed() -> None:
+    verdict = Verdict(DeadLetter(7, USUAL, 20), RejectIt(), ERROR)
+    assert fields_of(SUBSCRIPTION, first_delivery(), verdict)["max_retries"] == 20

@@ -92,8 +92,9 @@ def argument_of(handler: Handler) -> Argument:
     try:
         return _reader_of(annotation)
     except pydantic.errors.PydanticUserError as error:
+        why = error.message.partition("\n")[0]
         raise ConfigurationError(
-            f"the handler {name_of(handler)} asks for {annotation!r}, which a body can't be read as",
+            f"the handler {name_of(handler)} asks for {annotation!r}, which a body can't be read as: {why}",
             "Annotate its argument with a pydantic model, dict, bytes, str or Message.",
         ) from error
 
