@@ -64,12 +64,14 @@ class Printer:
         self.as_json = form is Form.JSON
         self._people: Console | None = None
 
-    def say(self, text: str = "", style: str = "") -> None:
-        """A line for people."""
+    def say(self, text: str = "", style: str = "", *, cut: bool = False) -> None:
+        """A line for people; `cut` ends it where a terminal's line does."""
         from rich.text import Text
 
         console = self._console()
-        console.print(Text(printable(text), style), soft_wrap=not console.is_terminal)
+        console.print(
+            Text(printable(text), style), soft_wrap=not console.is_terminal, no_wrap=cut or None, overflow="ellipsis" if cut else None
+        )
 
     def table(self, columns: Sequence[Column], rows: Sequence[Sequence[str | Cell]]) -> None:
         """A table for people."""
