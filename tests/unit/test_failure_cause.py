@@ -1,5 +1,6 @@
 """Groups of failures: what differs from message to message is left out, what tells causes apart is not."""
 
+import pydantic
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -94,3 +95,93 @@ def test_a_group_has_the_same_id_on_every_machine_and_in_every_version() -> None
 
 def test_a_peers_message_is_in_a_group_too() -> None:
     assert cause_of(FailedMessage(failed())) == Cause("", "", "")
+
+
+# --- validation errors ----------------------------------------------------------------------------------------------------------------
+
+
+class Line(pydantic.BaseModel):
+    """A line of an order."""
+
+    sku: str
+    qty: int
+
+
+class Order(pydantic.BaseModel):
+    """An order with lines."""
+
+    id: int
+    lines: list[Line]
+
+    @pydantic.model_validator(mode="after")
+    def not_empty(self) -> "Order":
+        if not self.lines:
+            raise ValueError(f"order {self.id} is empty")
+        return self
+
+
+def refused(body: object) -> str:
+    """What pydantic says of a body that is no order."""
+    with pytest.raises(pydantic.ValidationError) as raised:
+        Order.model_validate(body)
+    return str(raised.value)
+
+
+def bad_lines(count: int) -> list[dict[str, str]]:
+    return [{"qty": f"{number} pieces\nid\nof 'some'"} for number in range(count)]
+
+
+def test_a_validation_error_is_its_model_and_the_fields_that_are_wrong() -> None:
+    assert masked(refused({"id": "x", "lines": bad_lines(3)})) == "not valid as Order: id, lines.qty, lines.sku"
+
+
+def test_how_many_values_are_wrong_makes_no_other_group() -> None:
+    texts = {
+        masked(refused({"id": 1, "lines": [{"sku": "a", "qty": 1}] * good + bad_lines(bad)})) for good in (0, 9) for bad in (1, 2, 100)
+    }
+    assert texts == {"not valid as Order: lines.qty, lines.sku"}
+
+
+def test_what_is_wrong_with_the_whole_is_said() -> None:
+    assert masked(refused({"id": 17, "lines": []})) == "not valid as Order: Value error, order <n> is empty"
+
+
+def test_an_invalid_message_of_redrive_is_grouped_alike() -> None:
+    texts = [
+        "1 problem(s) in the body as Order: lines.0.qty: Input should be a valid integer",
+        "3 problem(s) in the body as Order: " + "; ".join(f"lines.{number}.qty: Input should be a valid integer" for number in (4, 17, 99)),
+    ]
+    assert {masked(text) for text in texts} == {"not valid as Order: lines.qty"}
+    assert masked("1 problem(s) in the body as list[Order]: Input should be a valid list") == (
+        "not valid as list[Order]: Input should be a valid list"
+    )
+
+
+def test_pydantic_1_is_grouped_alike() -> None:
+    text = (
+        "2 validation errors for Order\nid\n  field required (type=value_error.missing)\nlines -> 3 -> qty\n  value is not a valid integer"
+    )
+    assert masked(text) == "not valid as Order: id, lines.qty"
+
+
+@given(st.text(), st.integers(0, 99))
+def test_any_validation_error_is_one_line(text: str, number: int) -> None:
+    for head in (f"{number} validation errors for {text}\n", f"{number} problem(s) in the body as {text}: "):
+        assert len(masked(head + text).splitlines()) <= 1
+
+
+@pytest.mark.parametrize(
+    ("text", "group_id"),
+    [
+        ("no plan for 'gold'", "51edaeb4fdd3"),
+        ("order 17 timed out after 30 s", "e697f10a0a07"),
+        ("3 validation errors occurred", "93575c26ab68"),
+        ("1 validation error", "58c1d4a3c6a8"),
+        ("2 problem(s) in the body", "9ce0588cb873"),
+        ("UNIQUE constraint failed: orders.id\n[SQL: INSERT INTO orders (id) VALUES (?)]\n[parameters: (17,)]", "e8f557eeecfe"),
+        ("the body is not JSON: Expecting value: line 1 column 1 (char 0)", "31a662da8c30"),
+        ("x" * 3000, "967c70c6810c"),
+    ],
+)
+def test_groups_that_people_wrote_down_keep_their_ids(text: str, group_id: str) -> None:
+    assert Cause("E", masked(text), "").group_id == group_id

@@ -57,11 +57,12 @@ def groups(
             "total": opened.total,
             "looked_at": min(look_at, opened.total),
             "messages": found.total,
-            "groups": [_json_of(by, group) for group in shown],
+            "group_count": len(shown),
+            "groups": [_json_of(by, group) for group in shown[:limit]],
         }
     )
     if not printer.as_json:
-        _tell(printer, found, shown[:limit])
+        _tell(printer, shown[:limit])
         more = f"; --limit {len(shown)} shows all" if len(shown) > limit else ""
         printer.say(f"{count_of(found.total, 'message')} of {opened.name} in {count_of(len(shown), 'group')}{more}.")
     if found.other:
@@ -75,12 +76,12 @@ def cause_in_words(cause: Cause) -> str:
     return f"{what} ({cause.frame})" if cause.frame else what
 
 
-def _tell(printer: Printer, found: Groups, shown: list[Group]) -> None:
+def _tell(printer: Printer, shown: list[Group]) -> None:
     """Two lines for each group: what it is, and when, with which keys, and one to look at."""
     for group in shown:
         id_ = f"{group.key.group_id}  " if isinstance(group.key, Cause) else ""
-        printer.say(f"{group.count:>8,}  {id_}{in_one_line(_words_of(group.key))}", "bold")
-        printer.say(f"{'':8}  {'  '.join(part for part in (_bars(found, group), _times(group), _keys(group)) if part)}")
+        printer.say(f"{group.count:>8,}  {id_}{in_one_line(_words_of(group.key))}", "bold", cut=True)
+        printer.say(f"{'':8}  {'  '.join(part for part in (_bars(group), _times(group), _keys(group)) if part)}", cut=True)
         printer.say(f"{'':8}  for example {group.first_id}")
 
 
@@ -89,7 +90,7 @@ def _times(group: Group) -> str:
         return "when is not known"
     first, last = messages.moment_of(group.first), messages.moment_of(group.last)
     day, time_of_day = last.split(" ")
-    return f"{first} – {time_of_day if first.startswith(day) else last}"
+    return f"{first} – {time_of_day if first.startswith(day) else last} UTC"
 
 
 def _keys(group: Group) -> str:
@@ -102,18 +103,19 @@ def _words_of(key: Key) -> str:
     return cause_in_words(key) if isinstance(key, Cause) else "–" if key is None else str(value_of(key))
 
 
-def _bars(found: Groups, group: Group) -> str:
-    """When its messages were set aside, between the first and the last of all."""
-    if found.span is None or group.first is None:
+def _bars(group: Group) -> str:
+    """When its messages were set aside; an ellipsis at an end stands for a few that were long before, or after."""
+    if group.first is None:
         return ""
-    counts = group.histogram(*found.span, _BINS)
     try:
         _BARS.encode(sys.stdout.encoding or "ascii")
-        bars = _BARS
+        bars, mark = _BARS, "…"
     except UnicodeEncodeError:
-        bars = _PLAIN_BARS
+        bars, mark = _PLAIN_BARS, "~"
+    counts, before, after = group.histogram(_BINS)
     most = max(counts)
-    return "".join(bars[(count * (len(bars) - 1) + most - 1) // most] if count else " " for count in counts)
+    drawn = "".join(bars[(count * (len(bars) - 1) + most - 1) // most] if count else " " for count in counts)
+    return f"{mark if before else ' '}{drawn}{mark if after else ' '}"
 
 
 def _json_of(by: str, group: Group) -> dict[str, object]:

@@ -24,9 +24,11 @@ from redrive.pubsub.blocking.failed import FailedQueue
 from redrive.pubsub.blocking.requeue import Choose
 from redrive.pubsub.config import BrokerURL
 from redrive.pubsub.message import FailedMessage
+from redrive.topology import moves
+from redrive.topology.digest import digest_of
 from redrive.topology.durations import duration_of
 from redrive.topology.headers import Delivery
-from redrive.topology.names import failed_queue
+from redrive.topology.names import ExchangeFamily, failed_queue, family_of
 
 _INTERRUPTED = 130
 File = Annotated[Path, typer.Option("-o", "--file", metavar="FILE", help="A new file: .parquet, .jsonl or .duckdb.")]
@@ -139,7 +141,8 @@ def restore(
 ) -> None:
     """Set the messages of a file aside again, in the failed queues that they came from.
 
-    It says how many there are, and asks. The file stays: restoring it twice makes each message twice.
+    It says how many there are, and how many of them are there already, and asks. The file stays: restoring it twice makes each message
+    twice.
 
     \b
     Example:
@@ -150,9 +153,24 @@ def restore(
     with Chooser(choosing.selection_of(where, None)) as chooser:
         queues = Counter(message.queue for message in chooser.of(kept.browse()))
         what = ", ".join(f"{count:,} into {failed_queue(queue)}" for queue, count in sorted(queues.items()))
+        there = {
+            queue: _there_already(
+                printer,
+                FailedQueue(url, queue, exchange),
+                (message for message in chooser.of(kept.browse()) if message.queue == queue),
+                family_of(exchange),
+                dry_run=dry_run,
+            )
+            for queue in sorted(queues)
+        }
         restored: dict[str, int] = {}
+        for queue, count in there.items():
+            if count:
+                printer.note(
+                    f"{count_of(count, 'message')} of this file {_are(count)} in {failed_queue(queue)} already, and would be there twice."
+                )
         if queues and not dry_run:
-            if not printer.confirm(f"Put {what}?", yes=yes):
+            if not printer.confirm(f"Put {what}{', though some are there already' if any(there.values()) else ''}?", yes=yes):
                 printer.note("Nothing was restored.")
                 raise typer.Exit(1)
             with Journal(journal) as opened:
@@ -162,7 +180,7 @@ def restore(
                     )
                     mine = (message.delivery for message in chooser.of(kept.browse()) if message.queue == queue)
                     restored[queue] = _restore(opened, job, FailedQueue(url, queue, exchange), mine)
-    printer.result({"file": str(file), "messages": queues.total(), "restored": restored})
+    printer.result({"file": str(file), "messages": queues.total(), "there_already": there, "restored": restored})
     if not queues:
         printer.say(f"{file} holds no such message.")
     for queue, count in sorted(queues.items()):
@@ -173,6 +191,32 @@ def restore(
         )
     if not dry_run and sum(restored.values()) < queues.total():
         raise typer.Exit(1)
+
+
+def _there_already(
+    printer: Printer, failed: FailedQueue, messages: Iterable[FailedMessage], exchanges: ExchangeFamily, *, dry_run: bool
+) -> int | None:
+    """How many messages of a failed queue are in a file, as they are there or as they were restored before; None where nobody can tell."""
+    try:
+        if not failed.depth():
+            return 0
+        digests = {bytes.fromhex(digest) for message in messages for digest in (message.digest, _digest_restored(message, exchanges))}
+        return sum(bytes.fromhex(message.digest) in digests for message in failed.browse())
+    except RedriveError as error:
+        if not dry_run:
+            raise
+        printer.note(f"Whether they are there already can't be asked: {str(error).partition(chr(10))[0]}")
+        return None
+
+
+def _digest_restored(message: FailedMessage, exchanges: ExchangeFamily) -> str:
+    """The digest that a message has once it was restored: what can't travel is in its headers then."""
+    publish = moves.restore(message.delivery, exchanges, frame_max=0)
+    return digest_of(publish.routing_key, publish.properties.encode(), publish.body)
+
+
+def _are(count: int) -> str:
+    return "is" if count == 1 else "are"
 
 
 def _restored(queue: str, done: int, count: int) -> str:

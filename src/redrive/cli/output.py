@@ -71,15 +71,21 @@ class Printer:
         self.as_json = form is Form.JSON
         self._people: Console | None = None
 
-    def say(self, text: str = "", style: str = "") -> None:
-        """A line for people; line feeds at its beginning are empty lines before it, any other was written by a stranger."""
-        sentence = text.lstrip("\n")
-        self.block("\n" * (len(text) - len(sentence)) + sentence.replace("\n", "\\n"), style)
+    def say(self, text: str = "", style: str = "", *, cut: bool = False) -> None:
+        """A line for people; line feeds at its beginning are empty lines before it, any other was written by a stranger.
 
-    def block(self, text: str, style: str = "") -> None:
-        """Lines for people, such as a body or a traceback."""
+        Args:
+            text: the line.
+            style: how it looks in a terminal.
+            cut: whether it ends where a terminal's line does.
+        """
+        sentence = text.lstrip("\n")
+        self.block("\n" * (len(text) - len(sentence)) + sentence.replace("\n", "\\n"), style, cut=cut)
+
+    def block(self, text: str, style: str = "", *, cut: bool = False) -> None:
+        """Lines for people, such as a body or a traceback; `cut` ends each where a terminal's line does."""
         console = self._console()
-        console.print(paragraph(text, style), soft_wrap=not console.is_terminal)
+        console.print(paragraph(text, style), soft_wrap=not console.is_terminal, no_wrap=cut or None, overflow="ellipsis" if cut else None)
 
     def table(self, columns: Sequence[Column], rows: Sequence[Sequence[str | Cell]]) -> None:
         """A table for people. What goes on to grep or a file is not cut, and one long cell does not make all lines as long."""

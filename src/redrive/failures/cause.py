@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -22,6 +23,16 @@ _MASKS = (
     (re.compile(r"(?:(?<!\w)[-+])?\d+(?:[.,]\d+)*"), "<n>"),
     (re.compile(r"\s+"), " "),
 )
+_MOST_OF_A_VALIDATION = 20_000
+"""It names each field that is wrong, one after the other: which these are is known only at its end."""
+_VALIDATION = re.compile(r"\s*\d+ validation errors? for ([^\n]+)\n(.*)", re.DOTALL)
+"""The text of pydantic's ValidationError: the model, and then each place with what is wrong below it."""
+_OWN_VALIDATION = re.compile(r"\s*\d+ problem\(s\) in the body as ([^\n]+?): (.*)", re.DOTALL)
+"""The text of redrive's InvalidMessage: the model, and then each place before what is wrong."""
+_DETAILS = re.compile(r" (?:\[type=|\(type=).*", re.DOTALL)
+_PLACE = re.compile(r"\.| -> ")
+_INDEX = re.compile(r"\d+")
+_MOST_FIELDS = 50
 _FRAME = re.compile(r'^[ \t|]*File "(?P<file>[^"\n]+)", line \d+, in (?P<function>[^\n]+)$', re.MULTILINE)
 _FOREIGN = re.compile(
     r"[/\\](?:site-packages|dist-packages)[/\\]|[/\\]lib[/\\]python\d|[/\\]redrive[/\\]pubsub[/\\]|^<frozen ", re.IGNORECASE
@@ -55,11 +66,45 @@ def cause_of(message: FailedMessage) -> Cause:
 
 
 def masked(text: str) -> str:
-    """A text on one line, with quoted values, ids, times and numbers replaced by what they are."""
+    """A text on one line, with quoted values, ids, times and numbers replaced by what they are.
+
+    Of a validation error, which names each wrong value and where it is, the model and the fields are left, without the places in lists.
+    """
+    validation = text[:_MOST_OF_A_VALIDATION]
+    for pattern, problems_of in ((_VALIDATION, _pydantic_problems), (_OWN_VALIDATION, _own_problems)):
+        found = pattern.fullmatch(validation)
+        if found:
+            fields = sorted({_field(problem) for problem in problems_of(found[2])} - {""})
+            return _masked(f"not valid as {found[1]}: {', '.join(fields[:_MOST_FIELDS])}".removesuffix(": "))
+    return _masked(text)
+
+
+def _masked(text: str) -> str:
     text = text[:_MOST_CHARACTERS]
     for pattern, mask in _MASKS:
         text = pattern.sub(mask, text)
     return text.strip()
+
+
+def _pydantic_problems(text: str) -> Iterator[str]:
+    """The places of the problems; of one that has none, what is wrong."""
+    place = ""
+    for line in text.splitlines():
+        if line[:1] != " ":
+            place = line
+        elif line[:3] != "   ":  # further down is only where to read more
+            yield place or _DETAILS.sub("", line)
+            place = ""
+
+
+def _own_problems(text: str) -> Iterator[str]:
+    for problem in text.split("; "):
+        yield problem.partition(": ")[0]
+
+
+def _field(place: str) -> str:
+    """A place without the indexes of lists."""
+    return _masked(".".join(part for part in _PLACE.split(place.strip()) if not _INDEX.fullmatch(part)))
 
 
 def frame_of(traceback: str) -> str:

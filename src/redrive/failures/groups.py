@@ -1,20 +1,39 @@
 """Failed messages counted by what they have in common."""
 
 from array import array
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import NamedTuple
 
 from redrive.failures.cause import Cause, cause_of
 from redrive.failures.columns import BY_NAME, Column, Value
 from redrive.pubsub.message import FailedMessage
 
 _MOST_KEYS = 1000
+_FAR = 4
+"""The rest must fit into the fourth part of the time, for a few to be left out of it."""
+_LEAST_OF_MANY = 5
 MOST_GROUPS = 10_000
 """Groups that are told apart; what comes after them is counted together, so that memory stays bounded."""
 
 Key = Cause | Value
+
+
+class Histogram(NamedTuple):
+    """How many there were when.
+
+    Args:
+        counts: how many in each part of the time.
+        before: how many were so much earlier that they are left out.
+        after: how many were so much later.
+    """
+
+    counts: list[int]
+    before: int
+    after: int
 
 
 @dataclass(slots=True)
@@ -50,13 +69,28 @@ class Group:
             self.last = moment if self.last is None else max(self.last, moment)
             self.times.append(moment.timestamp())
 
-    def histogram(self, begin: datetime, end: datetime, bins: int) -> list[int]:
-        """How many were set aside in each of so many equal parts of a span of time."""
+    def histogram(self, bins: int) -> Histogram:
+        """How many were set aside in each of so many equal parts of the time in which most of them were.
+
+        A few that are far from all others, at most one in twenty, are left out: they would flatten all the rest.
+        """
+        times = sorted(self.times)
+        begin, end = _most_of(times)
         counts = [0] * bins
-        start, span = begin.timestamp(), max(1.0, end.timestamp() - begin.timestamp())
-        for moment in self.times:
-            counts[min(bins - 1, max(0, int((moment - start) / span * bins)))] += 1
-        return counts
+        span = max(1.0, times[end] - times[begin])
+        for moment in times[begin : end + 1]:
+            counts[min(bins - 1, int((moment - times[begin]) / span * bins))] += 1
+        return Histogram(counts, begin, len(times) - 1 - end)
+
+
+def _most_of(times: list[float]) -> tuple[int, int]:
+    """The first and the last of most of these sorted times; of all of them where no few are far away."""
+    last = len(times) - 1
+    few = max(1, len(times) // 20) if len(times) >= _LEAST_OF_MANY else 0
+    # The closest that so many are to each other, and what is next to them.
+    span, begin = min((times[last - few + start] - times[start], start) for start in range(few + 1))
+    first, final = bisect_left(times, times[begin] - span), bisect_right(times, times[begin + last - few] + span) - 1
+    return (first, final) if (times[final] - times[first]) * _FAR <= times[last] - times[0] else (0, last)
 
 
 class Groups:
@@ -90,9 +124,3 @@ class Groups:
     def largest_first(self) -> list[Group]:
         """All groups, the largest first."""
         return sorted(self._groups.values(), key=lambda group: -group.count)
-
-    @property
-    def span(self) -> tuple[datetime, datetime] | None:
-        """When the first and the last of all messages were set aside; None where that is not known of any."""
-        moments = [moment for group in self._groups.values() for moment in (group.first, group.last) if moment is not None]
-        return (min(moments), max(moments)) if moments else None
