@@ -28,7 +28,7 @@ hostile = st.one_of(
 )
 
 
-def seen(queue: str, keys: list[str], stray: list[str], delay: object = 30_000) -> Observed:
+def seen(queue: str, keys: list[str], stray: list[str], delay: int | None = 30_000) -> Observed:
     """What a broker shows of one subscription of this name, bound by `keys`, and of bindings that nobody asked for."""
     wanted = Subscription(QUEUE).topology()
     named = {name: name.replace(QUEUE, queue) for name in (one.name for one in wanted.queues)}
