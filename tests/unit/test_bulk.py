@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from deliveries import CIRCUMSTANCES, ERROR, FAMILY, FRAME_MAX, death, failed, first_delivery, returned, table
+from deliveries import CIRCUMSTANCES, ERROR, FAMILY, FRAME_MAX, death, failed, returned, table
 from field_tables import QUEUE, field, hostile_tables, long_value, properties, tables
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -48,7 +48,7 @@ def test_what_redrive_has_set_aside_is_ordinary() -> None:
 
 
 def test_a_second_requeue_raises_the_count_and_tells_the_job_before_it() -> None:
-    ordinary = in_bulk(set_aside(first_delivery(table(redrive_count=1, redrive_job="job-0"))))
+    ordinary = in_bulk(set_aside(returned(table(redrive_count=1, redrive_job="job-0"))))
     assert ordinary is not None
     assert ordinary.job == "job-0"
     assert Properties.parse(ordinary.properties).headers["redrive-count"] == 2

@@ -53,8 +53,7 @@ FORGED_DEATHS: list[FieldValue] = [
     True,
 ]
 
-forged_headers = hostile_tables().map(lambda table: table.without(headers.RETRIES.__eq__))
-"""Anything but a believable `redrive-retries`, which is ours and has nothing to be checked against."""
+forged_headers = hostile_tables()
 
 
 def subscription_with(max_retries: int) -> Subscription:

@@ -112,7 +112,7 @@ def test_a_message_that_came_back_is_handled_with_the_retries_made() -> None:
 
 
 def test_retries_before_a_republish_are_added_to_those_after_it() -> None:
-    delivery = returned(rejected(1).with_values({"redrive-retries": 2}))
+    delivery = returned(deaths(death(QUEUE, "rejected", 1, exchange="", routing_key=QUEUE)).with_values({"redrive-retries": 2}))
     assert decided(delivery, SUBSCRIPTION, Arrived(), IGNORES) == Handle(3)
 
 

@@ -58,7 +58,7 @@ def test_what_an_earlier_failure_wrote_is_replaced() -> None:
 
 @pytest.mark.parametrize("name", ["redrive-tag-vip", "redrive-count", "redrive-job"])
 def test_what_others_of_redrive_wrote_is_kept(name: str) -> None:
-    assert given_up(first_delivery(Table.of({name: True})))[name] is True
+    assert given_up(returned(Table.of({name: True})))[name] is True
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,8 @@ def test_a_message_first_failed_when_it_was_first_rejected() -> None:
 
 
 def test_a_message_that_failed_before_a_requeue_first_failed_then() -> None:
-    received = deaths(death(QUEUE, "rejected", 3)).with_values({"redrive-first-failed-at": "2023-01-01T00:00:00.000Z"})
+    rejected = deaths(death(QUEUE, "rejected", 3, exchange="", routing_key=QUEUE))
+    received = rejected.with_values({"redrive-first-failed-at": "2023-01-01T00:00:00.000Z"})
     assert first_failed_at(returned(received)) == "2023-01-01T00:00:00.000Z"
 
 
@@ -117,7 +118,7 @@ def test_a_rejection_without_a_readable_time_is_not_the_first_failure(time: Fiel
 
 @pytest.mark.parametrize("noted", ["", b"\xff", 1, None], ids=repr)
 def test_a_first_failure_that_is_no_text_is_not_known(noted: FieldValue) -> None:
-    assert first_failed_at(first_delivery(table(redrive_first_failed_at=noted))) == NOW_TEXT
+    assert first_failed_at(returned(table(redrive_first_failed_at=noted))) == NOW_TEXT
 
 
 def test_the_latest_time_that_can_be_written_is_written() -> None:

@@ -239,3 +239,53 @@ def test_notes_of_the_broker_and_copies_to_others_stay_behind(name: str) -> None
 @pytest.mark.parametrize("name", ["x-death", "x-orig-routing-key", "x-optional", "cc", "redrive-retries", "x-first-deaths"])
 def test_every_other_header_travels(name: str) -> None:
     assert not headers.stays_behind(name)
+
+
+# --- the notes that only redrive writes -----------------------------------------------------------------------------------------------
+
+LADDER_KEY = "0." * 27 + f"1.r.{QUEUE}"
+
+
+def with_notes(exchange: str, routing_key: str, *died: FieldValue, way_back: str = "") -> Delivery:
+    headers = Table.of({"redrive-job": "job-1", **({"x-death": list(died)} if died else {})})
+    return Delivery(QUEUE, exchange, routing_key, Properties(headers=headers), b"", way_back=way_back)
+
+
+@pytest.mark.parametrize(
+    "delivery",
+    [
+        with_notes("", QUEUE),
+        with_notes("", QUEUE, death("another", "rejected", 1)),
+        with_notes("", QUEUE, death(RETRY, "expired", 1), death(QUEUE, "rejected", 1, exchange="", routing_key=QUEUE)),
+        with_notes("", QUEUE, death(RETRY, "expired", 1), death(QUEUE, "rejected", 1, exchange="master.deliver", routing_key=LADDER_KEY)),
+        with_notes("master.deliver", LADDER_KEY),
+        with_notes("master", QUEUE, way_back="master"),
+        with_notes("", QUEUE, way_back="master"),
+    ],
+)
+def test_a_message_that_came_by_ways_of_ours_alone_has_notes_of_ours(delivery: Delivery) -> None:
+    assert (delivery.notes_are_ours, delivery.job) == (True, "job-1")
+
+
+@pytest.mark.parametrize(
+    "delivery",
+    [
+        with_notes("master", "user.create"),
+        with_notes("master", QUEUE),
+        with_notes("master.deliver", LADDER_KEY.replace(".r.", ".p.")),
+        with_notes("", "another"),
+        with_notes("", QUEUE, death(RETRY, "expired", 1), death(QUEUE, "rejected", 1)),
+        with_notes("", QUEUE, death(RETRY, "expired", 1), death(QUEUE, "delivery_limit", 1)),
+        with_notes("", QUEUE, death(RETRY, "expired", 1), death(QUEUE, "rejected", 1, routing_key=QUEUE)),
+        with_notes("", QUEUE, death(QUEUE, "rejected", 1) | {"routing-keys": []}),
+        with_notes("", QUEUE, death(QUEUE, "rejected", 1, exchange="", routing_key=QUEUE) | {"exchange": None}),
+        with_notes("", QUEUE, death(QUEUE, "maxlen", 1, exchange="", routing_key=QUEUE), death(QUEUE, "rejected", 1)),
+    ],
+)
+def test_a_message_that_came_by_another_way_at_first_has_no_notes_of_ours(delivery: Delivery) -> None:
+    assert (delivery.notes_are_ours, delivery.job) == (False, None)
+
+
+@given(hostile_tables())
+def test_no_headers_make_asking_for_a_note_raise(table: Table) -> None:
+    assert returned(table).job is None or headers.JOB in table

@@ -1,4 +1,4 @@
-from deliveries import FAMILY, FRAME_MAX, death, deaths, first_delivery, returned, table
+from deliveries import FAMILY, FRAME_MAX, death, deaths, returned, table
 from field_tables import QUEUE, hostile_tables
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,7 +14,7 @@ def test_a_republish_writes_the_retries_and_no_x_death(received: Table, retries:
 
 
 def test_a_republish_keeps_what_an_earlier_failure_wrote() -> None:
-    moved = moves.republish(first_delivery(table(redrive_first_failed_at="2024")), FAMILY, retries=0, counts_on=False, frame_max=FRAME_MAX)
+    moved = moves.republish(returned(table(redrive_first_failed_at="2024")), FAMILY, retries=0, counts_on=False, frame_max=FRAME_MAX)
     assert moved.properties.headers["redrive-first-failed-at"] == "2024"
 
 

@@ -63,5 +63,5 @@ def test_a_message_that_fails_again_after_a_requeue_keeps_its_routing_key() -> N
 
 
 def test_a_message_that_fails_again_after_a_requeue_keeps_when_it_first_failed() -> None:
-    moved = requeued(FAILED).with_values(deaths(death(QUEUE, "rejected", 3)))
+    moved = requeued(FAILED).with_values(deaths(death(QUEUE, "rejected", 3, exchange="", routing_key=QUEUE)))
     assert given_up(returned(moved))["redrive-first-failed-at"] == "2024-05-17T08:30:15.250Z"

@@ -117,7 +117,8 @@ def test_a_message_that_is_young_enough_is_tried_again() -> None:
 
 
 def test_a_message_that_a_person_sent_back_is_not_too_old() -> None:
-    assert decided(published(10**6, table(redrive_count=1)), AGED, Raised(ERROR), IGNORES) == DeadLetter(1, USUAL, 3)
+    sent_back = replace(published(10**6, table(redrive_count=1)), exchange="", routing_key=QUEUE)
+    assert decided(sent_back, AGED, Raised(ERROR), IGNORES) == DeadLetter(1, USUAL, 3)
 
 
 def test_a_message_without_a_timestamp_ages_from_its_first_failure() -> None:

@@ -3,8 +3,11 @@
 import contextlib
 import errno
 import json
+import logging
 import socket
+import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import NamedTuple
@@ -17,7 +20,13 @@ from redrive.pubsub.config import Endpoint
 _EXAMPLE = "Give one such as :9464, 127.0.0.1:9464 or [::1]:9464."
 _ANOTHER_PORT = "Give another port, or stop what listens there."
 _ANOTHER_HOST = "Give an address of this machine, or none for every interface: --metrics :9464."
+_REQUEST_SECONDS = 10.0
+"""How long a client may take for its request and for taking the answer."""
+_MOST_AT_ONCE = 32
 _TEXT = "text/plain; version=0.0.4; charset=utf-8"
+
+
+logger = logging.getLogger("redrive")
 
 
 class Place(NamedTuple):
@@ -25,6 +34,9 @@ class Place(NamedTuple):
 
     host: str
     port: int
+
+
+_Request = socket.socket | tuple[bytes, socket.socket]
 
 
 class _Answer(NamedTuple):
@@ -78,12 +90,62 @@ def serving(place: Place, subscribers: Sequence[Subscriber]) -> Iterator[int]:
 
 
 class _Server(ThreadingHTTPServer):
+    """A thread for each of a few clients at a time, none of which can keep its thread."""
+
     daemon_threads = True
     allow_reuse_address = True
+    request_queue_size = 128
 
     def __init__(self, place: Place, handler: type[BaseHTTPRequestHandler]) -> None:
         self.address_family = _family_of(place.host)
+        self._places = threading.Semaphore(_MOST_AT_ONCE)
+        self._begun: dict[socket.socket, float] = {}
+        """When each client that has a place came, the first one first."""
         super().__init__((place.host, place.port), handler)
+
+    def process_request(self, request: _Request, client_address: object) -> None:
+        """Gives a client a place; where there is none, the one that came first has to leave: a probe must get in."""
+        assert isinstance(request, socket.socket)
+        while not self._places.acquire(blocking=False):
+            _end(next(iter(list(self._begun)), None))
+            time.sleep(0.01)
+        self._begun[request] = time.monotonic()
+        try:
+            super().process_request(request, client_address)
+        except BaseException:  # there is no thread
+            self._leaves(request)
+            raise
+
+    def process_request_thread(self, request: _Request, client_address: object) -> None:
+        """Serves a client."""
+        assert isinstance(request, socket.socket)
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._leaves(request)
+
+    def _leaves(self, request: socket.socket) -> None:
+        self._begun.pop(request, None)
+        self._places.release()
+
+    def service_actions(self) -> None:
+        """Ends what takes too long; called every half second. A socket's own timeout begins again with each byte."""
+        latest = time.monotonic() - _REQUEST_SECONDS
+        for request, begun in list(self._begun.items()):
+            if begun <= latest:
+                _end(request)
+
+    def handle_error(self, request: _Request, client_address: object) -> None:
+        """Logs what is a defect; that a client has left is no news."""
+        if not isinstance(sys.exception(), OSError):
+            logger.exception("a request for metrics could not be answered")
+
+
+def _end(request: socket.socket | None) -> None:
+    """Ends a connection; the thread that serves it sees its end."""
+    if request is not None:
+        with contextlib.suppress(OSError):
+            request.shutdown(socket.SHUT_RDWR)
 
 
 def _family_of(host: str) -> socket.AddressFamily:
@@ -119,7 +181,9 @@ def _handler_for(pages: dict[str, Callable[[], _Answer]]) -> type[BaseHTTPReques
     class Handler(BaseHTTPRequestHandler):
         """Answers GET, and logs nothing: a scrape each few seconds is no news."""
 
-        timeout = 10
+        def version_string(self) -> str:
+            """What serves, and not which Python."""
+            return "redrive"
 
         def do_GET(self) -> None:
             page = pages.get(self.path.partition("?")[0])

@@ -12,7 +12,7 @@ from redrive.pubsub.blocking.declare import declaring
 from redrive.pubsub.blocking.holding import check_safe_to_return
 from redrive.pubsub.config import BrokerURL
 from redrive.pubsub.connecting import default_name
-from redrive.spark_reprocess import draining, sending
+from redrive.spark_reprocess import draining, matching, sending
 from redrive.spark_reprocess.archive import Archive, Run
 from redrive.spark_reprocess.choice import Canary, Choice
 from redrive.spark_reprocess.drain_task import DrainTask, Share
@@ -117,7 +117,7 @@ class Reprocess:
 
     def plan(self, run: Run, choice: Choice) -> Plan:
         """What is there of a run, and what would be sent."""
-        self._check_time_zone(choice)
+        self._prepare_session(choice)
         kept = Kept(self._spark, self.archive, run)
         found = plan(run, kept.with_states(), kept.open(), choice.condition, where=choice.where, transform=choice.transform)
         if choice.transform is not None:
@@ -156,7 +156,7 @@ class Reprocess:
             RedriveError: the broker was away for too long, or refused.
         """
         self.check_broker(run)
-        self._check_time_zone(choice)
+        self._prepare_session(choice)
         with explained():
             messages = self._picked(run, choice)
             total = messages.count()
@@ -184,7 +184,7 @@ class Reprocess:
 
     def discard(self, run: Run, choice: Choice) -> int:
         """Notes that what is chosen is not wanted any more; it stays in the archive. Returns how many."""
-        self._check_time_zone(choice)
+        self._prepare_session(choice)
         ledger = Ledger(self.archive.storage, run.id, str(uuid.uuid4()))
         count = 0
         with explained():
@@ -199,6 +199,7 @@ class Reprocess:
         """Counts what became of each message; keeps it, and with a choice the page for people, which shows all of the run."""
         identity = verify(self._spark, self.archive, run)
         if choice is not None:
+            self._prepare_session(choice)
             everything = Kept(self._spark, self.archive, run).with_states()
             whole = plan(run, everything, everything, choice.condition, where=choice.where, transform=choice.transform)
             self.archive.write_page(run, page_of(whole, identity))
@@ -272,9 +273,12 @@ class Reprocess:
                 return
             time.sleep(min(0.5, max(0.0, until - time.monotonic())))
 
-    def _check_time_zone(self, choice: Choice) -> None:
+    def _prepare_session(self, choice: Choice) -> None:
+        if choice.where is None:
+            return
+        matching.register(self._spark)
         zone = self._spark.conf.get("spark.sql.session.timeZone")
-        if choice.where is not None and zone not in ("UTC", "Etc/UTC", "Z", "+00:00"):
+        if zone not in ("UTC", "Etc/UTC", "Z", "+00:00"):
             raise ConfigurationError(
                 f"the session's time zone is {zone}, and expressions mean UTC", "Set spark.sql.session.timeZone to UTC."
             )

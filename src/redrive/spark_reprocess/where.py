@@ -18,6 +18,7 @@ from sqlglot.tokenizer_core import TokenType
 
 from redrive.errors import ConfigurationError
 from redrive.failures.columns import BY_NAME, SqlType
+from redrive.spark_reprocess.matching import FUNCTION, check_pattern
 
 _HOW = "On Spark it may have columns, texts, numbers, times, comparisons, and/or/not, in, between, like, ->> and some functions."
 
@@ -62,21 +63,10 @@ _DOUBLE = rf"^\\s*[+-]?(({_DIGITS}(\\.({_DIGITS})?)?|\\.{_DIGITS})([eE][+-]?{_DI
 """What DuckDB reads as a double. Source: tried on DuckDB 2.0."""
 _JSON_KEY = re.compile(r"[A-Za-z_][\w-]*")
 _JSON_PATH = re.compile(r"\$(\.[A-Za-z_]\w*)+")
-_SAME_PATTERN = re.compile(
-    r"\^?(?:[\w @:/,<>=!%&;'\"#~-]|\\[.^$|?*+()\[\]{}\\/d-]|[.*+?|)]|\((?!\?)|\{\d+(?:,\d*)?\}|\[\^?[\w .:/@-]+\])*\$?"
-)
-"""Regular expressions that RE2, which DuckDB has, and Java read alike, but for those with a possessive quantifier."""
-_POSSESSIVE = re.compile(r"[*+?}]\+")
-_ESCAPED = re.compile(r"\\.")
-_REPEATED_GROUP = re.compile(r"\)[*+{]")
-"""What Java matches by recursion or in exponential time, and RE2 in linear time.
-
-Source: tried on Java 17: `(a|b)*c` overflows the stack on 6,000 characters, `(.*a){12}b` takes 26 s for 30.
-"""
 
 
 def spark_sql_of(expression: str, now: datetime) -> str:
-    """The expression as Spark SQL, for a session whose time zone is UTC.
+    """The expression as Spark SQL, for a session whose time zone is UTC and which `matching.register` has seen.
 
     Args:
         expression: as `redrive failed list --where` takes it.
@@ -88,7 +78,7 @@ def spark_sql_of(expression: str, now: datetime) -> str:
     if not expression.strip():
         raise ConfigurationError("the expression is empty", _HOW)
     try:
-        _check_json_keys(expression)
+        _check_tokens(expression)
         parsed = sqlglot.parse_one(expression, dialect="duckdb")
     except SqlglotError as error:
         raise ConfigurationError(f"{expression!r} {_where_wrong(error)}", _HOW) from error
@@ -111,9 +101,11 @@ def _where_wrong(error: SqlglotError) -> str:
     return f"can't be read: {' '.join(str(error).split())[:200]}"
 
 
-def _check_json_keys(expression: str) -> None:
-    """A key with a dot in it is one key for DuckDB, and a path for sqlglot."""
+def _check_tokens(expression: str) -> None:
+    """Refuses what sqlglot takes for something else: a key with a dot in it, which is one key, and `~`, which matches all of a text."""
     tokens = sqlglot.tokenize(expression, dialect="duckdb")
+    if any(token.token_type is TokenType.TILDE for token in tokens):
+        raise ConfigurationError("~ can't be asked on Spark", "Use regexp_matches, with ^ and $ where all of the text is meant.")
     for arrow, key in itertools.pairwise(tokens):
         is_key = arrow.token_type in (TokenType.ARROW, TokenType.DARROW) and key.token_type is TokenType.STRING
         if is_key and not (_JSON_KEY.fullmatch(key.text) or _JSON_PATH.fullmatch(key.text)):
@@ -223,24 +215,8 @@ class _Translation:
 
     def _matches(self, node: exp.Expr) -> _Sql:
         pattern = _constant_text(node.expression)
-        plain = _ESCAPED.sub("x", pattern)
-        if not _SAME_PATTERN.fullmatch(pattern) or _POSSESSIVE.search(plain):
-            raise ConfigurationError(
-                f"the regular expression {pattern!r} has something in it that DuckDB and Spark may read differently",
-                "Use letters, digits, . * + ? | ( ) [ ] {n} ^ $ \\d and escaped signs, or like.",
-            )
-        if _REPEATED_GROUP.search(plain):
-            raise ConfigurationError(
-                f"the regular expression {pattern!r} repeats a group, on which a long text can stop a Spark job",
-                "Repeat a class of characters, such as [ab]* for (a|b)*, or write the group out as often as it is meant.",
-            )
-        try:
-            re.compile(pattern)
-        except re.error as error:
-            raise ConfigurationError(f"the regular expression {pattern!r} is wrong: {error}", _HOW) from error
-        # DuckDB's `.` is anything but a line feed; its `$` is the very end.
-        java = "(?d)" + (pattern[:-1] + "\\z" if pattern.endswith("$") and not pattern.endswith("\\$") else pattern)
-        return _Sql(f"({self._text(node.this)} RLIKE {_quoted(java)})", _Kind.TRUTH)
+        check_pattern(pattern)
+        return _Sql(f"{FUNCTION}({self._text(node.this)}, {_quoted(pattern)})", _Kind.TRUTH)
 
     def _text_test(self, node: exp.Expr) -> _Sql:
         return _Sql(f"{_TEXT_TESTS[type(node)]}({self._text(node.this)}, {self._text(node.expression)})", _Kind.TRUTH)
