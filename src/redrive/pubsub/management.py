@@ -93,6 +93,14 @@ class Management:
         numbers = [limit for limit in limits if isinstance(limit, int)]
         return min(numbers) if numbers else None
 
+    def arguments_of(self, queue: str) -> dict[str, object]:
+        """The arguments that a queue was declared with."""
+        return dict(self._get(f"/api/queues/{self._vhost}/{quote(queue, safe='')}?columns=arguments").get("arguments") or {})
+
+    def count(self, queue: str) -> QueueCount:
+        """What is in a queue, up to five seconds old."""
+        return _count_of(self._get(f"/api/queues/{self._vhost}/{quote(queue, safe='')}?{_COUNTS}"))
+
     def message_count(self, queue: str) -> int:
         """The messages of a queue, those that consumers hold included; some seconds old."""
         return int(self._get(f"/api/queues/{self._vhost}/{quote(queue, safe='')}?columns=messages").get("messages", 0))

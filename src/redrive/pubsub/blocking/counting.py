@@ -1,0 +1,41 @@
+"""How many messages are in a failed queue, those included that somebody holds who looks at them: AMQP tells only what is ready."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+from redrive.errors import RedriveError
+from redrive.pubsub.blocking.declare import Declarer, Depth
+from redrive.pubsub.config import BrokerURL
+from redrive.pubsub.management import Management
+from redrive.topology.names import failed_queue, look_lock
+
+_PATIENCE = timedelta(seconds=3)
+
+
+def count_failed(declarer: Declarer, url: BrokerURL, queue: str, management_url: str | None) -> Depth | None:
+    """What is in the failed queue of `queue`; None where there is none."""
+    failed, lock = failed_queue(queue), look_lock(queue)
+    # A look may begin or end in between: only where there is none before and after, all that is in the queue is ready.
+    is_looked_at = declarer.is_locked(lock)
+    depth = declarer.depth(failed)
+    if depth is None:
+        return None
+    is_looked_at = declarer.is_locked(lock) or is_looked_at
+    if not is_looked_at and not depth.consumers:
+        return depth
+    held = held_in(failed, depth, url, management_url)
+    # The API may not have seen yet what the look holds.
+    return replace(depth, held=None if is_looked_at and not held else held)
+
+
+def held_in(name: str, depth: Depth, url: BrokerURL, management_url: str | None) -> int | None:
+    """How many messages of a queue consumers hold; None where the management API, which alone knows, does not tell.
+
+    Its numbers are up to five seconds old, and only the sum of what is ready and what is held is the same before a look and in it.
+    """
+    try:
+        with Management(url, management_url, _PATIENCE) as management:
+            count = management.count(name)
+    except RedriveError:
+        return None
+    return max(0, count.ready + count.held - depth.messages)
