@@ -40,6 +40,29 @@ def test_a_command_runs_when_a_queue_grows(rabbitmq_url: str, tmp_path: Path) ->
     assert told.read_text() == f"{QUEUE} 2\n"
 
 
+@pytest.mark.parametrize("management_url", ["told", "http://127.0.0.1:9"])
+def test_a_look_is_no_crossing(rabbitmq_url: str, rabbitmq_management_url: str, tmp_path: Path, management_url: str) -> None:
+    told, looked = tmp_path / "told", 5
+    tell = tmp_path / "tell"
+    tell.write_text(f'#!/bin/sh\necho "$REDRIVE_QUEUE $REDRIVE_FAILED" >> {told}\n')
+    tell.chmod(0o700)
+    give_up_on(rabbitmq_url, QUEUE, [1, 2])
+    failed = FailedQueue(rabbitmq_url, QUEUE)
+    options = ("--above", "1", "--every", "20ms", "--command", str(tell))
+    address = rabbitmq_management_url if management_url == "told" else management_url
+    with running("watch", QUEUE, *options, "--management-url", address, url=rabbitmq_url) as process:
+        wait_until(lambda: told.exists() and told.read_text().endswith("\n"), "the crossing is told of")
+        for _ in range(looked):
+            messages = failed.browse()
+            next(messages)
+            _wait_for_a_look_of_the_watch(rabbitmq_url)
+            messages.close()
+            _wait_for_a_look_of_the_watch(rabbitmq_url)
+        process.signal(signal.SIGINT)
+        assert process.end().code == 130
+    assert told.read_text() == f"{QUEUE} 2\n"
+
+
 def test_a_webhook_gets_json(rabbitmq_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     got: list[object] = []
 

@@ -4,10 +4,11 @@ from dataclasses import replace
 from datetime import timedelta
 
 from redrive.errors import RedriveError
-from redrive.pubsub.blocking.declare import Declarer, Depth
+from redrive.pubsub.blocking.connection import Connector
+from redrive.pubsub.blocking.declare import Declarer, Depth, declaring
 from redrive.pubsub.config import BrokerURL
 from redrive.pubsub.management import Management
-from redrive.topology.names import failed_queue, look_lock
+from redrive.topology.names import failed_queue, look_lock, retry_queue
 
 _PATIENCE = timedelta(seconds=3)
 
@@ -39,3 +40,13 @@ def held_in(name: str, depth: Depth, url: BrokerURL, management_url: str | None)
     except RedriveError:
         return None
     return max(0, count.ready + count.held - depth.messages)
+
+
+def depths(connector: Connector, queue: str, management_url: str | None) -> dict[str, Depth | None]:
+    """How much is in the main, the retry and the failed queue of a subscription."""
+    with declaring(connector) as declarer:
+        return {
+            "main": declarer.depth(queue),
+            "retry": declarer.depth(retry_queue(queue)),
+            "failed": count_failed(declarer, connector.url, queue, management_url),
+        }

@@ -16,7 +16,6 @@ from pika.adapters.blocking_connection import BlockingChannel
 from redrive.errors import BrokerUnavailable, PermissionDenied, TopologyMismatch
 from redrive.pubsub.blocking import refusal
 from redrive.pubsub.blocking.connection import Connector
-from redrive.topology import names
 from redrive.topology.broker import BrokerVersion
 from redrive.topology.compare import Difference, Differs, Missing, Retired, sentence_of
 from redrive.topology.ladder import Ladder, with_ladder
@@ -365,10 +364,3 @@ def waiting(connector: Connector, exchanges: ExchangeFamily) -> Waiting:
             ((ladder.due_within(number), declarer.depth(ladder.level(number))) for number in range(LEVELS)),
         )
         return Waiting(tuple((due, depth.messages) for due, depth in levels if depth is not None), parked.messages)
-
-
-def depths(connector: Connector, queue: str) -> dict[str, Depth | None]:
-    """How much is in the main, the retry and the failed queue of a subscription."""
-    with declaring(connector) as declarer:
-        places = {"main": queue, "retry": names.retry_queue(queue), "failed": names.failed_queue(queue)}
-        return {place: declarer.depth(name) for place, name in places.items()}
