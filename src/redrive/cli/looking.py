@@ -86,7 +86,7 @@ class Look:
                 self._bar.show("looking", progress.looked_at, progress.wanted)
             case LookStage.RETURNING:
                 self._most_held = max(self._most_held, progress.held)
-                if progress.held < self._most_held or self._most_held <= progress.looked_at:
+                if progress.held < self._most_held or self._most_held <= self.looked_at:
                     self._bar.show("returning them", self._most_held - progress.held, self._most_held)
                 else:
                     self._bar.show("holding all, for their order", progress.held, progress.total)
