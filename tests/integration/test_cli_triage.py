@@ -120,8 +120,8 @@ def test_a_filter_by_time_that_would_leave_out_the_newest_is_refused(incident: s
 def test_the_newest_are_listed_first(incident: str) -> None:
     oldest_first = failed("list", QUEUE, "--where", "failed_at is not null", url=incident).json()["messages"]
     newest = failed("list", QUEUE, "--newest", "--limit", "3", url=incident).json()
-    by_time = sorted(reversed(oldest_first), key=lambda message: str(message["failed_at"]), reverse=True)
-    assert [message["failure_id"] for message in newest["messages"]] == [message["failure_id"] for message in by_time[:3]]
+    by_time = sorted((str(message["failed_at"]), place, message["failure_id"]) for place, message in enumerate(oldest_first))
+    assert [message["failure_id"] for message in newest["messages"]] == [id_ for _, _, id_ in reversed(by_time[-3:])]
     assert (newest["total"], newest["looked_at"]) == (6, 6)
     assert (
         "The 3 newest of 6 messages in ucenter@user@failed"
