@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import inspect
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Generator, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
@@ -26,6 +26,8 @@ from redrive import (
     RequeueReport,
     Subscriber,
 )
+from redrive.pubsub.blocking.declare import Depth
+from redrive.pubsub.report import LookProgress
 from redrive.topology.table import FieldValue
 
 T = TypeVar("T")
@@ -86,7 +88,11 @@ class KeepsFailed(Protocol):
 
     def depth(self) -> int: ...
 
-    def browse(self, limit: int | None = None) -> Iterator[FailedMessage]: ...
+    def count(self) -> Depth | None: ...
+
+    def browse(
+        self, limit: int | None = None, *, on_progress: Callable[[LookProgress], None] | None = None, patience: float | None = None
+    ) -> Generator[FailedMessage, None, None]: ...
 
     def requeue(
         self,
@@ -261,9 +267,14 @@ class _KeepsFailed:
     def depth(self) -> int:
         return asyncio.run(self._failed.depth())
 
-    def browse(self, limit: int | None = None) -> Iterator[FailedMessage]:
+    def count(self) -> Depth | None:
+        return asyncio.run(self._failed.count())
+
+    def browse(
+        self, limit: int | None = None, *, on_progress: Callable[[LookProgress], None] | None = None, patience: float | None = None
+    ) -> Generator[FailedMessage, None, None]:
         with EventLoop() as loop:
-            messages = self._failed.browse(limit)
+            messages = self._failed.browse(limit, on_progress=on_progress, patience=patience)
             try:
                 while (message := loop.run(_next(messages))) is not None:
                     yield message

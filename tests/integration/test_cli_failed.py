@@ -45,7 +45,7 @@ def test_the_list_says_what_failed_and_why(rabbitmq_url: str) -> None:
 def test_the_list_says_how_to_see_more(rabbitmq_url: str) -> None:
     give_up_on(rabbitmq_url, QUEUE, [1, 2, 3])
     done = redrive("failed", "list", QUEUE, "--limit", "2", url=rabbitmq_url)
-    assert done.out.endswith("2 of 3 messages in ucenter@user@failed; --limit 3 shows all.\n")
+    assert done.out.endswith("The 2 oldest of 3 messages in ucenter@user@failed; --limit 3 shows all.\n")
     assert len(done.out.splitlines()) == 5
 
 

@@ -2,11 +2,12 @@
 
 from datetime import timedelta
 
-from cli_support import declare, depth_of, give_up_on, redrive
-from redrive import Publisher
+from cli_support import declare, depth_of, give_up_on, redrive, wait_until
+from redrive import FailedQueue, Publisher
 
 QUEUE = "ucenter@user"
 NOTHING = {"messages": 0, "consumers": 0}
+NOTHING_HELD = {**NOTHING, "held": 0}
 
 
 def test_it_counts_what_is_in_each_queue(rabbitmq_url: str) -> None:
@@ -28,10 +29,40 @@ def test_a_queue_that_is_not_there_is_null(rabbitmq_url: str) -> None:
     done = redrive("status", QUEUE, "nobody@knows", "--output", "json", url=rabbitmq_url)
     assert done.code == 1
     assert done.json() == [
-        {"queue": QUEUE, "main": NOTHING, "retry": NOTHING, "failed": NOTHING},
+        {"queue": QUEUE, "main": NOTHING, "retry": NOTHING, "failed": NOTHING_HELD},
         {"queue": "nobody@knows", "main": None, "retry": None, "failed": None},
     ]
     assert "nobody@knows@retry" in done.err
+
+
+def test_messages_that_somebody_looks_at_count_as_failed_and_are_said(rabbitmq_url: str, rabbitmq_management_url: str) -> None:
+    give_up_on(rabbitmq_url, QUEUE, [1, 2])
+    looking = FailedQueue(rabbitmq_url, QUEUE).browse()
+    next(looking)
+
+    def counted() -> bool:
+        done = redrive("status", QUEUE, "--management-url", rabbitmq_management_url, "--output", "json", url=rabbitmq_url)
+        found = done.json()[0]["failed"]
+        assert found["held"] is None or (found["messages"], found["held"]) == (2, 2)
+        return found["held"] is not None
+
+    wait_until(counted, "the management API tells what is held")
+    shown = redrive("status", QUEUE, "--management-url", rabbitmq_management_url, url=rabbitmq_url).out
+    assert "2 messages of ucenter@user@failed are held by a look." in shown
+    looking.close()
+    assert depth_of(rabbitmq_url, QUEUE)["failed"] == 2
+
+
+def test_where_nobody_tells_how_many_are_held_status_says_that_it_is_unknown(rabbitmq_url: str) -> None:
+    give_up_on(rabbitmq_url, QUEUE, [1, 2])
+    looking = FailedQueue(rabbitmq_url, QUEUE).browse()
+    next(looking)
+    nowhere = ("--management-url", "http://127.0.0.1:9")
+    assert redrive("status", QUEUE, *nowhere, "--output", "json", url=rabbitmq_url).json()[0]["failed"]["held"] is None
+    shown = redrive("status", QUEUE, *nowhere, url=rabbitmq_url).out
+    assert "0 + unknown" in shown
+    assert "An unknown number of messages of ucenter@user@failed is held by" in shown
+    looking.close()
 
 
 def test_in_the_table_a_queue_that_is_not_there_is_said_in_words(rabbitmq_url: str) -> None:

@@ -83,10 +83,105 @@ def test_anything_can_be_asked_in_sql_and_no_body_breaks_it(incident: str) -> No
     assert len(bodies_in_failed(incident)) == 6
 
 
-def test_what_was_not_looked_at_is_said(incident: str) -> None:
-    done = redrive("failed", "query", QUEUE, "select count(*) as n from failed", "--look-at", "2", url=incident)
-    assert "Looked at the first 2 of 6 messages" in done.err
-    assert done.out.split()[-1] == "2"
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (("query", "select count(*) as n from failed"), "Only the 2 oldest of 6 messages were looked at, and not the 4 newer;"),
+        (("groups",), "2 messages of ucenter@user@failed in 1 group. Only the 2 oldest of 6 messages were looked at, and not the 4 newer;"),
+        (
+            ("list", "--where", "error_type = 'ValueError'"),
+            "0 of the 2 oldest messages in ucenter@user@failed match; 4 newer were not looked",
+        ),
+    ],
+)
+def test_what_was_not_looked_at_is_said_with_the_result(incident: str, command: tuple[str, ...], said: str) -> None:
+    done = redrive("failed", command[0], QUEUE, *command[1:], "--look-at", "2", url=incident)
+    assert (done.code, done.err) == (0, "")
+    assert said in done.out
+    found = failed(command[0], QUEUE, *command[1:], "--look-at", "2", url=incident).json()
+    assert (found["total"], found["looked_at"], found["missing"]) == (6, 2, 0)
+
+
+def test_all_are_looked_at_where_nothing_else_is_asked_for(incident: str) -> None:
+    for command in (("query", "select 1 as n from failed"), ("groups",), ("list", "--where", "true")):
+        found = failed(command[0], QUEUE, *command[1:], url=incident).json()
+        assert (found["total"], found["looked_at"]) == (6, 6)
+
+
+@pytest.mark.parametrize("command", ["list", "groups"])
+def test_a_filter_by_time_that_would_leave_out_the_newest_is_refused(incident: str, command: str) -> None:
+    options = ("--where", "failed_at > now() - interval 25 minutes", "--look-at", "2")
+    done = redrive("failed", command, QUEUE, *options, url=incident)
+    assert (done.code, len(done.error_lines)) == (2, 2)
+    assert "would leave out the newest: 2 of 6 messages would be looked at" in done.error_lines[0]
+    assert redrive("failed", command, QUEUE, *options[:2], "--look-at", "6", url=incident).code == 0
+
+
+def test_the_newest_are_listed_first(incident: str) -> None:
+    oldest_first = failed("list", QUEUE, "--where", "failed_at is not null", url=incident).json()["messages"]
+    newest = failed("list", QUEUE, "--newest", "--limit", "3", url=incident).json()
+    by_time = sorted((str(message["failed_at"]), place, message["failure_id"]) for place, message in enumerate(oldest_first))
+    assert [message["failure_id"] for message in newest["messages"]] == [id_ for _, _, id_ in reversed(by_time[-3:])]
+    assert (newest["total"], newest["looked_at"]) == (6, 6)
+    assert (
+        "The 3 newest of 6 messages in ucenter@user@failed"
+        in redrive("failed", "list", QUEUE, "--newest", "--limit", "3", url=incident).out
+    )
+
+
+def test_what_somebody_else_holds_is_said_to_be_missing(incident: str) -> None:
+    last = FailedQueue(incident, QUEUE)
+    *_, newest = last.browse()
+    with plain_channel(incident) as channel:
+        channel.basic_qos(prefetch_count=6)
+        for taken, _ in enumerate(channel.consume(f"{QUEUE}@failed"), 1):
+            if taken == 6:
+                break
+        nowhere = ("--management-url", "http://127.0.0.1:9")
+        listed = redrive("failed", "list", QUEUE, *nowhere, url=incident)
+        shown = redrive("failed", "show", QUEUE, newest.failure_id, *nowhere, url=incident)
+    assert "Nothing of ucenter@user@failed could be looked at." in listed.out
+    assert "Somebody else is reading ucenter@user@failed: an unknown number of messages is missing from this answer." in listed.err
+    assert shown.code == 1
+    assert "could be looked at" in shown.error_lines[0]
+    assert "Somebody else is reading ucenter@user@failed" in shown.error_lines[1]
+
+
+def test_a_long_look_has_a_bar_and_says_what_it_holds(rabbitmq_url: str) -> None:
+    declare(rabbitmq_url, QUEUE)
+    queue = FailedQueue(rabbitmq_url, QUEUE)
+    queue.restore(_failure(number) for number in range(3000))
+    held = queue.browse()
+    next(held)
+    with Terminal("failed", "groups", QUEUE, url=rabbitmq_url, columns=140) as terminal:
+        terminal.wait_for("waiting: ")
+        terminal.wait_for("is reading")
+        held.close()
+        terminal.wait_for("3,000 messages of ucenter@user@failed are held while this looks; other consumers of it wait.")
+        assert terminal.end() == 0
+    assert "3,000/3,000" in terminal.words
+    assert "3,000 messages of ucenter@user@failed in" in terminal.words
+
+
+@pytest.mark.parametrize("way", ["option", "environment"])
+def test_there_is_no_bar_where_nobody_wants_one(rabbitmq_url: str, way: str) -> None:
+    give_up_on(rabbitmq_url, QUEUE, [1])
+    arguments = ("--no-progress",) if way == "option" else ()
+    environment = {"REDRIVE_NO_PROGRESS": "1"} if way == "environment" else {}
+    with Terminal(*arguments, "failed", "requeue", QUEUE, "--yes", url=rabbitmq_url, environment=environment) as terminal:
+        assert terminal.end() == 0
+    assert "sending back" not in terminal.words
+    assert "1 of 1 message sent back" in terminal.words
+
+
+@pytest.mark.parametrize("arguments", [("--limit", "2"), ("--limit", "2", "--where", "error_type = 'KeyError'")])
+def test_a_few_are_sent_and_the_rest_keeps_its_order(incident: str, arguments: tuple[str, ...]) -> None:
+    before = bodies_in_failed(incident)
+    done = failed("requeue", QUEUE, *arguments, "--yes", url=incident).json()
+    assert (done["requeued"], done["planned"]) == (2, 2)
+    sent = {body for _, body in drain(incident, QUEUE)}
+    assert sent == set(before[:2])
+    assert bodies_in_failed(incident) == before[2:]
 
 
 @pytest.mark.parametrize(

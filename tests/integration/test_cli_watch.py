@@ -40,6 +40,41 @@ def test_a_command_runs_when_a_queue_grows(rabbitmq_url: str, tmp_path: Path) ->
     assert told.read_text() == f"{QUEUE} 2\n"
 
 
+@pytest.mark.parametrize("told_by", ["management", "nobody"])
+def test_a_look_is_no_crossing(rabbitmq_url: str, rabbitmq_management_url: str, tmp_path: Path, told_by: str) -> None:
+    told, tell = tmp_path / "told", tmp_path / "tell"
+    tell.write_text(f'#!/bin/sh\necho "$REDRIVE_QUEUE $REDRIVE_FAILED" >> {told}\n')
+    tell.chmod(0o700)
+    ticks = [f"tick@{number}" for number in range(4)]
+    for queue in (QUEUE, *ticks):
+        declare(rabbitmq_url, queue)
+    fill(rabbitmq_url, QUEUE)
+    options = ("--above", "1", "--every", "20ms", "--command", str(tell))
+    management_url = rabbitmq_management_url if told_by == "management" else "http://127.0.0.1:9"
+    with running("watch", QUEUE, *ticks, *options, "--management-url", management_url, url=rabbitmq_url) as process:
+
+        def wait_until_it_has_looked(*ticks: str) -> None:
+            """The first of these queues may be told of in a round that began before; the second, in the next one."""
+            for queue in ticks:
+                fill(rabbitmq_url, queue)
+                wait_until(lambda line=f"{queue} 2\n": line in told.read_text(), f"{queue} is told of")  # type: ignore[misc]
+
+        wait_until(lambda: told.exists() and told.read_text().endswith("\n"), "the crossing is told of")
+        messages = FailedQueue(rabbitmq_url, QUEUE).browse()
+        next(messages)
+        wait_until_it_has_looked(*ticks[:2])
+        messages.close()
+        wait_until_it_has_looked(*ticks[2:])
+        process.signal(signal.SIGINT)
+        assert process.end().code == 130
+    assert told.read_text().splitlines() == [f"{queue} 2" for queue in (QUEUE, *ticks)]
+
+
+def fill(url: str, queue: str) -> None:
+    """Sets two messages aside."""
+    FailedQueue(url, queue).restore([Delivery(queue, "master.failed", queue, Properties(delivery_mode=2), b"")] * 2)
+
+
 def test_a_webhook_gets_json(rabbitmq_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     got: list[object] = []
 

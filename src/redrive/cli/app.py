@@ -1,10 +1,12 @@
 """The application: what commands there are."""
 
+import os
 from typing import Annotated
 
 import typer
 
 from redrive.cli import declaring, demo, doctor, failed, jobs, publishing, running, spark, status, top, topologies, watching
+from redrive.cli.output import NO_PROGRESS
 
 _HELP = """
 Retry topology for RabbitMQ: publish, retry after a delay, set aside what keeps failing, and send it back after the fix.
@@ -42,7 +44,12 @@ def _redrive(
     version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version, and leave.")
     ] = False,
+    no_progress: Annotated[
+        bool, typer.Option("--no-progress", envvar=NO_PROGRESS, show_envvar=True, help="Show no bars at a terminal.")
+    ] = False,
 ) -> None:
+    if no_progress:
+        os.environ[NO_PROGRESS] = "1"
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
 

@@ -1,17 +1,22 @@
 """`redrive failed`: looks at the failed queue of a subscription, sends back, deletes."""
 
+import heapq
 import json
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Annotated
 
 import typer
 
 from redrive.cli import choosing, grouping, keeping, messages, options, requeueing
-from redrive.cli.finding import find_one
+from redrive.cli.finding import NothingFound, find_one
+from redrive.cli.looking import Look
 from redrive.cli.output import Column, Form, Printer, count_of
+from redrive.errors import ConfigurationError
 from redrive.failures.columns import COLUMNS
 from redrive.failures.selection import Chooser
 from redrive.pubsub.blocking.failed import FailedQueue
+from redrive.pubsub.message import FailedMessage
 from redrive.topology.names import failed_queue
 
 app = typer.Typer(
@@ -34,15 +39,16 @@ def list_(
     where: choosing.Where = None,
     groups: choosing.Group = None,
     limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="How many are shown.")] = 20,
-    look_at: choosing.LookAt = choosing.LOOK_AT,
+    newest: Annotated[bool, typer.Option("--newest", help="Show those that failed last, the newest first; all are looked at.")] = False,
+    look_at: choosing.LookAt = None,
     management_url: options.ManagementUrl = None,
     url: options.Url = options.DEFAULT_URL,
     exchange: options.Exchange = options.DEFAULT_EXCHANGE,
     output: options.Output = Form.TABLE,
 ) -> None:
-    """List the messages of a failed queue, from its head on.
+    """List the messages of a failed queue, from its head on, which is the oldest; or the newest.
 
-    Looking takes nothing away.
+    Looking takes nothing away. While it looks, the messages are held back from other consumers.
 
     \b
     Example:
@@ -50,27 +56,33 @@ def list_(
     """
     printer = Printer(output)
     selection = choosing.selection_of(where, groups)
+    if newest and look_at is not None:
+        raise ConfigurationError("--newest and --look-at are given together", "Leave out --look-at, which looks at the oldest.")
     with Chooser(selection) as chooser:
         opened = choosing.Source(source, url, exchange, management_url)
-        looked_at = min(limit if selection.is_all else look_at, opened.total)
-        found = chooser.of(opened.browse(looked_at))
-        shown = list(islice(found, limit))
-        count = len(shown) + sum(1 for _ in found)
+        most = limit if selection.is_all and not newest else look_at
+        with opened.looking(printer, most, by_time=chooser.is_by_time) as (messages_, look):
+            found = _Counted(chooser.of(messages_))
+            shown = _newest(found, limit) if newest else list(islice(found, limit))
+            for _ in found:
+                pass
     printer.result(
         {
             "queue": source,
-            "total": opened.total,
-            "looked_at": looked_at,
-            "matching": None if selection.is_all else count,
+            **choosing.facts_of(look),
+            "matching": None if selection.is_all else found.count,
             "messages": [messages.json_of(message) for message in shown],
         }
     )
     if not printer.as_json:
         if shown:
             messages.table(printer, shown)
-        printer.say(_tally(opened, len(shown)) if selection.is_all else _matches(opened, len(shown), count))
-    if not selection.is_all:
-        opened.say_what_was_looked_at(printer, looked_at)
+        which = "newest" if newest else "oldest"
+        printer.say(
+            _tally(opened.name, look, len(shown), which)
+            if selection.is_all
+            else _matches(opened.name, look, len(shown), which, found.count)
+        )
 
 
 @app.command("show", short_help="Show one message in full.")
@@ -94,7 +106,16 @@ def show(
     """
     printer = Printer(output)
     opened = choosing.Source(source, url, exchange, management_url)
-    message = find_one(opened.browse(), id_, opened.name)
+    with opened.looking(printer) as (messages_, look):
+        try:
+            message = find_one(messages_, id_, opened.name)
+        except NothingFound as error:
+            if not look.what_is_missing:
+                raise
+            raise NothingFound(
+                f"no message with the id {id_!r} is among the {look.looked_at:,} of {opened.name!r} that could be looked at\n"
+                f"{look.what_is_missing} Try again when it is through."
+            ) from error
     printer.result(messages.json_of(message))
     if not printer.as_json:
         messages.tell(printer, message)
@@ -104,7 +125,7 @@ def show(
 def query(
     source: choosing.QueueOrFile,
     sql: Annotated[str, typer.Argument(metavar="SQL", help="A SELECT over the table `failed`.")],
-    look_at: choosing.LookAt = choosing.LOOK_AT,
+    look_at: choosing.LookAt = None,
     management_url: options.ManagementUrl = None,
     url: options.Url = options.DEFAULT_URL,
     exchange: options.Exchange = options.DEFAULT_EXCHANGE,
@@ -129,13 +150,15 @@ def query(
         read = parser.columns_of_query(sql) or (BY_NAME["failure_id"],)
     with Database(columns=read) as database:
         opened = choosing.Source(source, url, exchange, management_url)
-        database.insert(row_of(message.delivery, read) for message in opened.browse(look_at))
+        with opened.looking(printer, look_at) as (messages_, look):
+            database.insert(row_of(message.delivery, read) for message in messages_)
         names, rows = database.query(sql)
-    printer.result({"source": opened.name, "total": opened.total, "looked_at": min(look_at, opened.total), "columns": names, "rows": rows})
+    printer.result({"source": opened.name, **choosing.facts_of(look), "columns": names, "rows": rows})
     if not printer.as_json:
         columns = [Column(name, "right" if _is_number(rows, name) else "left", give=True) for name in names]
         printer.table(columns, [[_cell(row.get(name)) for name in names] for row in rows])
-    opened.say_what_was_looked_at(printer, look_at)
+    if look.is_partial:
+        printer.say(choosing.not_looked_at(look).strip())
 
 
 @app.command("columns", short_help="List what can be asked of them.")
@@ -195,17 +218,46 @@ def purge(
     printer.say(f"{count_of(deleted, 'message')} deleted from {name}.")
 
 
-def _tally(opened: choosing.Source, shown: int) -> str:
-    if not opened.total:
-        return f"{opened.name} is empty."
-    if shown >= opened.total:
-        return f"{count_of(opened.total, 'message')} in {opened.name}."
-    return f"{shown:,} of {count_of(opened.total, 'message')} in {opened.name}; --limit {opened.total} shows all."
+class _Counted:
+    """Messages, and how many came."""
+
+    def __init__(self, messages: Iterator[FailedMessage]) -> None:
+        self._messages = messages
+        self.count = 0
+
+    def __iter__(self) -> Iterator[FailedMessage]:
+        for message in self._messages:
+            self.count += 1
+            yield message
 
 
-def _matches(opened: choosing.Source, shown: int, count: int) -> str:
-    more = f", {shown:,} shown; --limit {count} shows all" if shown < count else ""
-    return f"{count:,} of {count_of(opened.total, 'message')} in {opened.name} {'matches' if count == 1 else 'match'}{more}."
+def _newest(found: Iterable[FailedMessage], limit: int) -> list[FailedMessage]:
+    """Those that failed last, the newest first; what does not say when, last, by its place in the queue."""
+    latest = heapq.nlargest(limit, enumerate(found), key=lambda numbered: (_when(numbered[1]), numbered[0]))
+    return [message for _, message in latest]
+
+
+def _when(message: FailedMessage) -> float:
+    return message.failed_at.timestamp() if message.failed_at is not None else float("-inf")
+
+
+def _tally(name: str, look: Look, shown: int, which: str) -> str:
+    if not look.total:
+        return f"{name} is empty." if look.missing == 0 else f"Nothing of {name} could be looked at."
+    if shown >= look.total:
+        return f"{count_of(look.total, 'message')} in {name}."
+    return f"The {shown:,} {which} of {count_of(look.total, 'message')} in {name}; --limit {look.total} shows all."
+
+
+def _matches(name: str, look: Look, shown: int, which: str, count: int) -> str:
+    more = f", the {shown:,} {which} shown; --limit {count} shows all" if shown < count else ""
+    verb = "matches" if count == 1 else "match"
+    if look.is_partial:
+        return (
+            f"{count:,} of the {look.looked_at:,} oldest messages in {name} {verb}{more}; "
+            f"{look.total - look.looked_at:,} newer were not looked at: leave out --look-at."
+        )
+    return f"{count:,} of {count_of(look.looked_at, 'message')} in {name} {verb}{more}."
 
 
 def _cell(value: object) -> str:

@@ -28,7 +28,7 @@ def groups(
     ] = "group_id",
     where: choosing.Where = None,
     limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="How many groups are shown.")] = 20,
-    look_at: choosing.LookAt = choosing.LOOK_AT,
+    look_at: choosing.LookAt = None,
     management_url: options.ManagementUrl = None,
     url: options.Url = options.DEFAULT_URL,
     exchange: options.Exchange = options.DEFAULT_EXCHANGE,
@@ -49,13 +49,13 @@ def groups(
     found = Groups(BY_NAME[by])
     with Chooser(choosing.selection_of(where, None)) as chooser:
         opened = choosing.Source(source, url, exchange, management_url)
-        found.add(chooser.of(opened.browse(look_at)))
+        with opened.looking(printer, look_at, by_time=chooser.is_by_time) as (messages_, look):
+            found.add(chooser.of(messages_))
     shown = found.largest_first
     printer.result(
         {
             "source": opened.name,
-            "total": opened.total,
-            "looked_at": min(look_at, opened.total),
+            **choosing.facts_of(look),
             "messages": found.total,
             "group_count": len(shown),
             "groups": [_json_of(by, group) for group in shown[:limit]],
@@ -64,10 +64,11 @@ def groups(
     if not printer.as_json:
         _tell(printer, shown[:limit])
         more = f"; --limit {len(shown)} shows all" if len(shown) > limit else ""
-        printer.say(f"{count_of(found.total, 'message')} of {opened.name} in {count_of(len(shown), 'group')}{more}.")
+        printer.say(
+            f"{count_of(found.total, 'message')} of {opened.name} in {count_of(len(shown), 'group')}{more}.{choosing.not_looked_at(look)}"
+        )
     if found.other:
         printer.note(f"{count_of(found.other, 'message')} more in further groups.")
-    opened.say_what_was_looked_at(printer, look_at)
 
 
 def cause_in_words(cause: Cause) -> str:

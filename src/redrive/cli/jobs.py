@@ -6,6 +6,7 @@ from typing import Annotated, Any, cast
 import typer
 
 from redrive.cli import messages, options, sending
+from redrive.cli.looking import looked_at, looking
 from redrive.cli.output import Cell, Column, Form, Printer, count_of
 from redrive.errors import ConfigurationError, RedriveError
 from redrive.failures.journal import Journal
@@ -16,6 +17,7 @@ from redrive.failures.snapshot import Snapshot
 from redrive.pubsub.blocking.failed import FailedQueue
 from redrive.pubsub.config import BrokerURL
 from redrive.pubsub.message import FailedMessage
+from redrive.topology.names import failed_queue
 
 app = typer.Typer(
     help="Look at what was done with failed messages, and go on with what was interrupted.",
@@ -104,7 +106,10 @@ def _brought_up_to_date(printer: Printer, journal: Journal, job: Job, failed: Fa
         if job.broker != BrokerURL.parse(url).address:
             raise ConfigurationError(f"it is one of {job.broker}, and --url names {BrokerURL.parse(url).address}", "")
         told = failed.heard(job.id)
-        here = sum(message.job == job.id for message in failed.browse())
+        # While the job runs it has the queue for itself.
+        patience = 0.0 if job.state is State.RUNNING else None
+        with looking(printer, failed, failed_queue(job.queue), patience=patience) as (messages_, _):
+            here = sum(message.job == job.id for message in messages_)
     except RedriveError as error:
         printer.note(f"What became of its messages can't be asked now: {str(error).partition(chr(10))[0]}")
         return job
@@ -149,7 +154,8 @@ def resume(
                 printer.note("Nothing was sent.")
                 raise typer.Exit(1)
         failed = FailedQueue(url, job.queue, management_url=management_url)
-        plan = plan_of(order, failed.browse(), opened.under_way(job.id), job.id)
+        under_way = opened.under_way(job.id)
+        plan = looked_at(printer, failed, failed_queue(job.queue), lambda found: plan_of(order, found, under_way, job.id))
         printer.say(
             f"Job {job.id} has sent {count_of(job.sent, 'message')}; {count_of(plan.count, 'message')} are left in its failed queue."
         )

@@ -13,6 +13,7 @@ import typer
 from redrive.cli import choosing, messages, options, sending
 from redrive.cli.finding import find_some
 from redrive.cli.interrupting import interruptible
+from redrive.cli.looking import looked_at, looking
 from redrive.cli.output import Form, Printer, count_of
 from redrive.errors import ConfigurationError, RedriveError
 from redrive.failures.journal import Journal
@@ -57,8 +58,8 @@ def snapshot(
     kept = Snapshot(file)
     with Chooser(choosing.selection_of(where, groups)) as chooser:
         opened = choosing.Source(source, url, exchange, management_url)
-        with printer.progress("copying", opened.total) as done:
-            count = kept.write(chooser.of(_counted(opened.browse(), done)))
+        with opened.looking(printer) as (messages, _):
+            count = kept.write(chooser.of(messages))
     printer.result({"source": opened.name, "file": str(file), "messages": count})
     printer.say(f"{count_of(count, 'message')} of {opened.name} copied to {file}.")
 
@@ -89,13 +90,14 @@ def discard(
     Example:
       redrive failed discard ucenter@user --group 3f2a -o gone.jsonl
     """
+    printer = Printer(output)
     failed = FailedQueue(url, queue, exchange, management_url=management_url)
     selection = choosing.selection_of(where, groups)
     if ids:
-        chosen = find_some(failed.browse(), ids, failed_queue(queue))
+        chosen = looked_at(printer, failed, failed_queue(queue), lambda messages: find_some(messages, ids, failed_queue(queue)))
         selection = replace(selection, digests=frozenset(message.digest for message in chosen))
     job = Job(str(uuid.uuid4()), "discard", queue, BrokerURL.parse(url).address, {"selection": selection.as_json()}, reason=reason)
-    _move_out(Printer(output), failed, job, selection, file, journal, dry_run=dry_run, yes=yes)
+    _move_out(printer, failed, job, selection, file, journal, dry_run=dry_run, yes=yes)
 
 
 def expire(
@@ -151,7 +153,8 @@ def restore(
     printer = Printer(output)
     kept = Snapshot(file)
     with Chooser(choosing.selection_of(where, None)) as chooser:
-        queues = Counter(message.queue for message in chooser.of(kept.browse()))
+        with looking(printer, kept, str(file)) as (found, _):
+            queues = Counter(message.queue for message in chooser.of(found))
         what = ", ".join(f"{count:,} into {failed_queue(queue)}" for queue, count in sorted(queues.items()))
         there = {
             queue: _there_already(
@@ -178,8 +181,10 @@ def restore(
                     job = Job(
                         str(uuid.uuid4()), "restore", queue, BrokerURL.parse(url).address, reason=reason, planned=count, file=str(file)
                     )
-                    mine = (message.delivery for message in chooser.of(kept.browse()) if message.queue == queue)
-                    restored[queue] = _restore(opened, job, FailedQueue(url, queue, exchange), mine)
+                    mine = (message for message in chooser.of(kept.browse()) if message.queue == queue)
+                    with printer.progress(f"restoring into {failed_queue(queue)}", count) as done:
+                        deliveries = (message.delivery for message in _counted(mine, done))
+                        restored[queue] = _restore(opened, job, FailedQueue(url, queue, exchange), deliveries)
     printer.result({"file": str(file), "messages": queues.total(), "there_already": there, "restored": restored})
     if not queues:
         printer.say(f"{file} holds no such message.")
@@ -248,10 +253,8 @@ def _move_out(
     """Writes what is chosen to a file that is on the disk before the first message is deleted; deletes exactly what the file has."""
     kept, source = Snapshot(file), failed_queue(job.queue)
     with Chooser(selection) as chooser:
-        count, shared_ids = 0, SharedIds()
-        for message in chooser.of(failed.browse()):
-            count += 1
-            shared_ids.add(message)
+        shared_ids = SharedIds()
+        count = looked_at(printer, failed, source, lambda messages: sum(1 for _ in shared_ids.noted(chooser.of(messages))))
         messages.tell_shared_ids(printer, len(shared_ids))
         if dry_run or not count:
             printer.result(_json_of(job, file, shared_ids, count, 0))
@@ -265,8 +268,9 @@ def _move_out(
             chosen = _Chosen()
             with interruptible() as cancel:
                 try:
-                    written = kept.write(chosen.noted(chooser.of(failed.browse())))
-                    report = failed.discard(chosen.again(), cancel=cancel)
+                    written = looked_at(printer, failed, source, lambda found: kept.write(chosen.noted(chooser.of(found))))
+                    with printer.progress("deleting", written) as done:
+                        report = failed.discard(chosen.again(), progress=lambda so_far: done(so_far.requeued), cancel=cancel)
                 except BaseException as error:
                     opened.update(replace(job, state=State.FAILED, problem=(str(error) or "interrupted").partition("\n")[0]))
                     raise

@@ -8,6 +8,7 @@ import json
 import os
 import select
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -18,6 +19,7 @@ from redrive.redaction import in_one_line, printable, printable_json, redact
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.progress import Progress
     from rich.text import Text
 
 _UNBOUNDED = 10_000
@@ -30,6 +32,11 @@ _GAP = "  "
 """What stands between two columns of such a table."""
 
 _STEP = 0.2
+_WORTH_A_BAR = 0.5
+"""Seconds after which people wonder whether something happens."""
+
+NO_PROGRESS = "REDRIVE_NO_PROGRESS"
+"""The environment variable that keeps bars away."""
 
 
 class Form(StrEnum):
@@ -140,20 +147,26 @@ class Printer:
     @contextlib.contextmanager
     def progress(self, what: str, total: int) -> Iterator[Callable[[int], None]]:
         """A bar on stderr where that is a terminal; gives a function that is told how many are done."""
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+        with self.bar(stays=True) as bar:
+            bar.show(what, 0, total)
 
-        console = _console(sys.stderr)
-        bar = Progress(
-            TextColumn("{task.description}", markup=False),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeRemainingColumn(),
-            console=console,
-            disable=not console.is_terminal,
-        )
-        with bar:
-            task = bar.add_task(in_one_line(what), total=total)
-            yield lambda done: bar.update(task, completed=done)
+            def done(count: int) -> None:
+                bar.show(what, count, total)
+
+            yield done
+
+    @contextlib.contextmanager
+    def bar(self, *, stays: bool = False) -> Iterator["Bar"]:
+        """A bar on stderr, where that is a terminal and nobody gave --no-progress.
+
+        Args:
+            stays: whether it comes at once, and stays where it is at the end; else it comes once it is worth it, and goes.
+        """
+        bar = Bar(_console(sys.stderr), stays=stays)
+        try:
+            yield bar
+        finally:
+            bar.end()
 
     def _console(self) -> "Console":
         if self._people is None:
@@ -173,6 +186,52 @@ def line(words: str, style: str = "", *, wrap: bool = False) -> "Text":
     from rich.text import Text
 
     return Text(in_one_line(words), style, no_wrap=not wrap, overflow="fold" if wrap else "ellipsis")
+
+
+class Bar:
+    """How far something is, for people at a terminal."""
+
+    def __init__(self, console: "Console", *, stays: bool) -> None:
+        self._console = console
+        self._stays = stays
+        self._wanted = console.is_terminal and not os.environ.get(NO_PROGRESS)
+        self._began = time.monotonic()
+        self._explained = False
+        self._shown: Progress | None = None
+
+    def show(self, what: str, done: int, total: int | None) -> bool:
+        """Shows that so many of `total` are done, where that is known; returns whether anybody can see it."""
+        if not self._wanted or not (self._shown or self._stays or time.monotonic() - self._began > _WORTH_A_BAR):
+            return False
+        count = "" if total is None else f"{done:,}/{total:,}"
+        progress = self._shown or self._begin()
+        progress.update(progress.task_ids[0], description=printable(what), completed=done, total=total, count=count)
+        return True
+
+    def explain(self, text: str) -> None:
+        """A sentence above the bar, once there is one; only the first."""
+        if self._shown is not None and not self._explained:
+            self._explained = True
+            self._shown.console.print(printable(text))
+
+    def end(self) -> None:
+        """Ends it."""
+        if self._shown is not None:
+            self._shown.stop()
+
+    def _begin(self) -> "Progress":
+        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+        columns = (
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            TextColumn("{task.fields[count]}"),
+            TimeRemainingColumn(),
+        )
+        self._shown = Progress(*columns, console=self._console, transient=not self._stays)
+        self._shown.add_task("", total=None, count="")
+        self._shown.start()
+        return self._shown
 
 
 def print_json(value: object, *, indent: int | None = None, stream: TextIO | None = None) -> None:

@@ -10,6 +10,7 @@ import typer
 from redrive.cli import choosing, editing, messages, options, sending
 from redrive.cli.finding import find_some
 from redrive.cli.grouping import cause_in_words
+from redrive.cli.looking import looked_at
 from redrive.cli.output import Column, Form, Printer, count_of
 from redrive.failures.cause import Cause
 from redrive.failures.journal import Journal
@@ -19,6 +20,7 @@ from redrive.failures.record import Job
 from redrive.failures.selection import Selection
 from redrive.pubsub.blocking.failed import FailedQueue
 from redrive.pubsub.config import BrokerURL
+from redrive.pubsub.message import FailedMessage
 from redrive.topology.durations import duration_of
 from redrive.topology.names import failed_queue
 
@@ -89,10 +91,11 @@ def requeue(
     printer = Printer(output)
     failed = FailedQueue(url, queue, exchange, management_url=management_url)
     selection = choosing.selection_of(where, groups)
+    found: list[FailedMessage] | None = None
     if ids:
-        selection = Selection(
-            where, frozenset(one.digest for one in find_some(failed.browse(), ids, failed_queue(queue))), selection.groups
-        )
+        found = looked_at(printer, failed, failed_queue(queue), lambda messages: find_some(messages, ids, failed_queue(queue)))
+        selection = Selection(where, frozenset(one.digest for one in found), selection.groups)
+        limit = min(limit or len(found), len(found))  # once these are sent, nothing more is looked at
     order = Order(
         selection,
         limit,
@@ -104,7 +107,14 @@ def requeue(
         force,
     )
     order = editing.changing(order, failed, patch, function, edit)
-    plan = plan_of(order, failed.browse())
+    if found is not None:
+        plan = plan_of(order, found)
+    elif order.takes_the_first and yes and not dry_run:
+        # Nobody is asked, and nothing is chosen: a look would hold the whole queue only to show the causes.
+        depth = failed.count()
+        plan = Plan(count=min(limit or 0, 0 if depth is None else depth.total))
+    else:
+        plan = looked_at(printer, failed, failed_queue(queue), lambda messages: plan_of(order, messages))
     if dry_run or not plan.count:
         printer.result(sending.json_of(queue, plan, None, None))
     _tell_plan(printer, queue, order, plan)
@@ -133,20 +143,27 @@ def _tell_plan(printer: Printer, queue: str, order: Order, plan: Plan) -> None:
         why = (
             "is empty"
             if not plan.looked_at
-            else f"has no message of this kind among {plan.looked_at:,}"
+            else f"has no message that matches ({plan.looked_at:,} looked at)"
             if not plan.too_often
             else "has no other"
         )
         printer.say(f"{source} {why}: there is nothing to send back.")
         return
+    if not plan.looked_at:
+        printer.say(f"The {count_of(plan.count, 'oldest message')} would go from {source} {_way(queue, order)}; --dry-run says which.")
+        return
     what = count_of(plan.count, "message") if plan.count == plan.looked_at else f"{plan.count:,} of {count_of(plan.looked_at, 'message')}"
-    printer.say(f"{what} would go from {source} {'back to ' + queue if order.to is None else 'to ' + order.to}:")
+    printer.say(f"{what} would go from {source} {_way(queue, order)}:")
     _tell_groups(printer, plan.groups)
     messages.tell_shared_ids(printer, plan.shared_ids)
     printer.say("" if plan.count <= len(plan.first) else f"\nThe first {len(plan.first)} of them:")
     messages.table(printer, plan.first)
     if order.edit() is not None:
         editing.tell(printer, plan)
+
+
+def _way(queue: str, order: Order) -> str:
+    return f"back to {queue}" if order.to is None else f"to {order.to}"
 
 
 def _tell_groups(printer: Printer, groups: Counter[Cause]) -> None:

@@ -8,12 +8,13 @@ import typer
 from redrive.cli import messages
 from redrive.cli.grouping import cause_in_words
 from redrive.cli.interrupting import interruptible
+from redrive.cli.looking import looking
 from redrive.cli.output import Column, Printer, count_of
 from redrive.failures.cause import Cause
 from redrive.failures.groups import Groups
 from redrive.failures.job import Requeueing
 from redrive.failures.journal import Journal
-from redrive.failures.order import Order
+from redrive.failures.order import MOST_REDRIVES, Order
 from redrive.failures.plan import Plan
 from redrive.failures.record import Job, State
 from redrive.pubsub.blocking.failed import FailedQueue
@@ -50,7 +51,8 @@ def carry_out(printer: Printer, failed: FailedQueue, journal: Journal, job: Job,
 def tell_failed_again(printer: Printer, failed: FailedQueue, job: Job) -> None:
     """Why messages of a job were set aside again."""
     groups = Groups()
-    groups.add(message for message in failed.browse() if message.job == job.id)
+    with looking(printer, failed, failed_queue(job.queue)) as (messages_, _):
+        groups.add(message for message in messages_ if message.job == job.id)
     if not printer.as_json:
         columns = (Column("group"), Column("failed again", "right"), Column("cause", give=True, wrap=True))
         rows = [
@@ -93,6 +95,11 @@ def _tell(printer: Printer, job: Job, order: Order, plan: Plan, report: RequeueR
         )
     else:
         printer.say(f"{report.requeued:,} of {count_of(plan.count, 'message')} sent back to {where}, as job {job.id}.")
+    if report.skipped and not plan.looked_at:
+        printer.say(
+            f"{count_of(report.skipped, 'message')} stay: sent back {MOST_REDRIVES} times already; --force sends them all the same.",
+            "yellow",
+        )
     if job.possible_duplicates:
         printer.say(
             f"{count_of(job.possible_duplicates, 'message')} may be there twice: the connection or the process was lost while they were on "

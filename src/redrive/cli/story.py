@@ -14,7 +14,8 @@ from redrive.cli import messages, status
 from redrive.cli.output import Printer, count_of, print_json
 from redrive.errors import RedriveError
 from redrive.pubsub.blocking.connection import Connector, default_name
-from redrive.pubsub.blocking.declare import declaring, depths
+from redrive.pubsub.blocking.counting import depths
+from redrive.pubsub.blocking.declare import declaring
 from redrive.topology.durations import text_of
 from redrive.topology.model import Topology
 
@@ -203,7 +204,7 @@ class Story:
             self._printer.say(f"\n{self._step}. {text}", "bold")
 
     def _show_queues(self, text: str = "") -> None:
-        places = depths(self._connector, self._queue)
+        places = depths(self._connector, self._queue, None)
         self._event({"event": "queues", **status.json_of(places)})
         if not self._printer.as_json:
             if text:
@@ -243,7 +244,7 @@ class Story:
             self._printer.say(f"  order {attempt.order}  attempt {attempt.retries + 1}  {result}", "red" if attempt.error else "green")
 
     def _count(self, *places: str) -> int:
-        found = depths(self._connector, self._queue)
+        found = depths(self._connector, self._queue, None)
         return sum(depth.messages for place in places if (depth := found[place]) is not None)
 
     def _unsettled(self) -> set[str]:

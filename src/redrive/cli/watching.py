@@ -12,6 +12,7 @@ from redrive.cli.interrupting import interruptible
 from redrive.cli.output import Form, Printer, count_of, print_json
 from redrive.errors import BrokerUnavailable, ConfigurationError
 from redrive.failures.alert import Crossings
+from redrive.pubsub.blocking.declare import Depth
 from redrive.pubsub.blocking.failed import FailedQueue
 from redrive.topology.durations import duration_of
 from redrive.topology.names import failed_queue
@@ -30,15 +31,17 @@ def watch(
     webhook: Annotated[
         str | None, typer.Option("--webhook", metavar="URL", show_default=False, help="Post JSON there: queue, failed, above.")
     ] = None,
+    management_url: options.ManagementUrl = None,
     every: Annotated[str, typer.Option("--every", metavar="DURATION", help="How often they are looked at.")] = "10s",
     once: Annotated[bool, typer.Option("--once", help="Look once, and exit with 1 where one is above: for cron.")] = False,
     url: options.Url = options.DEFAULT_URL,
     exchange: options.Exchange = options.DEFAULT_EXCHANGE,
     output: options.Output = Form.TABLE,
 ) -> None:
-    """Tell when failed queues grow above a bound: once for each time that they do.
+    """Tell when failed queues grow above a bound: once for each time that they do, which is over when nine tenths of the bound are left.
 
-    Where the command or the webhook fails it is tried again at the next look. It goes on until Ctrl-C.
+    Messages that somebody looks at are counted too; the management API tells them. Where the command or the webhook fails it is
+    tried again at the next look. It goes on until Ctrl-C.
 
     \b
     Example:
@@ -47,11 +50,15 @@ def watch(
     printer = Printer(output)
     pause = duration_of(every).total_seconds()
     words = _words_of(command)
-    failed = {queue: FailedQueue(url, queue, exchange) for queue in queues}
+    failed = {queue: FailedQueue(url, queue, exchange, management_url=management_url) for queue in queues}
     crossings = Crossings(above)
     with interruptible() as stop:
         while not stop.is_set():
-            crossed = [(queue, depth) for queue, depth in _depths(printer, failed).items() if crossings.crosses(queue, depth)]
+            crossed = [
+                (queue, depth.total)
+                for queue, depth in _depths(printer, failed).items()
+                if crossings.crosses(queue, depth.total, is_all=depth.held is not None)
+            ]
             for queue, depth in crossed:
                 _say(printer, queue, depth, above)
                 if _tell(printer, queue, depth, above, words, webhook):
@@ -72,11 +79,15 @@ def _words_of(command: str | None) -> list[str] | None:
     return words
 
 
-def _depths(printer: Printer, failed: dict[str, FailedQueue]) -> dict[str, int]:
-    found: dict[str, int] = {}
+def _depths(printer: Printer, failed: dict[str, FailedQueue]) -> dict[str, Depth]:
+    found: dict[str, Depth] = {}
     for queue, one in failed.items():
         try:
-            found[queue] = one.depth()
+            depth = one.count()
+            if depth is None:
+                one.depth()  # says what is wrong
+            else:
+                found[queue] = depth
         except BrokerUnavailable as error:
             printer.note(f"{str(error).partition(chr(10))[0]} Looking again later.")
     return found

@@ -52,6 +52,11 @@ class Order:
         return self.most_redrives is None or message.redrive_count < self.most_redrives
 
     @property
+    def takes_the_first(self) -> bool:
+        """Whether the oldest go as they are, whatever they are: a number of them that nothing is chosen from, nor changed."""
+        return self.limit is not None and self.selection.is_all and self.edit() is None
+
+    @property
     def is_watched(self) -> bool:
         """Whether it has to be seen what becomes of messages while they are sent."""
         return bool(self.canary) or self.stop_at is not None

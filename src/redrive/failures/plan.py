@@ -60,6 +60,8 @@ def plan_of(order: Order, messages: Iterable[FailedMessage], under_way: set[str]
 
     with Chooser(order.selection) as chooser:
         for message in chooser.of(counted()):
+            if order.limit is not None and plan.count >= order.limit and not under_way:
+                break  # a queue of millions need not be looked at to its end
             if message.job is not None and message.job == job:
                 continue
             plan.found_again += bool(under_way) and (message.digest in under_way or message.failure_id in under_way)

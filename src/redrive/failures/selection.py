@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from redrive.errors import ConfigurationError
 from redrive.failures.cause import cause_of
-from redrive.failures.columns import Column, row_of
+from redrive.failures.columns import Column, SqlType, row_of
 from redrive.pubsub.message import FailedMessage
 
 if TYPE_CHECKING:
@@ -87,6 +87,11 @@ class Chooser:
         rows = [row_of(message.delivery, self._columns) for message, named in zip(messages, chosen, strict=True) if named]
         picked = iter(self._database.picks(where, rows, self._columns))
         return [named and next(picked) for named in chosen]
+
+    @property
+    def is_by_time(self) -> bool:
+        """Whether its expression asks for a time: what is newest then matters most."""
+        return any(column.type is SqlType.TIME for column in self._columns)
 
     def of(self, messages: Iterable[FailedMessage]) -> Iterator[FailedMessage]:
         """Those of the messages that are meant."""

@@ -1,5 +1,7 @@
 """Failure ids that stand for messages that differ: a failure id is a header, and anybody who may write into the queue can copy one."""
 
+from collections.abc import Iterable, Iterator
+
 from redrive.pubsub.message import FailedMessage
 
 
@@ -19,6 +21,12 @@ class SharedIds:
         name, digest = hash(own_id), hash(message.digest)
         if self._digests.setdefault(name, digest) != digest:
             self._shared.add(name)
+
+    def noted(self, messages: Iterable[FailedMessage]) -> Iterator[FailedMessage]:
+        """The messages, each looked at."""
+        for message in messages:
+            self.add(message)
+            yield message
 
     def __len__(self) -> int:
         return len(self._shared)

@@ -14,6 +14,7 @@ from urllib.parse import quote, unquote
 from redrive.errors import BrokerUnavailable, ConfigurationError, PermissionDenied
 from redrive.pubsub import tls
 from redrive.pubsub.config import BrokerURL, Endpoint, check_unambiguous, options_of
+from redrive.pubsub.connecting import Destination
 from redrive.redaction import redact
 from redrive.topology.compare import Observed
 from redrive.topology.flow import QueueCount
@@ -101,6 +102,16 @@ class Management:
         self._client = self._new_client()
         self._is_stale = False
 
+    @classmethod
+    def of(cls, destination: Destination, address: str | None = None, timeout: timedelta = _TIMEOUT) -> Self:
+        """The API of the broker that a destination names, asked by who logs in there and with its TLS context.
+
+        Raises:
+            BrokerUnavailable: the callbacks for the login or the context failed.
+        """
+        context = None if destination.ssl_context is None else destination.tls()
+        return cls(destination.with_login(), address, timeout, context)
+
     def _new_client(self) -> "httpx.Client":
         """A client with the certificates that the files hold now."""
         context: ssl.SSLContext | None = None
@@ -126,6 +137,14 @@ class Management:
         ]
         numbers = [limit for limit in limits if isinstance(limit, int)]
         return min(numbers) if numbers else None
+
+    def arguments_of(self, queue: str) -> dict[str, object]:
+        """The arguments that a queue was declared with."""
+        return dict(self._get(f"/api/queues/{self._vhost}/{quote(queue, safe='')}?columns=arguments").get("arguments") or {})
+
+    def count(self, queue: str) -> QueueCount:
+        """What is in a queue, up to five seconds old."""
+        return _count_of(self._get(f"/api/queues/{self._vhost}/{quote(queue, safe='')}?{_COUNTS}"))
 
     def message_count(self, queue: str) -> int:
         """The messages of a queue, those that consumers hold included; some seconds old."""

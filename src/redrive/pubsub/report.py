@@ -1,6 +1,7 @@
 """What became of many messages."""
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from redrive.errors import RedriveError, Unroutable
 
@@ -102,3 +103,35 @@ class RequeueProgress:
     total: int
     looked_at: int
     requeued: int
+
+
+class LookStage(StrEnum):
+    """What a look at a failed queue does now."""
+
+    WAITING = "waiting"
+    LOOKING = "looking"
+    RETURNING = "returning"
+    ENDED = "ended"
+
+
+@dataclass(frozen=True, slots=True)
+class LookProgress:
+    """How far a look at a failed queue is.
+
+    Args:
+        stage: what it does now: it waits until nobody else holds messages of the queue, looks, or returns what it holds.
+        total: the messages that were in the queue when nobody else held any of them; 0 while that is waited for.
+        wanted: how many of them it looks at.
+        looked_at: how many it has looked at.
+        held: how many it holds now.
+        missing: how many it can't see because somebody else holds them; None for an unknown number.
+        holder: who is waited for, as far as the broker tells.
+    """
+
+    stage: LookStage
+    total: int = 0
+    wanted: int = 0
+    looked_at: int = 0
+    held: int = 0
+    missing: int | None = 0
+    holder: str = ""

@@ -1,5 +1,6 @@
 """What exchanges and queues are called, and what a name may be."""
 
+import hashlib
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -31,6 +32,12 @@ def retry_queue(queue: str) -> str:
 def failed_queue(queue: str) -> str:
     """The name of the queue in which messages of `queue` that were given up are kept."""
     return queue + FAILED_SUFFIX
+
+
+def look_lock(queue: str) -> str:
+    """The name of the exclusive queue that whoever holds messages of the failed queue of `queue` has, so that nobody else does."""
+    name = f"redrive.look.{queue}"
+    return name if len(name.encode()) <= MAX_SHORT_STRING else f"redrive.look.{hashlib.sha256(queue.encode()).hexdigest()}"
 
 
 def tags_pointer(queue: str) -> str:

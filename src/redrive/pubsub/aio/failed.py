@@ -13,11 +13,13 @@ from typing import TypeVar
 
 from redrive.errors import ConfigurationError
 from redrive.pubsub.aio.threads import on_thread
+from redrive.pubsub.blocking.declare import Depth
 from redrive.pubsub.blocking.failed import FailedQueue
+from redrive.pubsub.blocking.looking import OnLook
 from redrive.pubsub.blocking.requeue import Cancel, Progress, Where
 from redrive.pubsub.config import Credentials
 from redrive.pubsub.message import FailedMessage
-from redrive.pubsub.report import RequeueProgress, RequeueReport
+from redrive.pubsub.report import LookProgress, RequeueProgress, RequeueReport
 from redrive.pubsub.tls import ContextSource
 from redrive.topology.names import ExchangeFamily
 
@@ -73,7 +75,13 @@ class AsyncFailedQueue:
         """
         return await on_thread(self._failed.depth)
 
-    async def browse(self, limit: int | None = None) -> AsyncGenerator[FailedMessage, None]:
+    async def count(self) -> Depth | None:
+        """How many messages are in the failed queue, as `FailedQueue.count` tells it."""
+        return await on_thread(self._failed.count)
+
+    async def browse(
+        self, limit: int | None = None, *, on_progress: OnLook | None = None, patience: float | timedelta | None = None
+    ) -> AsyncGenerator[FailedMessage, None]:
         """Shows the messages from the oldest on, and leaves each where it is: `async for message in failed.browse()`.
 
         While it runs the messages are held back from other consumers. When it ends, or the iterator is closed, they are all in the
@@ -82,13 +90,20 @@ class AsyncFailedQueue:
 
         Args:
             limit: how many at most; None for all that are there when it begins.
+            on_progress: told about ten times a second how far it is, on the event loop.
+            patience: how long another's look is waited for; seconds, or a timedelta; the queue's timeout by default.
 
         Raises:
-            ConfigurationError: there is no such queue, or looking would make the broker delete messages.
+            ConfigurationError: there is no such queue, looking would make the broker delete messages, or another's look did not end.
             BrokerUnavailable: the connection was lost.
         """
-        messages = self._failed.browse(limit)
         loop = asyncio.get_running_loop()
+
+        def told(progress: LookProgress) -> None:
+            if on_progress is not None:
+                loop.call_soon_threadsafe(on_progress, progress)
+
+        messages = self._failed.browse(limit, on_progress=told if on_progress else None, patience=patience)
         thread = ThreadPoolExecutor(1, "redrive-browse")
         try:
             while (message := await loop.run_in_executor(thread, next, messages, None)) is not None:

@@ -16,7 +16,6 @@ from pika.adapters.blocking_connection import BlockingChannel
 from redrive.errors import BrokerUnavailable, PermissionDenied, TopologyMismatch
 from redrive.pubsub.blocking import refusal
 from redrive.pubsub.blocking.connection import Connector
-from redrive.topology import names
 from redrive.topology.broker import BrokerVersion
 from redrive.topology.compare import Difference, Differs, Missing, Retired, sentence_of
 from redrive.topology.ladder import HOW_TO_HAVE_THE_LADDER, Ladder, with_ladder
@@ -26,7 +25,7 @@ from redrive.topology.waits import LEVELS
 
 logger = logging.getLogger("redrive")
 
-_IN_USE = 406
+_IN_USE, _LOCKED = 406, 405
 _PATIENCE = 30.0
 _LEADER_IS_SILENT = 0.1
 """Seconds, well below the 0.25 for which a broker waits for a leader; the network's share is taken off."""
@@ -51,10 +50,17 @@ class Depth:
     Args:
         messages: those ready for delivery.
         consumers: who consumes it.
+        held: those that somebody looks at; counted for failed queues alone, and None for an unknown number.
     """
 
     messages: int
     consumers: int
+    held: int | None = 0
+
+    @property
+    def total(self) -> int:
+        """Those that are known to be in it."""
+        return self.messages + (self.held or 0)
 
 
 _NOTHING = Depth(0, 0)
@@ -137,6 +143,14 @@ class Declarer:
                 return False
             raise refusal.of_channel(error, f"delete the {sentence_of(exchange)}") from error
         return True
+
+    def is_locked(self, queue: str) -> bool:
+        """Whether another connection has a queue of this name for itself. Who may not look at it is told that none has."""
+        try:
+            self._open_channel().queue_declare(queue, passive=True)
+        except exceptions.ChannelClosedByBroker as error:
+            return bool(error.reply_code == _LOCKED)
+        return False
 
     def exists(self, what: Exchange | Queue) -> bool:
         """Whether an exchange or a queue of this name is there, whatever its arguments."""
@@ -355,10 +369,3 @@ def waiting(connector: Connector, exchanges: ExchangeFamily) -> Waiting:
             ((ladder.due_within(number), declarer.depth(ladder.level(number))) for number in range(LEVELS)),
         )
         return Waiting(tuple((due, depth.messages) for due, depth in levels if depth is not None), parked.messages)
-
-
-def depths(connector: Connector, queue: str) -> dict[str, Depth | None]:
-    """How much is in the main, the retry and the failed queue of a subscription."""
-    with declaring(connector) as declarer:
-        places = {"main": queue, "retry": names.retry_queue(queue), "failed": names.failed_queue(queue)}
-        return {place: declarer.depth(name) for place, name in places.items()}

@@ -5,16 +5,19 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable
 from datetime import timedelta
 
 from redrive.errors import ConfigurationError, RedriveError
 from redrive.pubsub.blocking.connection import Connector, default_name
+from redrive.pubsub.blocking.counting import count_failed, held_in
 from redrive.pubsub.blocking.declare import Declarer, Depth, declaring
 from redrive.pubsub.blocking.holding import check_safe_to_return
+from redrive.pubsub.blocking.looking import Looking, OnLook
 from redrive.pubsub.blocking.requeue import Cancel, Choose, Edit, Ledger, Manner, Progress, Requeue, Where
 from redrive.pubsub.blocking.restoring import restore
-from redrive.pubsub.blocking.taking import Taking, delivery_of, surely_back
+from redrive.pubsub.blocking.taking import AHEAD, Taking, delivery_of, surely_back
+from redrive.pubsub.blocking.turn import Turn
 from redrive.pubsub.blocking.watching import Watch, heard, listen
 from redrive.pubsub.config import Credentials, seconds_of
 from redrive.pubsub.message import FailedMessage
@@ -27,10 +30,12 @@ from redrive.topology.names import ExchangeFamily, check_queue_name, failed_queu
 
 logger = logging.getLogger("redrive")
 
-_HELD_WHOLE = 1000
+_MANY = 1000
 _BETWEEN_LOOKS = 0.02
 _SETTLING = 0.3
 _MOST_SWEEPS = 2
+_ALL_BACK = 0.05
+"""Seconds in which a broker that is still returning what somebody has left returns some of it."""
 _OTHERS_LEAVE = 5.0
 """Seconds that another consumer is waited for: a broker takes a moment to see that a process was killed, and returns what it held."""
 
@@ -81,34 +86,72 @@ class FailedQueue:
         with declaring(self._connector) as declarer:
             return self._depth(declarer)
 
-    def browse(self, limit: int | None = None) -> Generator[FailedMessage, None, None]:
+    def count(self) -> Depth | None:
+        """How many messages are in the failed queue, those included that somebody holds who looks at them; None without such a queue.
+
+        Held ones are told by the management API, up to five seconds late. Where it does not answer, and somebody holds some, how many
+        these are is unknown (`held` is None).
+
+        Raises:
+            BrokerUnavailable, PermissionDenied: the broker can't be reached.
+        """
+        with declaring(self._connector) as declarer:
+            return count_failed(declarer, self._connector, self._queue, self._management_url)
+
+    def browse(
+        self, limit: int | None = None, *, on_progress: OnLook | None = None, patience: float | timedelta | None = None
+    ) -> Generator[FailedMessage, None, None]:
         """Shows the messages from the oldest on, and leaves each where it is.
 
         While it runs the messages are held back from other consumers. When it ends, or the iterator is closed, they are all in the
-        queue again, in their order. Only where a limit is below the depth of a quorum queue of more than a thousand messages,
-        those shown may be behind others: such a queue keeps its order only where it is held as a whole.
+        queue again, in their order. One look at a queue is made at a time: it waits for that of another.
+
+        A quorum queue keeps its order only if all that was returned to it before is held. So a look that is limited, or left in its
+        middle, holds the messages behind too, if they were looked at before. It does not if it is interrupted by Ctrl-C.
 
         Args:
             limit: how many at most; None for all that are there when it begins.
+            on_progress: told about ten times a second how far it is.
+            patience: how long another's look is waited for; seconds, or a timedelta; the queue's timeout by default.
 
         Raises:
-            ConfigurationError: there is no such queue, or looking would make the broker delete messages.
+            ConfigurationError: there is no such queue, looking would make the broker delete messages, or another's look did not end.
             BrokerUnavailable: the connection was lost.
         """
-        depth = self._ready_to_take(to_return=True)
-        count = depth if limit is None else min(depth, limit)
-        if count <= 0:
-            return
-        held = depth if depth <= _HELD_WHOLE else count
-        try:
-            with Taking(self._connector, failed_queue(self._queue), prefetch=None, most=held, expected=held, comes_back=False) as taking:
-                for _ in range(count):
-                    item = taking.next(self._timeout, empty=self._is_empty)
-                    if item is None:
-                        return
-                    yield FailedMessage(delivery_of(self._queue, item.received))
-        finally:
-            self._wait_until_back(held)
+        looking = Looking(failed_queue(self._queue), on_progress)
+        with self._turn(looking, patience=patience) as turn:
+            depth, missing = self._ready_to_take(to_return=True, settling=turn.waited)
+            count = depth if limit is None else max(0, min(depth, limit))
+            looking.begin(depth, count, missing)
+            looked_at = 0
+            if not count:
+                looking.end(looked_at, missing)
+                return
+            taking = Taking(
+                self._connector,
+                failed_queue(self._queue),
+                prefetch=None,
+                most=count,
+                expected=count,
+                whole=depth,
+                ahead=AHEAD,
+                returning=looking.returning,
+                comes_back=False,
+            )
+            try:
+                with taking:
+                    for _ in range(count):
+                        item = taking.next(self._timeout, empty=self._is_empty)
+                        if item is None:
+                            missing = None if missing is None else missing + count - looked_at
+                            break
+                        looked_at += 1
+                        looking.looked_at(looked_at)
+                        yield FailedMessage(delivery_of(self._queue, item.received))
+            finally:
+                if taking.held:
+                    self._wait_until_back(depth, taking.held)
+            looking.end(looked_at, missing)
 
     def requeue(
         self,
@@ -192,7 +235,23 @@ class FailedQueue:
         progress: Progress | None,
         cancel: Cancel | None,
     ) -> RequeueReport:
-        total = self._ready_to_take(to_return=choose is not None)
+        stop = cancel or threading.Event()
+        looking = Looking(failed_queue(self._queue), None)
+        with self._turn(looking, stop=stop.is_set) as turn:
+            total, missing = self._ready_to_take(to_return=choose is not None, settling=turn.waited)
+            looking.begin(total, total, missing)
+            return self._run_alone(total, choose, limit, manner, job, progress, stop)
+
+    def _run_alone(
+        self,
+        total: int,
+        choose: Choose | None,
+        limit: int | None,
+        manner: Manner,
+        job: str | None,
+        progress: Progress | None,
+        cancel: Cancel,
+    ) -> RequeueReport:
         run = Requeue(
             self._connector,
             self._queue,
@@ -202,7 +261,7 @@ class FailedQueue:
             limit=limit,
             job=job or str(uuid.uuid4()),
             progress=progress,
-            cancel=cancel or threading.Event(),
+            cancel=cancel,
             timeout=self._timeout,
             empty=self._is_empty,
         )
@@ -211,7 +270,7 @@ class FailedQueue:
         self._wait_until_back(left)
         if choose is not None and run.confirmed:
             # Only there is the queue held, and acked one by one.
-            report.possible_duplicates += self._swept(run.confirmed, total - report.requeued, settling=left > _HELD_WHOLE)
+            report.possible_duplicates += self._swept(run.confirmed, total - report.requeued, settling=left > _MANY)
         run.settle()
         return report
 
@@ -232,7 +291,7 @@ class FailedQueue:
         A quorum queue that is busy leaves acks with the channel, and they go with it. Source: measured on RabbitMQ 4.3.6, 2,000 of
         13,000 single acks.
         """
-        total = self._ready_to_take(to_return=True)
+        total, _ = self._ready_to_take(to_return=True, settling=True)
         sweep = Requeue(
             self._connector,
             self._queue,
@@ -307,17 +366,17 @@ class FailedQueue:
         return list(heard(self._connector, job))
 
     def purge(self) -> int:
-        """Deletes all messages of the failed queue that are ready, for good.
+        """Deletes all messages of the failed queue that are ready, for good. Those that somebody looks at are waited for.
 
         Returns:
             How many.
 
         Raises:
-            ConfigurationError: there is no such queue.
+            ConfigurationError: there is no such queue, or another's look did not end.
             PermissionDenied: the user may not.
         """
-        with declaring(self._connector) as declarer:
-            self._depth(declarer)
+        with self._turn(Looking(failed_queue(self._queue), None)) as turn, declaring(self._connector) as declarer:
+            self._depth_alone(declarer, settling=turn.waited)
             return declarer.purge(failed_queue(self._queue))
 
     def __repr__(self) -> str:
@@ -335,31 +394,59 @@ class FailedQueue:
     def _depth(self, declarer: Declarer) -> int:
         return self._look(declarer).messages
 
-    def _depth_alone(self, declarer: Declarer) -> int:
-        """The depth once no other consumer holds any of it, or has not left for a while."""
+    def _turn(self, looking: Looking, *, patience: float | timedelta | None = None, stop: Callable[[], bool] = lambda: False) -> Turn:
+        """The right to hold messages of it, which nobody else has meanwhile."""
+        return Turn(
+            self._connector,
+            self._queue,
+            management_url=self._management_url,
+            patience=self._timeout if patience is None else seconds_of(patience),
+            waiting=looking.waiting,
+            stop=stop,
+        )
+
+    def _depth_alone(self, declarer: Declarer, *, settling: bool) -> tuple[int, int | None]:
+        """The depth once no other consumer holds any of it, or has not left for a while; and how much such a one holds, None if unknown.
+
+        Args:
+            declarer: asks.
+            settling: whether somebody held some a moment ago, who may have died: a broker returns that in pieces.
+        """
         deadline = time.monotonic() + _OTHERS_LEAVE
         while (depth := self._look(declarer)).consumers and time.monotonic() < deadline:
+            settling = True
             time.sleep(_BETWEEN_LOOKS)
         if depth.consumers:
-            logger.warning("another consumer is at %s: what it holds is left out", failed_queue(self._queue))
-        return depth.messages
+            held = held_in(failed_queue(self._queue), depth, self._connector, self._management_url)
+            return depth.messages, held
+        pause = _SETTLING if settling else _ALL_BACK
+        while True:
+            time.sleep(pause)
+            before, depth = depth.messages, self._look(declarer)
+            if depth.messages <= before:
+                return depth.messages, 0
+            pause = _SETTLING
 
-    def _ready_to_take(self, *, to_return: bool) -> int:
-        """The depth; where some will be returned, only if the broker deletes none for it."""
+    def _ready_to_take(self, *, to_return: bool, settling: bool) -> tuple[int, int | None]:
+        """The depth, and what others hold; where some will be returned, only if the broker deletes none for it."""
         with declaring(self._connector) as declarer:
-            depth = self._depth_alone(declarer)
+            self._look(declarer)
             if to_return:
                 check_safe_to_return(declarer, self._queue, self._connector, self._management_url)
-            return depth
+            return self._depth_alone(declarer, settling=settling)
 
-    def _wait_until_back(self, count: int) -> None:
-        """Waits until what was returned is ready again: a quorum queue does that a moment after the connection is closed.
+    def _wait_until_back(self, count: int, held: int | None = None) -> None:
+        """Waits until so many are ready: a quorum queue has what was returned a moment after the connection is closed.
 
-        Not for long: another consumer may have taken it meanwhile.
+        Not for long: another consumer may have taken some meanwhile.
+
+        Args:
+            count: how many there must be.
+            held: how many of them were held; all of them by default.
         """
         if not count:
             return
-        deadline = time.monotonic() + surely_back(count)
+        deadline = time.monotonic() + surely_back(count if held is None else held)
         # A broker that is gone has returned everything too.
         with contextlib.suppress(RedriveError), declaring(self._connector) as declarer:
             while count > self._depth(declarer) and time.monotonic() < deadline:

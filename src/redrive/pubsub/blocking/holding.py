@@ -62,8 +62,7 @@ def _limit_over_amqp(declarer: Declarer, wanted: Queue) -> int | None:
 
 def _limit_over_management(destination: Destination, address: str | None, queue: str) -> int | None:
     try:
-        context = None if destination.ssl_context is None else destination.tls()
-        with Management(destination.with_login(), address, ssl_context=context) as management:
+        with Management.of(destination, address) as management:
             return management.delivery_limit(queue)
     except RedriveError:
         return None  # it is not there, or not for this user: then what AMQP says counts

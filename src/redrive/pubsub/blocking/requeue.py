@@ -12,7 +12,7 @@ from redrive.errors import BrokerUnavailable, RedriveError
 from redrive.pubsub import logs, telemetry
 from redrive.pubsub.blocking.connection import Connector
 from redrive.pubsub.blocking.pace import Pace
-from redrive.pubsub.blocking.taking import Taken, Taking, delivery_of
+from redrive.pubsub.blocking.taking import AHEAD, Taken, Taking, delivery_of
 from redrive.pubsub.message import FailedMessage
 from redrive.pubsub.outbox import Outgoing
 from redrive.pubsub.report import FailedRequeue, RequeueProgress, RequeueReport
@@ -153,6 +153,8 @@ class Requeue:
             prefetch=self._prefetch,
             most=self._most,
             expected=self._most,
+            whole=None if self._choose is None else self._total,
+            ahead=AHEAD if self._limit < self._total else None,
             comes_back=True,
             lost=self._on_lost,
         ) as taking:
@@ -165,6 +167,8 @@ class Requeue:
                     self._wait_for_the_rest(taking)
                 # What was under way when the connection was lost is in the queue again, though all had been looked at.
                 again = taking.catch_up() and not self._is_over()
+            # Who stops it wants to leave at once.
+            taking.keeps_order = not self._is_over()
         self._report.cancelled = self._cancel.is_set()
         if self._can_hold_no_more():
             self._report.not_tried = self._limit - self._looked_at

@@ -23,7 +23,9 @@ _BETWEEN_LOOKS = 0.005
 _QUIET = 0.1
 
 
-def hand_back(connector: Connector, link: Link, queue: str, leave: Leave, ended: threading.Event) -> bool:
+def hand_back(
+    connector: Connector, link: Link, queue: str, leave: Leave, ended: threading.Event, told: Callable[[int], None] = lambda _: None
+) -> bool:
     """Ends consumers, the oldest first, and waits between them until what one held is back.
 
     A quorum queue puts what is returned behind what was returned before, and before what was never taken: its order is kept where all
@@ -35,6 +37,7 @@ def hand_back(connector: Connector, link: Link, queue: str, leave: Leave, ended:
         queue: what they consume.
         leave: cancels them on the link's thread, and says which they are once no more can come to any of them.
         ended: set once the link is gone.
+        told: told, after each consumer, how many messages it has returned.
 
     Returns:
         Whether the broker has taken in every ack.
@@ -52,6 +55,7 @@ def hand_back(connector: Connector, link: Link, queue: str, leave: Leave, ended:
                 return False
             if before is not None and returned:
                 _wait_until_there_are(before + returned, declarer, queue)
+            told(returned)
     return bool(consumers)
 
 

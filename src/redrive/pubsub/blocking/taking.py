@@ -32,6 +32,11 @@ _SURELY_EMPTY = 2.0
 _SURELY_BACK = 8.0
 """Seconds that what must be there may take to come from a broker that is busy with others."""
 _BATCH = 1000
+AHEAD = 2 * WINDOW
+"""Messages that may wait to be looked at before another window is opened, where all may not be needed."""
+_FIRST_STEP = 100
+_COUNTS_RETURNS = (b"x-delivery-count", b"x-acquired-count")
+"""Headers of a quorum queue's messages that were delivered before. Source: measured on RabbitMQ 3.10.8 and 4.0.5; 4.3.6 has both."""
 _SLOWEST = 4000
 """Messages a second that a quorum queue hands out, or takes back, on a busy machine."""
 _MOST_BYTES_WAITING = 32 * 1024 * 1024
@@ -63,6 +68,11 @@ def delivery_of(main_queue: str, received: Received) -> Delivery:
     )
 
 
+def was_returned(received: Received) -> bool:
+    """Whether a quorum queue has delivered this message before, and got it back."""
+    return received.redelivered and any(header in received.properties for header in _COUNTS_RETURNS)
+
+
 class Taking:
     """Consumes a queue for a caller's thread; a context manager.
 
@@ -76,6 +86,9 @@ class Taking:
         prefetch: unsettled messages that may be held at a time, 0 for any number; None to hold all that comes, in windows, so that what
             is not settled can be returned in its order.
         most: the messages that are wanted in all; None for any number, where a prefetch is given.
+        whole: the messages of the queue. Where they are given, and not all are held, it is seen to it that the queue keeps its order.
+        ahead: messages that may wait for the caller before more are held; None for any number.
+        returning: told, while messages are given back, how many are still held.
         expected: how many messages were there. A broker that hands out many at once has none left a while before the first one is here.
         comes_back: whether it goes on after the connection was lost; `lost` is called then, on the caller's thread.
         priority: among the queue's consumers; those of a lower one get nothing while this one has room. None for the usual one.
@@ -89,6 +102,9 @@ class Taking:
         prefetch: int | None,
         most: int | None = None,
         expected: int = 0,
+        whole: int | None = None,
+        ahead: int | None = None,
+        returning: Callable[[int], None] = lambda _: None,
         comes_back: bool,
         lost: Callable[[], None] | None = None,
         priority: int | None = None,
@@ -99,6 +115,14 @@ class Taking:
         self._prefetch = prefetch
         self._most = most
         self._expected = expected
+        self._whole = whole
+        self._ahead = ahead
+        self._returning = returning
+        self._returned_before = False
+        self._deferred: Callable[[], None] | None = None
+        self._taken = 0
+        self.keeps_order = True
+        """Whether, at the end, more is held than was wanted where the queue's order needs it."""
         self._received_here = 0
         self._comes_back = comes_back
         self._on_lost = lost
@@ -108,6 +132,7 @@ class Taking:
         self._mailbox: Mailbox[list[tuple[Taken, Outgoing]]] = Mailbox(self._link, self._enqueue, self._outbox.pump)
         self._ready: deque[Taken] = deque()
         self._frame_max = 0
+        self._connection: Wire | None = None
         self._consumer: Consumer | None = None
         self._consumers: dict[Consumer, None] = {}
         self._room = 0
@@ -194,6 +219,11 @@ class Taking:
         """Whether the broker has taken in every ack. Known once this is left."""
         return self._is_settled
 
+    @property
+    def held(self) -> int:
+        """How many messages came by this connection."""
+        return self._received_here
+
     def publish(self, batch: list[tuple[Taken, Outgoing]]) -> None:
         """Publishes what is to take the place of messages taken; those of a connection that is lost are settled as lost."""
         self._mailbox.put(batch)
@@ -230,7 +260,22 @@ class Taking:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._is_settled = hand_back(self._connector, self._link, self._queue, self._begin_to_leave, self._ended)
+        try:
+            if self.keeps_order and (kind is None or kind is GeneratorExit):
+                self._hold_what_the_order_needs()
+        finally:
+            self._hand_back()
+
+    def _hand_back(self) -> None:
+        left = self._received_here
+
+        def told(returned: int) -> None:
+            nonlocal left
+            left -= returned
+            self._returning(max(0, left))
+
+        self._returning(left)
+        self._is_settled = hand_back(self._connector, self._link, self._queue, self._begin_to_leave, self._ended, told)
         self._link.close()
         if not self._ended.wait(_CLOSING_TIME):
             self._link.abort()
@@ -246,7 +291,32 @@ class Taking:
         """How many messages are wanted besides those that came."""
         return (self._most or 0) - self._received_here
 
+    @property
+    def _is_in_order(self) -> bool:
+        """Whether what is held can be given back without changing the queue's order.
+
+        A quorum queue delivers what was returned before all else, and puts what is returned behind what was returned before. So either
+        all that was ever returned is held, which a message that never was tells, or the rest has to be held as well. A classic queue
+        returns each message to its place. Source: measured on 3.10.8, 4.0.5 and 4.3.6.
+        """
+        return self._whole is None or not self._returned_before or self._received_here >= self._whole
+
+    def _hold_what_the_order_needs(self) -> None:
+        """Holds more, and drops it at once, until what is held can be given back in its order."""
+        received, since = -1, time.monotonic()
+        while not self._is_in_order and self._connected and self._failure is None:
+            if self._received_here != received:
+                received, since = self._received_here, time.monotonic()
+                self._link.call(self._take_more)
+                self._returning(received)
+            elif time.monotonic() - since > _SURELY_BACK:
+                return  # another consumer has the rest
+            self._poll()
+            self._taken += len(self._ready)
+            self._ready.clear()
+
     def _poll(self) -> Taken | None:
+        self._resume()
         try:
             taken = self._inbox.get(timeout=_QUIET)
         except Empty:
@@ -254,6 +324,7 @@ class Taking:
         while taken is not None:
             # All that is here at once: waking the other thread for each costs more than the message.
             self._bytes_taken += len(taken.received.body)
+            self._taken += 1
             if self.is_current(taken):
                 self._ready.append(taken)
             if len(self._ready) >= _BATCH or self._inbox.empty():
@@ -294,10 +365,44 @@ class Taking:
         if self._closing:
             return
         self._frame_max = connection.frame_max
+        self._connection = connection
         self._received_here = 0
+        self._taken = 0
+        self._deferred = None
         self._outbox.connected(connection)
         self._consume(connection)
         self._connected = True
+
+    def _take_more(self) -> None:
+        """Has more delivered than was wanted; not all at once, since little may be enough."""
+        self._ahead = None
+        self._open_deferred()
+        window, whole = self._consumer, self._whole
+        if self._closing or window is None or whole is None or self._left > 0 or self._received_here >= whole:
+            return
+        self._most = min(whole, self._received_here + min(WINDOW, max(_FIRST_STEP, self._received_here // 4)))
+        self._follow(window)
+
+    def _resume(self) -> None:
+        """Opens the window that waits for the caller, now that he is here."""
+        if self._deferred is not None and self._ahead is not None and self._received_here - self._taken < self._ahead:
+            self._link.call(self._open_deferred)
+
+    def _open_deferred(self) -> None:
+        deferred, self._deferred = self._deferred, None
+        if deferred is not None and not self._closing:
+            deferred()
+
+    def _follow(self, window: Consumer) -> None:
+        """Has the next window follow this one."""
+        connection = self._connection
+
+        def next_window() -> None:
+            if connection is not None and window in self._consumers and not self._closing:
+                self._consume(connection)
+
+        window.take_no_more()
+        window.cancel(next_window)
 
     def _consume(self, connection: Wire) -> None:
         self._room = min(WINDOW, self._left)
@@ -305,35 +410,35 @@ class Taking:
             connection,
             self._queue,
             self._room if self._prefetch is None else self._prefetch,
-            received=lambda consumer, received: self._received(connection, Taken(consumer, received)),
+            received=lambda consumer, received: self._received(Taken(consumer, received)),
             refused=self._refused,
             most=None if self._prefetch is None else self._most,
             priority=self._priority,
         )
         self._consumers[self._consumer] = None
 
-    def _fill_window(self, connection: Wire, window: Consumer) -> None:
+    def _fill_window(self, window: Consumer) -> None:
         """Has the next window follow this one, once this has its share and the broker sends it no more.
 
         Not before: a quorum queue puts behind all others what is on its way to a consumer that is cancelled. Source: measured on 4.3.6.
         """
-
-        def next_window() -> None:
-            if window in self._consumers and not self._closing:
-                self._consume(connection)
-
         self._room -= 1
         if self._room > 0 or window.credit >= self._left:
             return
         window.take_no_more()
-        if not window.credit:
-            window.cancel(next_window)
+        if window.credit:
+            return
+        if self._ahead is not None and self._received_here - self._taken >= self._ahead:
+            self._deferred = partial(self._follow, window)
+        else:
+            self._follow(window)
 
-    def _received(self, connection: Wire, taken: Taken) -> None:
+    def _received(self, taken: Taken) -> None:
         self._consumed = True
         self._received_here += 1
         if self._prefetch is None:
-            self._fill_window(connection, taken.consumer)
+            self._returned_before = was_returned(taken.received)
+            self._fill_window(taken.consumer)
         self._bytes_received += len(taken.received.body)
         self._inbox.put(taken)
         if self._bytes_received - self._bytes_taken > _MOST_BYTES_WAITING and not self._draining:
