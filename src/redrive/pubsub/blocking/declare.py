@@ -56,6 +56,10 @@ class Depth:
     messages: int
     consumers: int
 
+    def __str__(self) -> str:
+        consumers = f"{self.consumers:,} consumer{'' if self.consumers == 1 else 's'}"
+        return f"{consumers} and {self.messages:,} waiting message{'' if self.messages == 1 else 's'}"
+
 
 _NOTHING = Depth(0, 0)
 

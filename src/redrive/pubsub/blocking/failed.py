@@ -15,7 +15,7 @@ from redrive.pubsub.blocking.holding import check_safe_to_return
 from redrive.pubsub.blocking.requeue import Cancel, Choose, Edit, Ledger, Manner, Progress, Requeue, Where
 from redrive.pubsub.blocking.restoring import restore
 from redrive.pubsub.blocking.taking import Taking, delivery_of, surely_back
-from redrive.pubsub.blocking.watching import Watch, heard, listen
+from redrive.pubsub.blocking.watching import Watch, Whereabouts, heard, listen, retry_delay, whereabouts
 from redrive.pubsub.config import Credentials, seconds_of
 from redrive.pubsub.message import FailedMessage
 from redrive.pubsub.report import PublishReport, RequeueReport
@@ -284,6 +284,33 @@ class FailedQueue:
             BrokerUnavailable: no broker answered.
         """
         return Watch(self._connector, self._exchanges, queue or self._queue, job)
+
+    @property
+    def exchanges(self) -> ExchangeFamily:
+        """The exchange family."""
+        return self._exchanges
+
+    def whereabouts(self, queue: str | None = None) -> Whereabouts:
+        """How much is in the queues of a subscription, and who consumes its main queue.
+
+        Args:
+            queue: the main queue; None for this one.
+
+        Raises:
+            BrokerUnavailable: no broker answered.
+        """
+        return whereabouts(self._connector, queue or self._queue)
+
+    def retry_delay(self, queue: str | None = None) -> timedelta | None:
+        """How long a subscription's retry queue holds a message; None where there is none, or this user is not told.
+
+        Args:
+            queue: the main queue; None for this one.
+
+        Raises:
+            BrokerUnavailable: no broker answered.
+        """
+        return retry_delay(self._connector, queue or self._queue)
 
     def listen(self, job: str) -> None:
         """From now on what subscribers tell of a job's messages is kept, for `heard`.
