@@ -209,6 +209,10 @@ class Service:
     def set_aside(self, count: int) -> list[str]:
         """Puts numbered messages into the failed queue as if they had failed, which takes much longer; returns their ids in its order."""
         self.declare()
+        return self.set_aside_declared(count)
+
+    def set_aside_declared(self, count: int) -> list[str]:
+        """The same, for a subscription that was declared in its own way."""
         ids = [str(number) for number in range(count)]
         report = FailedQueue(self.url, self.queue).restore(map(self._set_aside, ids))
         assert report.confirmed == count
