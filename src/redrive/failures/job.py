@@ -125,7 +125,9 @@ class Requeueing:
         if self._order.canary:
             # A job that is taken up again has a new one: the consumers may be others by now.
             self._send(chooser, self._order.canary, lambda: self._canary.verdict(watch.standing, time_is_up=False), progress, cancel)
-            if not self._over(cancel):
+            if self._stopped:  # in the middle of it: now it is known how many were sent
+                self._stopped = self._canary.verdict(watch.standing, time_is_up=False).reason
+            elif not cancel.is_set():
                 self._look_after(watch, cancel)
         if not self._over(cancel) and (self._report.requeued or not self._order.canary):
             self._send(chooser, None, self._share_of(watch), progress, cancel)
