@@ -79,15 +79,28 @@ def ask(printer: Printer, count: int, places: Sequence[Whereabouts], *, guarded:
     Raises:
         ConfigurationError: there is nobody to ask.
     """
-    unconsumed = [place.queue for place in places if place.is_unconsumed]
     question = f"Send {count_of(count, 'message')} back?"
-    if not unconsumed:
+    nobody = _nobody_consumes(places)
+    if not nobody:
         return printer.confirm(question, yes=yes)
-    nobody = f"Nobody consumes {', '.join(unconsumed)}"
-    if yes and guarded:
-        printer.say(f"{nobody}, so nobody could tell what becomes of a message. Start its consumers, or leave out the guards.", "red")
+    if refused(printer, places, guarded=guarded, yes=yes):
         return False
     if yes:
         printer.say(f"{nobody}: what is sent waits there until somebody does.", "yellow")
         return True
     return printer.confirm(f"{nobody}. {question}", yes=False)
+
+
+def refused(printer: Printer, places: Sequence[Whereabouts], *, guarded: bool, yes: bool) -> bool:
+    """Whether nothing is to be sent, since nobody consumes and nobody is asked; it says so."""
+    nobody = _nobody_consumes(places)
+    if not (nobody and guarded and yes):
+        return False
+    printer.say(f"{nobody}, so nobody could tell what becomes of a message. Start its consumers, or leave out the guards.", "red")
+    return True
+
+
+def _nobody_consumes(places: Sequence[Whereabouts]) -> str:
+    """That nobody consumes some queues; nothing where all are consumed."""
+    unconsumed = [place.queue for place in places if place.is_unconsumed]
+    return f"Nobody consumes {', '.join(unconsumed)}" if unconsumed else ""

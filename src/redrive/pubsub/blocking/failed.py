@@ -283,7 +283,7 @@ class FailedQueue:
             PermissionDenied: the user may not declare a queue to watch through.
             BrokerUnavailable: no broker answered.
         """
-        return Watch(self._connector, self._exchanges, queue or self._queue, job)
+        return Watch(self._connector, self._exchanges, [queue or self._queue], job)
 
     @property
     def exchanges(self) -> ExchangeFamily:

@@ -3,7 +3,7 @@
 import contextlib
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -36,18 +36,21 @@ class Watch:
     Args:
         connector: how to connect.
         exchanges: the exchange family.
-        queue: the main queue that they are sent to.
+        queues: the main queues that they are sent to.
         job: the job's id.
     """
 
-    def __init__(self, connector: Connector, exchanges: ExchangeFamily, queue: str, job: str) -> None:
+    def __init__(self, connector: Connector, exchanges: ExchangeFamily, queues: Collection[str], job: str) -> None:
         self._connector = connector
         self._job = job
-        self._main_queue = queue
+        self._queues = frozenset(queues)
         self._queue = events.watched_queue(str(uuid.uuid4()))
         self._exchanges = exchanges
-        self._bindings = (Binding(exchanges.failed, self._queue.name, queue), *events.bindings_of(self._queue, exchanges, job))
-        self._retries = Binding(exchanges.retry, self._queue.name, queue)
+        self._bindings = (
+            *(Binding(exchanges.failed, self._queue.name, queue) for queue in queues),
+            *events.bindings_of(self._queue, exchanges, job),
+        )
+        self._retries = [Binding(exchanges.retry, self._queue.name, queue) for queue in queues]
         self._link = Link(connector, self)
         self._consumer: Consumer | None = None
         self._ended = threading.Event()
@@ -71,7 +74,8 @@ class Watch:
             for binding in self._bindings:
                 declarer.declare(binding)
             with contextlib.suppress(PermissionDenied, ConfigurationError):  # then only what subscribers tell of retries is known
-                declarer.declare(self._retries)
+                for binding in self._retries:
+                    declarer.declare(binding)
         self._link.start()
         return self
 
@@ -80,7 +84,8 @@ class Watch:
         with contextlib.suppress(RedriveError), declaring(self._connector) as declarer:
             # First of all: a quorum queue that dead-letters waits for the confirm of each queue that is bound when it does.
             with contextlib.suppress(PermissionDenied, ConfigurationError):
-                declarer.unbind(self._retries)
+                for binding in self._retries:
+                    declarer.unbind(binding)
             declarer.delete(self._queue)
 
     def connected(self, connection: Wire) -> None:
@@ -113,16 +118,16 @@ class Watch:
         table = Properties.parse(received.properties).headers
         if headers.text(table.get(headers.JOB)) != self._job:
             return
-        written = table.get(headers.RETRIES)
+        written, queue = table.get(headers.RETRIES), received.routing_key
         if received.exchange == self._exchanges.retry:
-            self._retrying_seen += not headers.counted(written) and not headers.trips_before(table, self._main_queue)
+            self._retrying_seen += not headers.counted(written) and not headers.trips_before(table, queue)
             return
-        retries = headers.death_count(table, self._main_queue) if written is None else headers.counted(written)
+        retries = headers.death_count(table, queue) if written is None else headers.counted(written)
         self._failed_again += 1
         self._failed_at_once += not retries
 
     def _hear(self, outcomes: Outcomes | None) -> None:
-        if outcomes is not None and outcomes.job == self._job:
+        if outcomes is not None and outcomes.job == self._job and outcomes.queue in self._queues:
             # What failed before, and was handled by a retry, may be of an earlier run of the job.
             self._succeeded += max(0, outcomes.handled - outcomes.handled_after_retry)
             self._retrying_told += outcomes.retrying
