@@ -22,6 +22,7 @@ from redrive.pubsub.report import PublishReport, RequeueReport
 from redrive.topology.events import Outcomes
 from redrive.topology.headers import Delivery
 from redrive.topology.model import Queue
+from redrive.topology.moves import MOST_REDRIVES
 from redrive.topology.names import ExchangeFamily, check_queue_name, failed_queue, family_of
 
 logger = logging.getLogger("redrive")
@@ -117,7 +118,7 @@ class FailedQueue:
         rate: float | None = None,
         edit: Edit | None = None,
         ledger: Ledger | None = None,
-        most_redrives: int | None = None,
+        most_redrives: int | None = MOST_REDRIVES,
         job: str | None = None,
         progress: Progress | None = None,
         cancel: Cancel | None = None,
@@ -135,7 +136,7 @@ class FailedQueue:
             rate: how many are sent a second, at most.
             edit: makes the body that is sent of a message.
             ledger: is told what is on its way.
-            most_redrives: what was sent back so often before stays.
+            most_redrives: what was sent back so often before stays, and is counted in the report; None sends it all the same.
             job: an id that each message carries from then on; a UUID where none is given.
             progress: told about ten times a second how far it is.
             cancel: once set, it stops; what is on its way is settled first.
@@ -153,7 +154,16 @@ class FailedQueue:
                 raise ConfigurationError(f"there is no queue {destination!r} to send messages back to", "Declare it: redrive declare.")
         if where is not None:
             choose = _choosing(where)
-        return self._run(choose, limit, Manner(to, rate, edit, ledger, most_redrives), job, progress, cancel)
+        manner, job = Manner(to, rate, edit, ledger, most_redrives), job or str(uuid.uuid4())
+        report = self._run(choose, limit, manner, job, progress, cancel)
+        left = None if limit is None else limit - report.requeued
+        if choose is None and report.too_often and not report.cancelled and (left or report.not_tried):
+            # What stays was in the way of what is behind it: once more, with all of it held.
+            more = self._run(lambda messages: [True] * len(messages), left, manner, job, progress, cancel)
+            more.requeued += report.requeued
+            more.possible_duplicates += report.possible_duplicates
+            return more
+        return report
 
     def discard(
         self,
