@@ -99,6 +99,7 @@ class KeepsFailed(Protocol):
         where: Callable[[FailedMessage], bool] | None = None,
         limit: int | None = None,
         *,
+        most_redrives: int | None = 5,
         job: str | None = None,
         progress: Callable[[RequeueProgress], None] | None = None,
         cancel: threading.Event | None = None,

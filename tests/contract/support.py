@@ -209,14 +209,20 @@ class Service:
     def set_aside(self, count: int) -> list[str]:
         """Puts numbered messages into the failed queue as if they had failed, which takes much longer; returns their ids in its order."""
         self.declare()
+        return self.set_aside_declared(count)
+
+    def set_aside_declared(self, count: int, headers: Mapping[str, FieldValue] | None = None) -> list[str]:
+        """The same, for a subscription that was declared in its own way, and with more headers."""
         ids = [str(number) for number in range(count)]
-        report = FailedQueue(self.url, self.queue).restore(map(self._set_aside, ids))
+        report = FailedQueue(self.url, self.queue).restore(self._set_aside(id_, headers or {}) for id_ in ids)
         assert report.confirmed == count
         return ids
 
-    def _set_aside(self, message_id: str) -> Delivery:
-        headers = Table.of({"redrive-failure-id": message_id, "x-orig-routing-key": "order.paid"})
-        return Delivery(self.queue, "master.failed", self.queue, Properties(headers=headers, delivery_mode=2, message_id=message_id), b"{}")
+    def _set_aside(self, message_id: str, headers: Mapping[str, FieldValue]) -> Delivery:
+        # With other headers it is another failure.
+        own = {"redrive-failure-id": f"{message_id}{'-'.join(map(str, headers.values()))}", "x-orig-routing-key": "order.paid"}
+        properties = Properties(headers=Table.of({**own, **headers}), delivery_mode=2, message_id=message_id)
+        return Delivery(self.queue, "master.failed", self.queue, properties, b"{}")
 
     def _subscription(self, options: dict[str, Any]) -> dict[str, Any]:
         return {"routing_keys": self.routing_keys, "retry": self.retry, "queue_type": self.queue_type, **options}

@@ -220,3 +220,24 @@ def test_a_main_queue_that_is_not_there_is_an_error_before_anything_is_taken(ser
 
     assert_it_helps(told.value, "there is no queue 'shop@orders'")
     assert service.failed_ids() == ids
+
+
+def test_what_was_sent_back_too_often_stays_unless_it_is_forced(service: Service) -> None:
+    service.set_aside(4)
+    service.set_aside_declared(3, {"redrive-count": 5})
+    service.set_aside_declared(2, {"redrive-count": 4})
+    report = service.failed_queue.requeue()
+    assert (report.requeued, report.skipped, report.too_often) == (6, 3, 3)
+    assert [message.redrive_count for message in service.failed()] == [5, 5, 5]
+    forced = service.failed_queue.requeue(most_redrives=None)
+    assert (forced.requeued, forced.too_often) == (3, 0)
+
+
+def test_what_was_sent_back_too_often_is_in_the_way_of_none(service: Service) -> None:
+    service.set_aside(0)
+    service.set_aside_declared(5, {"redrive-count": 5})
+    service.set_aside_declared(4)
+    report = service.failed_queue.requeue(limit=3)
+    assert (report.requeued, report.too_often) == (3, 5)
+    assert depth(service.url, service.queue) == 3
+    assert [message.redrive_count for message in service.failed()] == [5, 5, 5, 5, 5, 0]

@@ -229,7 +229,7 @@ def test_without_a_terminal_and_without_yes_nothing_is_sent(rabbitmq_url: str) -
     done = redrive("failed", "requeue", QUEUE, url=rabbitmq_url)
     assert done.code == 2
     assert done.error_lines == [
-        "Error: there is no terminal to ask at: Send 1 message back?",
+        "Error: there is no terminal to ask at: Nobody consumes ucenter@user. Send 1 message back?",
         "Give --yes to go ahead, or --dry-run to only look.",
     ]
     assert depth_of(rabbitmq_url, QUEUE)["failed"] == 1

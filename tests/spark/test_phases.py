@@ -3,7 +3,6 @@
 import re
 import time
 from collections import Counter
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -18,14 +17,13 @@ from redrive.pubsub.blocking.connection import Connector
 from redrive.pubsub.blocking.declare import declaring
 from redrive.pubsub.config import BrokerURL
 from redrive.spark_reprocess.archive import Archive, messages_folder
-from redrive.spark_reprocess.choice import Canary, Choice
+from redrive.spark_reprocess.choice import Choice, Guards
 from redrive.spark_reprocess.draining import rows_drained
 from redrive.spark_reprocess.job import Reprocess, Stopped, requeue
 from redrive.spark_reprocess.keeping import Kept
 from redrive.spark_reprocess.ledger import Event
 from redrive.spark_reprocess.pace import Pace
 from redrive.spark_reprocess.reading import messages, stored
-from redrive.testing import Broker
 from redrive.topology import headers
 from redrive.topology.model import Queue
 from spark.support import QUEUE, Failures, numbers
@@ -176,7 +174,7 @@ def test_a_canary_that_can_not_be_sent_stops_the_job(spark: "SparkSession", arch
     with declaring(Connector(rabbitmq_url, "test")) as declarer:
         declarer.delete(Queue(QUEUE))
     with pytest.raises(Stopped, match=r"of the canary's 20 messages 20 could not be sent; the first: .*no queue is bound"):
-        job.send(run, Choice(), Canary(20))
+        job.send(run, Choice(), Guards(canary=20))
     assert job.verify(run).refused == 20
 
 
@@ -201,41 +199,6 @@ def test_messages_do_not_go_to_another_broker_unasked(spark: "SparkSession", arc
     assert failures.depths() == (0, 0)
     Reprocess(spark, archive, rabbitmq_url, another_broker=True).send(run, Choice())
     assert failures.depths() == (20, 0)
-
-
-def test_a_canary_that_comes_back_stops_the_job(spark: "SparkSession", archive: Archive, rabbitmq_url: str) -> None:
-    failures = Failures(rabbitmq_url).fill(200)
-    job = Reprocess(spark, archive, rabbitmq_url, pace=QUICK)
-    run = job.drain([QUEUE])
-    failures.fill(0)
-
-    def fails_again(phase: str, done: int, total: int) -> None:
-        if done >= 20 and failures.depths()[1] < 20:
-            failures.fill(20, seed=7)
-
-    with pytest.raises(Stopped, match="canary"):
-        Reprocess(spark, archive, rabbitmq_url, pace=QUICK, told=fails_again).send(run, Choice(), Canary(20, wait=5))
-    assert job.verify(run).redelivered == 20
-
-
-def test_a_broker_that_restarts_while_a_canary_is_watched_is_waited_for(
-    spark: "SparkSession", archive: Archive, rabbitmq_url: str, rabbitmq_broker: Broker
-) -> None:
-    failures = Failures(rabbitmq_url).fill(200)
-    job = Reprocess(spark, archive, rabbitmq_url, pace=QUICK)
-    run = job.drain([QUEUE])
-    with ThreadPoolExecutor(1) as pool:
-        restarts: list[Future[None]] = []
-
-        def restarts_once(phase: str, done: int, total: int) -> None:
-            if done >= total == 20 and not restarts:
-                restarts.append(pool.submit(rabbitmq_broker.restart))
-
-        pace = Pace(timeout=60, batch=50)
-        Reprocess(spark, archive, rabbitmq_url, pace=pace, told=restarts_once).send(run, Choice(), Canary(20, wait=3))
-        restarts[0].result()
-    assert job.verify(run).redelivered == 200
-    assert numbers(failures.in_main()) == list(range(200))
 
 
 def test_equal_messages_of_a_peer_that_a_broken_off_draining_left_in_both_places_are_all_sent(

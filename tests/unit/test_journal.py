@@ -1,12 +1,14 @@
 """The journal of jobs: what it keeps, for whom, and what it says where it can't."""
 
 import contextlib
+import json
 import os
 import sqlite3
 import stat
 import subprocess
 import sys
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,9 @@ from redrive.failures.ledger import JournalLedger
 from redrive.failures.order import Order
 from redrive.failures.record import Job, State
 from redrive.failures.selection import Selection
+from redrive.topology.events import Outcomes
 from redrive.topology.headers import Delivery
+from redrive.topology.names import ExchangeFamily
 
 JOB = Job(
     "job-1", "requeue", "ucenter@user", "amqp://guest@host:5672/%2F", Order(Selection("size > 1"), 5).as_json(), reason="fixed", planned=7
@@ -117,11 +121,90 @@ def test_an_original_comes_back_byte_for_byte(path: Path, delivery: Delivery) ->
 def test_what_became_of_messages_is_added_up_and_survives_the_job_itself(path: Path) -> None:
     with Journal(path) as journal:
         job = journal.begin(JOB)
-        journal.heard("job-1", 2, 1, 0)
-        heard = journal.heard("job-1", 3, 0, 2)
+        journal.heard("job-1", [Outcomes("job-1", "q", 2, 1), Outcomes("job-1", "q", retrying=4)], 0)
+        heard = journal.heard("job-1", [Outcomes("job-1", "q", 3, 0, handled_after_retry=2)], 2)
         assert (heard.handled, heard.failed_told, heard.failed_here, heard.failed_again) == (5, 1, 2, 2)
         updated = journal.update(replace(job, sent=10))
-        assert (updated.handled, updated.failed_again, updated.on_the_way) == (5, 2, 3)
+        assert updated.outcome == {"succeeded": 5, "retrying": 2, "failed_again": 2, "unknown": 1}
+
+
+def test_what_is_retrying_and_what_is_unknown_are_never_more_than_what_is_left() -> None:
+    lost = replace(JOB, sent=5, handled=2, failed_here=2, retrying_told=4)  # the event that two of them failed for good was lost
+    assert lost.outcome == {"succeeded": 2, "retrying": 1, "failed_again": 2, "unknown": 0}
+    twice = replace(JOB, sent=5, handled=7)
+    assert twice.outcome == {"succeeded": 7, "retrying": 0, "failed_again": 0, "unknown": 0}
+
+
+OLD_RECORD = {
+    "id": "3f2a9c1e-old",
+    "kind": "requeue",
+    "queue": "ucenter@user",
+    "broker": "amqp://guest@host:5672/%2F",
+    "order": {
+        "selection": {"where": "size > 1", "ids": [], "groups": [], "now": "2026-11-21T15:08:48+00:00"},
+        "limit": None,
+        "to": None,
+        "rate": None,
+        "canary": 20,
+        "watch": 60.0,
+        "stop_at": 0.05,
+        "force": False,
+        "patch": None,
+        "function": None,
+        "edits": {},
+    },
+    "who": "root@vm",
+    "reason": "",
+    "begun_at": "2026-11-21T15:08:48+00:00",
+    "changed_at": "2026-11-21T15:09:48+00:00",
+    "process": 1,
+    "state": "stopped",
+    "planned": 200,
+    "sent": 20,
+    "possible_duplicates": 0,
+    "not_sent": 0,
+    "handled": 3,
+    "failed_told": 2,
+    "failed_here": 2,
+    "file": "",
+    "problem": "2 of the first 20 failed again",
+}
+"""A record as the first version wrote it."""
+
+
+def write_as_the_first_version_did(path: Path, record: dict[str, object]) -> None:
+    path.parent.mkdir(parents=True)
+    with contextlib.closing(sqlite3.connect(path)) as sqlite, sqlite:
+        sqlite.execute("CREATE TABLE job (id TEXT PRIMARY KEY, begun_at TEXT NOT NULL, record TEXT NOT NULL)")
+        sqlite.execute("INSERT INTO job VALUES (?, ?, ?)", (record["id"], record["begun_at"], json.dumps(record)))
+
+
+def test_a_journal_of_the_first_version_still_opens_and_its_jobs_go_on(path: Path) -> None:
+    write_as_the_first_version_did(path, OLD_RECORD)
+    with Journal(path) as journal:
+        job = journal.job("3f2a")
+        order = Order.from_json(job.order)
+        assert (order.canary, order.watch, order.stop_at, order.unknown) == (20, 60.0, 0.05, "stop")
+        assert job.family is None
+        assert job.outcome == {"succeeded": 3, "retrying": 0, "failed_again": 2, "unknown": 15}
+        journal.begin(job)
+        journal.update(replace(job, sent=30, exchanges=ExchangeFamily("shop").as_json()))
+        assert journal.job("3f2a").family == ExchangeFamily("shop")
+
+
+@pytest.mark.parametrize(
+    "family", [ExchangeFamily(), ExchangeFamily("shop", "@retry", "@failed", timedelta(milliseconds=250))], ids=["usual", "own"]
+)
+def test_the_whole_exchange_family_is_kept_with_a_job(path: Path, family: ExchangeFamily) -> None:
+    with Journal(path) as journal:
+        journal.begin(replace(JOB, exchanges=family.as_json()))
+    with Journal(path) as journal:
+        assert journal.job("job-1").family == family
+
+
+def test_a_family_that_was_damaged_in_the_journal_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="the exchange family is written down as"):
+        _ = replace(JOB, exchanges={"main": 5}).family
 
 
 @pytest.mark.parametrize("content", [b"hello" * 1000, b"\0" * 5000])

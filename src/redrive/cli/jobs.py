@@ -1,14 +1,17 @@
 """`redrive jobs`: what was done with failed messages, and what became of it."""
 
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, cast
 
 import typer
 
-from redrive.cli import messages, options, sending
+from redrive.cli import guards, messages, options, sending
 from redrive.cli.looking import looked_at, looking
 from redrive.cli.output import Cell, Column, Form, Printer, count_of
 from redrive.errors import ConfigurationError, RedriveError
+from redrive.failures.canary import Unknown
 from redrive.failures.journal import Journal
 from redrive.failures.order import Order
 from redrive.failures.plan import plan_of
@@ -17,7 +20,9 @@ from redrive.failures.snapshot import Snapshot
 from redrive.pubsub.blocking.failed import FailedQueue
 from redrive.pubsub.config import BrokerURL
 from redrive.pubsub.message import FailedMessage
-from redrive.topology.names import failed_queue
+from redrive.redaction import in_one_line
+from redrive.topology.durations import text_of
+from redrive.topology.names import ExchangeFamily, failed_queue
 
 app = typer.Typer(
     help="Look at what was done with failed messages, and go on with what was interrupted.",
@@ -26,6 +31,11 @@ app = typer.Typer(
 )
 
 JobId = Annotated[str, typer.Argument(metavar="ID", help="The job's id, or its first characters.")]
+
+JobExchange = Annotated[
+    str | None,
+    typer.Option("--exchange", metavar="NAME", show_default=False, help="The main exchange of the family; without it, the job's own."),
+]
 
 _STYLES = {State.RUNNING: "cyan", State.DONE: "green", State.INTERRUPTED: "yellow", State.STOPPED: "red", State.FAILED: "red"}
 
@@ -52,7 +62,7 @@ def list_(
     with Journal(journal) as opened:
         found = opened.jobs(limit)
         path = opened.path
-    printer.result([job.as_json() for job in found])
+    printer.result([_json_of(job) for job in found])
     if printer.as_json:
         return
     if not found:
@@ -77,13 +87,13 @@ def show(
     journal: sending.JournalFile = None,
     management_url: options.ManagementUrl = None,
     url: options.Url = options.DEFAULT_URL,
-    exchange: options.Exchange = options.DEFAULT_EXCHANGE,
+    exchange: JobExchange = None,
     output: options.Output = Form.TABLE,
 ) -> None:
     """Show one job: who, when, why, which messages, and what became of them.
 
-    How many failed again is counted in the failed queue. How many were handled is what subscribers of redrive have told: of others, and
-    where an event was lost, they count as still on the way.
+    How many failed again is counted in the failed queue. How many succeeded or are retrying is what subscribers of redrive have told: of
+    others, and where an event was lost, they count as unknown.
 
     \b
     Example:
@@ -93,8 +103,8 @@ def show(
     with Journal(journal) as opened:
         job = opened.job(id_)
         if job.kind == "requeue":
-            job = _brought_up_to_date(printer, opened, job, FailedQueue(url, job.queue, exchange, management_url=management_url), url)
-    printer.result({**job.as_json(), "on_the_way": job.on_the_way})
+            job = _brought_up_to_date(printer, opened, job, _failed_queue(printer, job, url, exchange, management_url), url)
+    printer.result(_json_of(job))
     if not printer.as_json:
         for name, value in _facts(job):
             printer.say(f"{name:<14}{value}")
@@ -113,7 +123,22 @@ def _brought_up_to_date(printer: Printer, journal: Journal, job: Job, failed: Fa
     except RedriveError as error:
         printer.note(f"What became of its messages can't be asked now: {str(error).partition(chr(10))[0]}")
         return job
-    return journal.heard(job.id, sum(one.handled for one in told), sum(one.failed for one in told), here)
+    return journal.heard(job.id, told, here)
+
+
+def _failed_queue(printer: Printer, job: Job, url: str, exchange: str | None, management_url: str | None) -> FailedQueue:
+    """The job's failed queue, with the exchange family that the job was begun with, unless another is named."""
+    family = job.family if exchange is None else ExchangeFamily(exchange)
+    if family is None:
+        family = ExchangeFamily()
+        printer.note(
+            f"An older version did not write down the exchange family of job {job.id}: {family.main!r} is taken; --exchange names it."
+        )
+    return FailedQueue(url, job.queue, family, management_url=management_url)
+
+
+def _json_of(job: Job) -> dict[str, object]:
+    return {**job.as_json(), **job.outcome} if job.kind == "requeue" else job.as_json()
 
 
 @app.command("resume", short_help="Go on with a job that was interrupted.")
@@ -121,13 +146,24 @@ def resume(
     id_: JobId,
     journal: sending.JournalFile = None,
     yes: options.Yes = False,
+    watch: guards.Watch = None,
+    unknown: Annotated[
+        Unknown | None,
+        typer.Option(
+            "--unknown",
+            show_default=False,
+            help="What to do when nothing is known of some of the canary at the end of the watch; without it, as the job was told.",
+        ),
+    ] = None,
     management_url: options.ManagementUrl = None,
     url: options.Url = options.DEFAULT_URL,
+    exchange: JobExchange = None,
     output: options.Output = Form.TABLE,
 ) -> None:
-    """Go on with a job that was interrupted, by Ctrl-C or because its process died.
+    """Go on with a job that was interrupted, by Ctrl-C or because its process died, or that stopped by itself.
 
-    What it has sent is not sent again, but for what was on its way when it ended: that is reported as possible duplicates.
+    What it has sent is not sent again, but for what was on its way when it ended: that is reported as possible duplicates. Its --canary
+    and --stop-at still hold: it begins with a new canary, as many messages again of what is left.
 
     \b
     Example:
@@ -153,15 +189,24 @@ def resume(
             if not printer.confirm(f"Run {order.function}?", yes=yes):
                 printer.note("Nothing was sent.")
                 raise typer.Exit(1)
-        failed = FailedQueue(url, job.queue, management_url=management_url)
+        order = replace(
+            order,
+            watch=order.watch if watch is None else guards.seconds_of(watch),
+            unknown=order.unknown if unknown is None else unknown.value,
+        )
+        failed = _failed_queue(printer, job, url, exchange, management_url)
         under_way = opened.under_way(job.id)
         plan = looked_at(printer, failed, failed_queue(job.queue), lambda found: plan_of(order, found, under_way, job.id))
-        printer.say(
-            f"Job {job.id} has sent {count_of(job.sent, 'message')}; {count_of(plan.count, 'message')} are left in its failed queue."
-        )
-        if not printer.confirm(f"Send {count_of(plan.count, 'message')} back?", yes=yes):
+        if order.limit is not None:
+            plan.count = min(plan.count, max(0, order.limit - job.sent))
+        left = f"{count_of(plan.count, 'message')} {'is' if plan.count == 1 else 'are'} left to send"
+        printer.say(f"Job {job.id} has sent {count_of(job.sent, 'message')}; {left}.")
+        places = [failed.whereabouts(order.to)]
+        guards.tell(printer, places)
+        if not guards.ask(printer, plan.count, places, guarded=order.is_watched, yes=yes):
             printer.note("Nothing was sent.")
             raise typer.Exit(1)
+        job = replace(job, order=order.as_json(), exchanges=failed.exchanges.as_json())
         sending.carry_out(printer, failed, opened, job, order, plan)
 
 
@@ -201,6 +246,30 @@ def _row_of(job: Job) -> list[str | Cell]:
     ]
 
 
+def _manner(job: Job) -> list[tuple[str, str]]:
+    """How the job was told to send, as far as somebody said."""
+    if job.kind != "requeue" or not job.order:
+        return []
+    order = Order.from_json(job.order)
+    canary = ""
+    if order.canary:
+        watch = "" if order.watch is None else f", watched for {text_of(timedelta(seconds=order.watch))} at most"
+        canary = f"{order.canary:,}{watch}{', going on when unknown' if order.unknown == Unknown.GO_ON else ''}"
+    facts = (
+        ("exchange", job.family.main if job.family is not None else ""),
+        ("limit", "" if order.limit is None else f"{order.limit:,}"),
+        ("to", order.to or ""),
+        ("rate", "" if order.rate is None else f"{order.rate:g}/s"),
+        ("canary", canary),
+        ("stop at", "" if order.stop_at is None else f"{order.stop_at:.1%}"),
+        ("patch", in_one_line(order.patch or "")),
+        ("python", order.function or ""),
+        ("edited", f"{len(order.edits):,} {'body' if len(order.edits) == 1 else 'bodies'}" if order.edits else ""),
+        ("force", "yes" if order.force else ""),
+    )
+    return [(name, value) for name, value in facts if value]
+
+
 def _facts(job: Job) -> list[tuple[str, str]]:
     selection = cast("dict[str, Any]", job.order.get("selection", {}))
     which = [f"where {selection['where']}"] if selection.get("where") else []
@@ -215,6 +284,7 @@ def _facts(job: Job) -> list[tuple[str, str]]:
         ("who", job.who),
         ("why", job.reason or "–"),
         ("which", ", ".join(which) or "all"),
+        *_manner(job),
         ("begun at", messages.moment_of(job.begun_at)),
         ("changed at", messages.moment_of(job.changed_at)),
         ("state", job.state.value + (f": {job.problem}" if job.problem else "")),
@@ -222,7 +292,7 @@ def _facts(job: Job) -> list[tuple[str, str]]:
         ("sent", f"{job.sent:,}"),
     ]
     if job.kind == "requeue":
-        facts += [("succeeded", f"{job.handled:,}"), ("failed again", f"{job.failed_again:,}"), ("on the way", f"{job.on_the_way:,}")]
+        facts += [(name.replace("_", " "), f"{count:,}") for name, count in job.outcome.items()]
     if job.possible_duplicates:
         facts.append(("maybe twice", f"{job.possible_duplicates:,}"))
     if job.not_sent:

@@ -7,21 +7,22 @@ from typing import Annotated
 
 import typer
 
-from redrive.cli import choosing, editing, messages, options, sending
+from redrive.cli import choosing, editing, guards, messages, options, sending
 from redrive.cli.finding import find_some
 from redrive.cli.grouping import cause_in_words
 from redrive.cli.looking import looked_at
 from redrive.cli.output import Column, Form, Printer, count_of
+from redrive.failures.canary import Unknown
 from redrive.failures.cause import Cause
 from redrive.failures.journal import Journal
-from redrive.failures.order import MOST_REDRIVES, Order
+from redrive.failures.order import Order
 from redrive.failures.plan import Plan, plan_of
 from redrive.failures.record import Job
 from redrive.failures.selection import Selection
 from redrive.pubsub.blocking.failed import FailedQueue
 from redrive.pubsub.config import BrokerURL
 from redrive.pubsub.message import FailedMessage
-from redrive.topology.durations import duration_of
+from redrive.topology.moves import MOST_REDRIVES
 from redrive.topology.names import failed_queue
 
 _MOST_GROUPS = 10
@@ -60,16 +61,11 @@ def requeue(
         ),
     ] = None,
     edit: Annotated[bool, typer.Option("--edit", help="Change the bodies in $EDITOR.")] = False,
-    canary: Annotated[
-        int | None,
-        typer.Option("--canary", metavar="N", min=1, help="Send so many first, and go on only if none fails again.", show_default=False),
-    ] = None,
-    watch: Annotated[str, typer.Option("--watch", metavar="DURATION", help="How long the canary is watched at most.")] = "60s",
-    stop_at: Annotated[
-        str | None,
-        typer.Option("--stop-at", metavar="PERCENT", help="Stop when more than this share of them fails again: 5%.", show_default=False),
-    ] = None,
-    force: Annotated[bool, typer.Option("--force", help=f"Also what was sent back {MOST_REDRIVES} times already.")] = False,
+    canary: guards.Canary = None,
+    watch: guards.Watch = None,
+    stop_at: guards.StopAt = None,
+    unknown: guards.OnUnknown = Unknown.STOP,
+    force: guards.Force = False,
     reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why, for the journal.", show_default=False)] = "",
     journal: sending.JournalFile = None,
     dry_run: options.DryRun = False,
@@ -82,7 +78,7 @@ def requeue(
     """Send failed messages back to their main queue, each with a fresh retry budget.
 
     It shows what would be sent, and asks. Ctrl-C finishes what is on its way, and leaves the rest in the failed queue; `redrive jobs
-    resume` goes on. It exits with 1 where a message could not be sent.
+    resume` goes on. It exits with 1 where a message could not be sent, or a guard (--canary, --stop-at) stopped it.
 
     \b
     Example:
@@ -102,9 +98,10 @@ def requeue(
         to,
         None if rate is None else options.rate_of(rate),
         canary or 0,
-        duration_of(watch).total_seconds(),
+        guards.seconds_of(watch),
         None if stop_at is None else options.share_of(stop_at),
         force,
+        unknown=unknown.value,
     )
     order = editing.changing(order, failed, patch, function, edit)
     if found is not None:
@@ -115,6 +112,7 @@ def requeue(
         plan = Plan(count=min(limit or 0, 0 if depth is None else depth.total))
     else:
         plan = looked_at(printer, failed, failed_queue(queue), lambda messages: plan_of(order, messages))
+    places = [failed.whereabouts(to)]
     if dry_run or not plan.count:
         printer.result(sending.json_of(queue, plan, None, None))
     _tell_plan(printer, queue, order, plan)
@@ -122,12 +120,22 @@ def requeue(
         if plan.too_often:
             raise typer.Exit(1)
         return
+    guards.tell(printer, places)
     if dry_run:
         return
-    if not printer.confirm(f"Send {count_of(plan.count, 'message')} back?", yes=yes):
+    if not guards.ask(printer, plan.count, places, guarded=order.is_watched, yes=yes):
         printer.note("Nothing was sent.")
         raise typer.Exit(1)
-    job = Job(str(uuid.uuid4()), "requeue", queue, BrokerURL.parse(url).address, order.as_json(), reason=reason, planned=plan.count)
+    job = Job(
+        str(uuid.uuid4()),
+        "requeue",
+        queue,
+        BrokerURL.parse(url).address,
+        order.as_json(),
+        reason=reason,
+        planned=plan.count,
+        exchanges=failed.exchanges.as_json(),
+    )
     with Journal(journal) as opened:
         sending.carry_out(printer, failed, opened, job, order, plan)
 

@@ -1,5 +1,6 @@
 """Runs a job that sends messages back, and tells of it: what `failed requeue` and `jobs resume` share."""
 
+from datetime import timedelta
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +11,7 @@ from redrive.cli.grouping import cause_in_words
 from redrive.cli.interrupting import interruptible
 from redrive.cli.looking import looking
 from redrive.cli.output import Column, Printer, count_of
+from redrive.failures.canary import longest_watch
 from redrive.failures.cause import Cause
 from redrive.failures.groups import Groups
 from redrive.failures.job import Requeueing
@@ -35,7 +37,9 @@ JournalFile = Annotated[
 def carry_out(printer: Printer, failed: FailedQueue, journal: Journal, job: Job, order: Order, plan: Plan) -> None:
     """Runs a job to its end, and says what became of it. It exits with 130 after Ctrl-C, and with 1 where not all could be sent."""
     with interruptible() as cancel, printer.progress("sending back", plan.count) as done:
-        requeueing = Requeueing(failed, journal, job, order, some_stay=bool(plan.too_often), note=printer.note)
+        requeueing = Requeueing(
+            failed, journal, job, order, some_stay=_some_stay(order, plan), watch=_longest_watch(failed, order, plan), note=printer.note
+        )
         job, report = requeueing.run(lambda so_far: done(so_far.requeued), cancel)
         done(report.requeued)
     printer.result(json_of(job.queue, plan, job, report))
@@ -46,6 +50,18 @@ def carry_out(printer: Printer, failed: FailedQueue, journal: Journal, job: Job,
         tell_failed_again(printer, failed, job)
     if report.failed or job.state is State.STOPPED:
         raise typer.Exit(1)
+
+
+def _some_stay(order: Order, plan: Plan) -> bool:
+    """Whether messages may be among those taken that are not to go: were sent back too often, or may have been where nobody looked."""
+    return bool(plan.too_often) or (not plan.looked_at and order.most_redrives is not None)
+
+
+def _longest_watch(failed: FailedQueue, order: Order, plan: Plan) -> timedelta | None:
+    """How long the canary is watched at most, where nobody said."""
+    if not order.canary or order.watch is not None:
+        return None
+    return longest_watch(failed.retry_delay(order.to), plan.retries, plan.retried_for)
 
 
 def tell_failed_again(printer: Printer, failed: FailedQueue, job: Job) -> None:
@@ -60,7 +76,8 @@ def tell_failed_again(printer: Printer, failed: FailedQueue, job: Job) -> None:
             for group in groups.largest_first
             if isinstance(group.key, Cause)
         ]
-        printer.table(columns, rows)
+        if rows:
+            printer.table(columns, rows)
 
 
 def json_of(queue: str, plan: Plan, job: Job | None, report: RequeueReport | None) -> dict[str, object]:
@@ -87,7 +104,9 @@ def json_of(queue: str, plan: Plan, job: Job | None, report: RequeueReport | Non
 def _tell(printer: Printer, job: Job, order: Order, plan: Plan, report: RequeueReport) -> None:
     where, source = order.to or job.queue, failed_queue(job.queue)
     if job.state is State.STOPPED:
-        printer.say(f"Stopped: {job.problem}. The rest is in {source}; redrive jobs resume {job.id} goes on all the same.", "red")
+        printer.say(f"Stopped: {job.problem}. Nothing else was sent: the rest is in {source}.", "red")
+        again = f"with a new canary of {order.canary:,}" if order.canary else f"and stops again at {order.stop_at or 0:.1%}"
+        printer.say(f"When that is solved: redrive jobs resume {job.id} goes on, {again}.")
     elif job.state is State.INTERRUPTED:
         printer.say(
             f"Stopped: {report.requeued:,} of {count_of(plan.count, 'message')} sent back to {where}, the rest is in {source}. "

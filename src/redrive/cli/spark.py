@@ -2,15 +2,16 @@
 
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import typer
 
-from redrive.cli import options, sparkdemo, sparkoptions, sparkwords
+from redrive.cli import guards, options, sparkdemo, sparkoptions, sparkwords
 from redrive.cli.output import Form, Printer, count_of
 from redrive.errors import ConfigurationError
+from redrive.failures.canary import Unknown
 from redrive.spark_reprocess.java import check_java
 from redrive.spark_reprocess.pace import BATCH, LEAST_SHARE
 from redrive.topology.durations import duration_of
@@ -18,7 +19,8 @@ from redrive.topology.durations import duration_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from redrive.spark_reprocess.choice import Canary, Choice
+    from redrive.spark_reprocess.archive import Run
+    from redrive.spark_reprocess.choice import Choice, Guards
     from redrive.spark_reprocess.job import Reprocess
 
 app = typer.Typer(
@@ -41,8 +43,12 @@ def requeue(
     where: sparkoptions.Where = None,
     transform: sparkoptions.Transform = None,
     rate: sparkoptions.Rate = None,
-    canary: sparkoptions.CanaryCount = None,
-    canary_wait: sparkoptions.CanaryWait = sparkoptions.CANARY_WAIT,
+    canary: guards.Canary = None,
+    watch: guards.Watch = None,
+    stop_at: guards.StopAt = None,
+    unknown: guards.OnUnknown = Unknown.STOP,
+    force: guards.Force = False,
+    canary_wait: sparkoptions.CanaryWait = None,
     least_share: sparkoptions.LeastShare = LEAST_SHARE,
     batch: sparkoptions.Batch = BATCH,
     partitions: sparkoptions.Partitions = None,
@@ -58,7 +64,8 @@ def requeue(
     """Send failed messages back to their main queues, each with a fresh retry budget.
 
     It takes them into the archive, shows what would be sent, and asks. What is not chosen is put back into its failed queue. Broken off at
-    any point, it goes on where it was when it is run again. It exits with 1 where the numbers don't add up, or a message could not be sent.
+    any point, it goes on where it was when it is run again. It exits with 1 where the numbers don't add up, a message could not be sent,
+    or a guard (--canary, --stop-at) stopped it.
 
     \b
     Example:
@@ -67,12 +74,16 @@ def requeue(
     from redrive.spark_reprocess.choice import Choice
 
     printer = Printer(output)
-    choice = Choice(where, transform)
+    choice = Choice(where, transform, force=force)
     choice.check()
-    with _job(archive, url, exchange, master, partitions, rate, batch, least_share) as job:
+    guarded = _guards(canary, watch or canary_wait, stop_at, unknown)
+    with _job(archive, url, exchange, master, partitions, rate, batch, least_share, note=printer.note) as job:
         if dry_run:
             _look(printer, job, queues, choice, management_url)
             return
+        if guards.refused(printer, job.whereabouts(queues), guarded=guarded.are_up, yes=yes):
+            printer.note("Nothing was taken or sent.")
+            raise typer.Exit(1)
         run = job.unfinished(queues)
         if run is None or not job.archive.is_drained(run):
             run = job.drain(queues, tasks=partitions)
@@ -81,13 +92,13 @@ def requeue(
         choice = job.chosen(run, choice)
         planned = job.plan(run, choice)
         sparkwords.tell_plan(printer, planned)
-        if planned.picked and not printer.confirm(f"Send {count_of(planned.picked, 'message')} back?", yes=yes):
+        if planned.picked and not _ask(printer, job, run, planned.picked, guarded, yes=yes):
             job.restore(run)
             printer.note("Nothing was sent; all are in their failed queues again.")
             job.verify(run, choice)
             raise typer.Exit(1)
         job.choose(run, choice)
-        job.send(run, choice, _canary(canary, canary_wait))
+        _send(printer, job, run, choice, guarded)
         if not keep:
             job.restore(run, refused=False)
         identity = job.verify(run, choice)
@@ -158,8 +169,12 @@ def redeliver(
     transform: sparkoptions.Transform = None,
     run_id: sparkoptions.RunId = None,
     rate: sparkoptions.Rate = None,
-    canary: sparkoptions.CanaryCount = None,
-    canary_wait: sparkoptions.CanaryWait = sparkoptions.CANARY_WAIT,
+    canary: guards.Canary = None,
+    watch: guards.Watch = None,
+    stop_at: guards.StopAt = None,
+    unknown: guards.OnUnknown = Unknown.STOP,
+    force: guards.Force = False,
+    canary_wait: sparkoptions.CanaryWait = None,
     least_share: sparkoptions.LeastShare = LEAST_SHARE,
     batch: sparkoptions.Batch = BATCH,
     partitions: sparkoptions.Partitions = None,
@@ -175,14 +190,17 @@ def redeliver(
 
     \b
     Example:
-      redrive spark redeliver --archive /srv/redrive --canary 100 --canary-wait 30s
+      redrive spark redeliver --archive /srv/redrive --canary 100 --stop-at 5%
     """
     from redrive.spark_reprocess.choice import Choice
 
     printer = Printer(output)
-    choice = Choice(where, transform)
+    choice = Choice(where, transform, force=force)
     choice.check()
-    with _job(archive, url, exchange, master, partitions, rate, batch, least_share, another_broker=another_broker) as job:
+    guarded = _guards(canary, watch or canary_wait, stop_at, unknown)
+    with _job(
+        archive, url, exchange, master, partitions, rate, batch, least_share, another_broker=another_broker, note=printer.note
+    ) as job:
         run = job.archive.run(run_id)
         job.check_broker(run)
         planned = job.plan(run, choice)
@@ -190,10 +208,10 @@ def redeliver(
         if dry_run:
             printer.result(planned.to_dict())
             return
-        if planned.picked and not printer.confirm(f"Send {count_of(planned.picked, 'message')} back?", yes=yes):
+        if planned.picked and not _ask(printer, job, run, planned.picked, guarded, yes=yes):
             printer.note("Nothing was sent.")
             raise typer.Exit(1)
-        job.send(run, choice, _canary(canary, canary_wait))
+        _send(printer, job, run, choice, guarded)
         identity = job.verify(run, choice)
     sparkwords.end(printer, job, run, identity)
 
@@ -242,7 +260,7 @@ def discard(
     from redrive.spark_reprocess.choice import Choice
 
     printer = Printer(output)
-    choice = Choice(where)
+    choice = Choice(where, force=True)
     choice.check()
     with _job(archive, url, options.DEFAULT_EXCHANGE, master) as job:
         run = job.archive.run(run_id)
@@ -295,6 +313,7 @@ def _job(
     least_share: float = LEAST_SHARE,
     *,
     another_broker: bool = False,
+    note: Callable[[str], None] = lambda _: None,
 ) -> "Iterator[Reprocess]":
     """The job, on a session of its own unless one is there; what can be wrong without Spark is told before it is started."""
     _require_spark()
@@ -309,7 +328,7 @@ def _job(
     from redrive.cli.sparkbar import Bar  # here: the help of every command would pay for Rich's bars
 
     with _session(master, partitions) as spark, Bar() as bar:
-        yield Reprocess(spark, archive, url, exchange=exchange, pace=pace, another_broker=another_broker, told=bar.told)
+        yield Reprocess(spark, archive, url, exchange=exchange, pace=pace, another_broker=another_broker, told=bar.told, note=note)
 
 
 @contextmanager
@@ -354,8 +373,33 @@ def _look(printer: Printer, job: "Reprocess", queues: list[str], choice: "Choice
     printer.note("Nothing was taken or sent.")
 
 
-def _canary(count: int | None, wait: str) -> "Canary | None":
-    from redrive.spark_reprocess.choice import Canary
+def _guards(canary: int | None, watch: str | None, stop_at: str | None, unknown: Unknown) -> "Guards":
+    from redrive.spark_reprocess.choice import Guards
 
-    seconds = duration_of(wait).total_seconds()
-    return None if count is None else Canary(count, seconds)
+    return Guards(
+        canary or 0,
+        None if watch is None else duration_of(watch),
+        None if stop_at is None else options.share_of(stop_at),
+        unknown,
+    )
+
+
+def _ask(printer: Printer, job: "Reprocess", run: "Run", count: int, guarded: "Guards", *, yes: bool) -> bool:
+    """Whether so many messages are to be sent, once it was said who consumes the queues that they go to."""
+    places = job.whereabouts(run.queues)
+    guards.tell(printer, places)
+    return guards.ask(printer, count, places, guarded=guarded.are_up, yes=yes)
+
+
+def _send(printer: Printer, job: "Reprocess", run: "Run", choice: "Choice", guarded: "Guards") -> None:
+    """Sends, and exits with 1 where the job stops itself."""
+    from redrive.spark_reprocess.job import Stopped
+
+    try:
+        job.send(run, choice, guarded)
+    except Stopped as stopped:
+        printer.result(job.verify(run, choice).to_dict() | {"stopped": stopped.reason})
+        reason, _, remedy = str(stopped).partition("\n")
+        printer.say(reason[:1].upper() + reason[1:], "red")
+        printer.say(remedy)
+        raise typer.Exit(1) from None

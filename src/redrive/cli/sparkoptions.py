@@ -4,8 +4,6 @@ from typing import Annotated
 
 import typer
 
-CANARY_WAIT = "60s"
-
 Queues = Annotated[list[str], typer.Argument(metavar="QUEUE...", help="The main queues' names, such as ucenter@user.")]
 ArchivePlace = Annotated[
     str, typer.Option("--archive", metavar="PLACE", help="Where messages are kept in between: a folder, s3a://bucket/folder, hdfs://…")
@@ -47,11 +45,7 @@ Batch = Annotated[
 RunId = Annotated[
     str | None, typer.Option("--run", metavar="RUN", show_default=False, help="Which run of the archive; without one, the latest.")
 ]
-CanaryCount = Annotated[
-    int | None,
-    typer.Option("--canary", metavar="N", min=1, show_default=False, help="Send so many first, and the rest only if these get through."),
-]
-CanaryWait = Annotated[str, typer.Option("--canary-wait", metavar="TIME", help="How long to look whether the canary comes back.")]
+CanaryWait = Annotated[str | None, typer.Option("--canary-wait", hidden=True, help="The former name of --watch.")]
 LeastShare = Annotated[
     float, typer.Option("--least-share", metavar="SHARE", min=0, max=1, help="Stop where a smaller share of messages is confirmed.")
 ]

@@ -6,6 +6,7 @@ import typer
 
 from redrive.cli.messages import tell_shared_ids
 from redrive.cli.output import Cell, Column, Printer, count_of
+from redrive.topology.moves import MOST_REDRIVES
 
 if TYPE_CHECKING:
     from redrive.spark_reprocess.archive import Run
@@ -24,6 +25,8 @@ def tell_plan(printer: Printer, planned: "Plan", verb: str = "would be sent") ->
         f"{count_of(planned.count, 'message')} ({size_in_words(planned.size)}) in the archive; "
         f"{planned.picked:,} ({size_in_words(planned.picked_size)}) {verb}."
     )
+    if planned.too_often:
+        printer.say(f"{count_of(planned.too_often, 'message')} stay: sent back {MOST_REDRIVES} times already; see --force.", "yellow")
     if not planned.groups:
         return
     shown = planned.groups[:_FEW_GROUPS]

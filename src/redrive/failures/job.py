@@ -2,11 +2,12 @@
 
 import contextlib
 import threading
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from datetime import timedelta
 
 from redrive.errors import RedriveError
+from redrive.failures.canary import Act, Canary, Unknown, Verdict, longest_watch, verdict_on_share, watched
 from redrive.failures.journal import Journal
 from redrive.failures.ledger import JournalLedger
 from redrive.failures.order import Order
@@ -21,9 +22,7 @@ from redrive.pubsub.report import RequeueProgress, RequeueReport
 Progress = Callable[[RequeueProgress], None]
 Note = Callable[[str], None]
 
-_GLANCE = 0.1
-_ENOUGH_TO_JUDGE = 20
-"""Messages that must have been sent before a share of them says anything."""
+_GLANCE_SECONDS = 0.1
 
 
 class Requeueing:
@@ -35,6 +34,7 @@ class Requeueing:
         job: the job, new or taken up again.
         order: what it was told to do.
         some_stay: whether messages are known that it is not to send, though its selection means them.
+        watch: how long a canary is watched at most, where the order does not say.
         note: is told, in a sentence, what people may want to know meanwhile.
 
     Raises:
@@ -42,18 +42,28 @@ class Requeueing:
     """
 
     def __init__(
-        self, failed: FailedQueue, journal: Journal, job: Job, order: Order, *, some_stay: bool = True, note: Note = lambda _: None
+        self,
+        failed: FailedQueue,
+        journal: Journal,
+        job: Job,
+        order: Order,
+        *,
+        some_stay: bool = True,
+        watch: timedelta | None = None,
+        note: Note = lambda _: None,
     ) -> None:
         self._failed = failed
         self._journal = journal
         self._job = job
         self._order = order
         self._some_stay = some_stay
+        self._longest_watch = watch or longest_watch(None)
         self._note = note
         self._edit = order.edit()
         self._ledger = JournalLedger(journal, job.id)
         self._report = RequeueReport(job.id)
         self._sent_before = 0
+        self._unknown_before = 0
         self._stopped = ""
 
     def run(self, progress: Progress, cancel: threading.Event) -> tuple[Job, RequeueReport]:
@@ -92,6 +102,14 @@ class Requeueing:
         twice = self._job.possible_duplicates + plan.found_again
         self._report.possible_duplicates = twice
         self._job = self._journal.take_up(replace(self._job, sent=self._sent_before, possible_duplicates=twice))
+        if self._order.canary:
+            self._ask_what_became_of_them(plan.came_back)
+
+    def _ask_what_became_of_them(self, came_back: int) -> None:
+        """Counts what an earlier run has sent and nobody has told of: its success is not to be taken for that of the new canary."""
+        with contextlib.suppress(RedriveError):  # then more is unknown, and has to be heard of
+            self._job = self._journal.heard(self._job.id, self._failed.heard(self._job.id), came_back)
+        self._unknown_before = self._job.unknown
 
     def _listen(self) -> None:
         """Has what subscribers tell of this job kept; without it only failures are known."""
@@ -101,33 +119,71 @@ class Requeueing:
             self._note(f"What subscribers tell of this job can't be kept: {str(error).partition(chr(10))[0]}")
 
     def _send_in_stages(self, chooser: Chooser, watch: Watch | None, progress: Progress, cancel: threading.Event) -> None:
-        canary = self._order.canary - self._sent_before
-        if watch is not None and canary > 0:
-            self._send(chooser, watch, canary, progress, cancel)
-            if not self._over(cancel):
+        if watch is None:
+            self._send(chooser, None, None, progress, cancel)
+            return
+        if self._order.canary:
+            # A job that is taken up again has a new one: the consumers may be others by now.
+            self._send(chooser, self._order.canary, lambda: self._canary.verdict(watch.standing, time_is_up=False), progress, cancel)
+            if self._stopped:  # in the middle of it: now it is known how many were sent
+                self._stopped = self._canary.verdict(watch.standing, time_is_up=False).reason
+            elif not cancel.is_set():
                 self._look_after(watch, cancel)
-        if not self._over(cancel):
-            self._send(chooser, watch, None, progress, cancel)
+        if not self._over(cancel) and (self._report.requeued or not self._order.canary):
+            self._send(chooser, None, self._share_of(watch), progress, cancel)
 
     def _over(self, cancel: threading.Event) -> bool:
         return cancel.is_set() or bool(self._stopped)
 
-    def _look_after(self, watch: Watch, cancel: threading.Event) -> None:
-        """Watches what was sent until it was handled, fails again, or time is up."""
-        sent = self._report.requeued
-        self._note(f"{sent:,} sent; watching them for {self._order.watch:g} s.")
-        deadline = time.monotonic() + self._order.watch
-        while time.monotonic() < deadline and not cancel.wait(_GLANCE):
-            if watch.failed_again:
-                self._stopped = f"{watch.failed_again:,} of the first {sent:,} failed again"
-                return
-            if watch.handled >= sent:
-                self._note(f"All {sent:,} were handled; going on.")
-                return
-        if not cancel.is_set():
-            self._note(f"None of {sent:,} failed within {self._order.watch:g} s ({watch.handled:,} were handled for sure); going on.")
+    @property
+    def _canary(self) -> Canary:
+        """What was sent in this run, while that is only the canary."""
+        order = self._order
+        return Canary(
+            max(self._report.requeued, self._sent_in_this_run),
+            self._unknown_before + self._twice_in_this_run,
+            self._longest_watch if order.watch is None else timedelta(seconds=order.watch),
+            Unknown(order.unknown),
+        )
 
-    def _send(self, chooser: Chooser, watch: Watch | None, most: int | None, progress: Progress, cancel: threading.Event) -> None:
+    @property
+    def _sent_in_this_run(self) -> int:
+        return self._job.sent - self._sent_before
+
+    @property
+    def _twice_in_this_run(self) -> int:
+        return self._report.possible_duplicates - self._job.possible_duplicates
+
+    def _look_after(self, watch: Watch, cancel: threading.Event) -> None:
+        """Watches the canary until it is known whether the rest may follow."""
+        if not self._report.requeued:
+            if self._report.failed:
+                self._stopped = f"none of the canary could be sent: {str(self._report.failed[0].error).partition(chr(10))[0]}"
+            return
+        canary = self._canary
+        self._note(canary.in_words)
+        verdict = watched(canary, lambda: watch.standing, cancel.is_set)
+        if verdict.act is Act.GO_ON:
+            self._note(f"{verdict.reason}.")
+        elif verdict.act is Act.STOP:
+            self._stopped = verdict.reason if watch.standing.failing else f"{verdict.reason}{self._where_they_are()}"
+
+    def _where_they_are(self) -> str:
+        """Where messages may be of which nothing is known."""
+        try:
+            places = self._failed.whereabouts(self._order.to)
+        except RedriveError:
+            return ""
+        return f": {places}; what is in none of them is held by consumers"
+
+    def _share_of(self, watch: Watch) -> Callable[[], Verdict] | None:
+        """Judges by the share that is failing; None where none was given."""
+        share = self._order.stop_at
+        return None if share is None else lambda: verdict_on_share(self._sent_in_this_run, watch.standing, share)
+
+    def _send(
+        self, chooser: Chooser, most: int | None, judge: Callable[[], Verdict] | None, progress: Progress, cancel: threading.Event
+    ) -> None:
         done = self._report
         left = None if self._order.limit is None else max(0, self._order.limit - self._sent_before - done.requeued)
         limit = min((number for number in (left, most) if number is not None), default=None)
@@ -137,7 +193,7 @@ class Requeueing:
             self._job = self._journal.update(replace(self._job, sent=self._sent_before + sent))
             progress(replace(so_far, requeued=sent))
 
-        with self._halting(watch, cancel) as halt:
+        with self._halting(judge, cancel) as halt:
             report = self._failed.requeue(
                 limit=limit,
                 # Without a choice messages are sent as they come, which is faster; what stays is to be in the way of none.
@@ -156,23 +212,22 @@ class Requeueing:
         self._report = report
 
     @contextlib.contextmanager
-    def _halting(self, watch: Watch | None, cancel: threading.Event) -> Iterator[threading.Event]:
-        """An event that is set when people stop it, or too many fail again."""
-        share = self._order.stop_at
-        if watch is None or share is None:
+    def _halting(self, judge: Callable[[], Verdict] | None, cancel: threading.Event) -> Iterator[threading.Event]:
+        """An event that is set when people stop it, or the verdict on what was sent does."""
+        if judge is None:
             yield cancel
             return
         halt, through = threading.Event(), threading.Event()
 
         def look() -> None:
-            while not through.wait(_GLANCE) and not halt.is_set():
-                sent = self._job.sent
-                if sent >= _ENOUGH_TO_JUDGE and watch.failed_again > share * sent:
-                    self._stopped = f"{watch.failed_again:,} of {sent:,} failed again, which is more than {share:.1%}"
+            while not through.wait(_GLANCE_SECONDS) and not halt.is_set():
+                verdict = judge()
+                if verdict.act is Act.STOP:
+                    self._stopped = verdict.reason
                 if self._over(cancel):
                     halt.set()
 
-        looking = threading.Thread(target=look, name="redrive-stop-at", daemon=True)
+        looking = threading.Thread(target=look, name="redrive-verdict", daemon=True)
         looking.start()
         try:
             yield halt

@@ -9,7 +9,7 @@ import sqlite3
 import stat
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,6 +18,7 @@ from typing import Self
 
 from redrive.errors import ConfigurationError
 from redrive.failures.record import Job, State
+from redrive.topology.events import Outcomes
 from redrive.topology.headers import Delivery
 from redrive.topology.properties import Properties
 
@@ -106,12 +107,11 @@ class Journal:
         with self.writing() as sqlite:
             return _update(sqlite, job)
 
-    def heard(self, job_id: str, handled: int, failed: int, failed_here: int) -> Job:
-        """Adds what subscribers have told of a job; returns it."""
+    def heard(self, job_id: str, told: Iterable[Outcomes], failed_here: int) -> Job:
+        """Adds what subscribers have told of a job, and how many of its messages are in the failed queue; returns it."""
         with self.writing() as sqlite:
             (record,) = sqlite.execute("SELECT record FROM job WHERE id = ?", (job_id,)).fetchone()
-            job = Job.from_json(json.loads(record))
-            job = replace(job, handled=job.handled + handled, failed_told=job.failed_told + failed, failed_here=failed_here)
+            job = replace(Job.from_json(json.loads(record)).with_told(told), failed_here=failed_here)
             _put(sqlite, job)
         return _as_it_is(job)
 
@@ -221,8 +221,7 @@ def _update(sqlite: sqlite3.Connection, job: Job) -> Job:
     found = sqlite.execute("SELECT record FROM job WHERE id = ?", (job.id,)).fetchone()
     if found is not None:
         # Another process may have asked meanwhile what became of its messages.
-        known = Job.from_json(json.loads(found[0]))
-        changed = replace(changed, handled=known.handled, failed_told=known.failed_told, failed_here=known.failed_here)
+        changed = changed.with_known_of(Job.from_json(json.loads(found[0])))
     _put(sqlite, changed)
     return changed
 

@@ -4,12 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
+from redrive.failures.canary import Unknown
 from redrive.failures.edit import Edit, calling, edited, patching
 from redrive.failures.selection import Selection
 from redrive.pubsub.message import FailedMessage
-
-MOST_REDRIVES = 5
-"""How often a message is sent back without being forced."""
+from redrive.topology.moves import MOST_REDRIVES
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,12 +21,13 @@ class Order:
         to: the queue that they go to; None for their own main queue.
         rate: how many a second at most; None for as many as there can be.
         canary: how many are sent first, to see whether they fail again; 0 for none.
-        watch: for how many seconds the canary is watched.
-        stop_at: the share of what was sent that may fail again; None for any.
+        watch: for how many seconds the canary is watched at most; None for as long as its retries would take.
+        stop_at: the share of what was sent that may be failing; None for any.
         force: whether messages go that were sent back too often already.
         patch: the text of a JSON patch or merge patch of the bodies.
         function: `module:function` that makes another body of a message.
         edits: bodies that people have edited, in base64, by the digests of their messages.
+        unknown: what happens when nothing is known of some of the canary at the end of its watch: `stop`, or `go-on`.
     """
 
     selection: Selection = field(default_factory=Selection)
@@ -35,12 +35,13 @@ class Order:
     to: str | None = None
     rate: float | None = None
     canary: int = 0
-    watch: float = 0.0
+    watch: float | None = None
     stop_at: float | None = None
     force: bool = False
     patch: str | None = None
     function: str | None = None
     edits: dict[str, str] = field(default_factory=dict)
+    unknown: str = Unknown.STOP.value
 
     @property
     def most_redrives(self) -> int | None:

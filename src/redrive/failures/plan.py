@@ -3,7 +3,9 @@
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from datetime import timedelta
 
+from redrive.failures.canary import time_of_retries
 from redrive.failures.cause import Cause, cause_of
 from redrive.failures.edit import difference
 from redrive.failures.order import Order
@@ -28,8 +30,11 @@ class Plan:
         too_often: how many stay because they were sent back too often.
         found_again: how many that an earlier run had under way are in the failed queue.
         shared_ids: how many failure ids stand for several of them that differ.
+        came_back: how many that the job has sent before are in the failed queue again, whether or not they are of those that it means.
         changes: of the first few that another body is made of, the difference.
         changed: how many those are.
+        retries: the most retries that one of those that would go had.
+        retried_for: the longest that one of them was retried.
     """
 
     looked_at: int = 0
@@ -39,8 +44,11 @@ class Plan:
     too_often: int = 0
     found_again: int = 0
     shared_ids: int = 0
+    came_back: int = 0
     changes: list[list[str]] = field(default_factory=list)
     changed: int = 0
+    retries: int = 0
+    retried_for: timedelta = timedelta(0)
 
 
 def plan_of(order: Order, messages: Iterable[FailedMessage], under_way: set[str] | frozenset[str] = frozenset(), job: str = "") -> Plan:
@@ -56,6 +64,7 @@ def plan_of(order: Order, messages: Iterable[FailedMessage], under_way: set[str]
     def counted() -> Iterable[FailedMessage]:
         for message in messages:
             plan.looked_at += 1
+            plan.came_back += bool(job) and message.job == job
             yield message
 
     with Chooser(order.selection) as chooser:
@@ -71,6 +80,9 @@ def plan_of(order: Order, messages: Iterable[FailedMessage], under_way: set[str]
                 plan.count += 1
                 plan.groups[cause_of(message)] += 1
                 shared.add(message)
+                if order.canary:
+                    plan.retries = max(plan.retries, message.retries)
+                    plan.retried_for = max(plan.retried_for, time_of_retries(message))
                 if len(plan.first) < _FEW:
                     plan.first.append(message)
                 if edit is not None:

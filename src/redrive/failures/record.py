@@ -1,10 +1,13 @@
 """A job, as the journal has it."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Self
+
+from redrive.topology.events import Outcomes
+from redrive.topology.names import ExchangeFamily
 
 
 class State(StrEnum):
@@ -43,6 +46,9 @@ class Job:
         handled: how many of them a subscriber has said that it handled.
         failed_told: how many of them a subscriber has said that it set aside.
         failed_here: how many of them were in the failed queue when it was looked at last.
+        retrying_told: how many of them a subscriber has said that it will retry, each counted once.
+        retried_told: how many of those it has handled or set aside since.
+        exchanges: the exchange family, as JSON values; empty in a journal of an older version.
         file: the file that it has written or read.
         problem: why it could not go on.
     """
@@ -65,6 +71,9 @@ class Job:
     handled: int = 0
     failed_told: int = 0
     failed_here: int = 0
+    retrying_told: int = 0
+    retried_told: int = 0
+    exchanges: dict[str, object] = field(default_factory=dict)
     file: str = ""
     problem: str = ""
 
@@ -74,9 +83,43 @@ class Job:
         return max(self.failed_told, self.failed_here)
 
     @property
-    def on_the_way(self) -> int:
-        """How many nothing is known of yet."""
+    def retrying(self) -> int:
+        """How many failed and are still retried, as far as subscribers tell."""
+        return min(max(0, self.retrying_told - self.retried_told), self._not_settled)
+
+    @property
+    def unknown(self) -> int:
+        """How many nobody has told anything of."""
+        return self._not_settled - self.retrying
+
+    @property
+    def _not_settled(self) -> int:
         return max(0, self.sent - self.handled - self.failed_again)
+
+    @property
+    def family(self) -> ExchangeFamily | None:
+        """The exchange family; None where an older version did not write it down."""
+        return ExchangeFamily.from_json(self.exchanges) if self.exchanges else None
+
+    @property
+    def outcome(self) -> dict[str, int]:
+        """What became of what was sent, in the words that people read."""
+        return {"succeeded": self.handled, "retrying": self.retrying, "failed_again": self.failed_again, "unknown": self.unknown}
+
+    def with_told(self, told: Iterable[Outcomes]) -> Self:
+        """It with what subscribers have told besides."""
+        some = list(told)
+        return replace(
+            self,
+            handled=self.handled + sum(one.handled for one in some),
+            failed_told=self.failed_told + sum(one.failed for one in some),
+            retrying_told=self.retrying_told + sum(one.retrying for one in some),
+            retried_told=self.retried_told + sum(one.handled_after_retry + one.failed_after_retry for one in some),
+        )
+
+    def with_known_of(self, other: Self) -> Self:
+        """It with what another record of the same job knows of its outcome."""
+        return replace(self, **{name: getattr(other, name) for name in _TOLD})
 
     def as_json(self) -> dict[str, object]:
         """It as JSON values."""
@@ -89,3 +132,6 @@ class Job:
         known: dict[str, Any] = {name: value for name, value in values.items() if name in cls.__slots__}
         times = {name: datetime.fromisoformat(known[name]) for name in ("begun_at", "changed_at")}
         return cls(**{**known, **times, "state": State(known["state"])})
+
+
+_TOLD = ("handled", "failed_told", "failed_here", "retrying_told", "retried_told")

@@ -74,6 +74,7 @@ class RequeueReport:
         job: the requeue's id, which each message it sent carries.
         requeued: how many are confirmed in their main queue.
         skipped: how many were looked at and left where they are.
+        too_often: how many of these because they had been sent back too often.
         failed: those that could not be sent; they are left where they are.
         possible_duplicates: how many were on their way when the connection was lost: they were sent again, and the first copy
             may have arrived too.
@@ -88,6 +89,7 @@ class RequeueReport:
     possible_duplicates: int = 0
     cancelled: bool = False
     not_tried: int = 0
+    too_often: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,7 @@ class Identity:
         unknown: ids that the ledger has and the archive has not.
         shared_ids: failure ids of several messages that differ; all but one of them made it up.
         refusals: ids of some refused messages, and why.
+        too_often: messages that were meant and not sent, because they had been sent back too often.
     """
 
     run: str
@@ -52,6 +53,7 @@ class Identity:
     unknown: int
     shared_ids: int = 0
     refusals: list[dict[str, str]] = field(default_factory=list)
+    too_often: int = 0
 
     @property
     def holds(self) -> bool:
@@ -70,11 +72,11 @@ class Identity:
         return {**asdict(self), "holds": self.holds, "identity": str(self)}
 
 
-def verify(spark: "SparkSession", archive: Archive, run: Run) -> Identity:
+def verify(spark: "SparkSession", archive: Archive, run: Run, too_often: int = 0) -> Identity:
     """Counts, id by id, what became of a run's messages, and keeps the result as the run's report.json.
 
     Each side is counted for itself: what was drained by the number that was noted when that ended, what became of it from the ledger, and
-    what is kept from the archive's files. A file that is gone makes a difference.
+    what is kept from the archive's files. A file that is gone makes a difference. How many were sent back `too_often` is only reported.
     """
     from pyspark.sql import functions as F
 
@@ -117,6 +119,7 @@ def verify(spark: "SparkSession", archive: Archive, run: Run) -> Identity:
         unknown=unknown,
         shared_ids=kept.shared_ids(),
         refusals=[{"id": row[ID], "error": row["detail"]} for row in refusals],
+        too_often=too_often,
     )
     archive.write_report(run, identity.to_dict())
     if archive.is_drained(run) and identity.holds and identity.kept == identity.refused:

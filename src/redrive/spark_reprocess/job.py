@@ -1,20 +1,21 @@
 """The whole job, phase by phase: drain, plan, send, restore, verify. Each can be done by itself, and taken up again."""
 
-import time
 import uuid
-from collections.abc import Sequence
-from datetime import datetime
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from redrive.errors import BrokerUnavailable, ConfigurationError, PermissionDenied, RedriveError
+from redrive.errors import ConfigurationError, RedriveError
+from redrive.failures.canary import Act, Canary, Verdict, longest_watch, verdict_on_share, watched
 from redrive.pubsub.blocking.connection import Connector
 from redrive.pubsub.blocking.declare import declaring
 from redrive.pubsub.blocking.holding import check_safe_to_return
+from redrive.pubsub.blocking.watching import Watch, Whereabouts, retry_delay, whereabouts
 from redrive.pubsub.config import BrokerURL
 from redrive.pubsub.connecting import default_name
 from redrive.spark_reprocess import draining, matching, sending
 from redrive.spark_reprocess.archive import Archive, Run
-from redrive.spark_reprocess.choice import Canary, Choice
+from redrive.spark_reprocess.choice import NONE, Choice, Guards
 from redrive.spark_reprocess.drain_task import DrainTask, Share
 from redrive.spark_reprocess.draining import FILE_ROWS, depths_of
 from redrive.spark_reprocess.failing import explained
@@ -27,6 +28,7 @@ from redrive.spark_reprocess.planning import Plan, plan
 from redrive.spark_reprocess.progress import Told, no_one
 from redrive.spark_reprocess.publishing import ID, Mode
 from redrive.spark_reprocess.transforming import check, transform_named, transformed
+from redrive.topology.names import ExchangeFamily
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -35,7 +37,7 @@ _DISCARDED_AT_A_TIME = 100_000
 
 
 class Stopped(RedriveError):
-    """A job sent no more, because too few messages were confirmed, or the canary came back.
+    """A job sent no more: too few messages were confirmed, some of the canary did not succeed, or too large a share is failing.
 
     Args:
         reason: what was seen.
@@ -46,7 +48,10 @@ class Stopped(RedriveError):
         self.reason = reason
 
     def __str__(self) -> str:
-        return f"the job stopped: {self.reason}.\nWhat was not sent is in the archive: run it again to go on, or restore it."
+        return (
+            f"the job stopped: {self.reason}.\n"
+            "What was not sent is in the archive: the same command goes on when that is solved, with a new canary; or restore it."
+        )
 
 
 class Reprocess:
@@ -60,6 +65,7 @@ class Reprocess:
         pace: how fast, and how careful.
         another_broker: whether messages may go to another broker than the one that they were drained from.
         told: told of progress.
+        note: told, in a sentence, what people may want to know meanwhile.
     """
 
     def __init__(
@@ -72,7 +78,11 @@ class Reprocess:
         pace: Pace | None = None,
         another_broker: bool = False,
         told: Told = no_one,
+        note: Callable[[str], None] = lambda _: None,
     ) -> None:
+        self._note = note
+        self._family = ExchangeFamily(exchange)
+        self._connector = Connector(url, default_name("spark"))
         self.archive = archive
         self._another_broker = another_broker
         self._spark = spark
@@ -104,12 +114,13 @@ class Reprocess:
         before = self.archive.choice(run)
         if before is None:
             return choice
-        if (before["where"], before["transform"]) != (choice.where, choice.transform):
+        forced = before.get("force") is not None
+        if (before["where"], before["transform"], forced) != (choice.where, choice.transform, choice.force):
             raise ConfigurationError(
-                f"run {run.id} was begun with where={before['where']!r} and transform={before['transform']!r}",
+                f"run {run.id} was begun with where={before['where']!r} and transform={before['transform']!r}{' and force' * forced}",
                 "Take it up with the same, or restore what is left of it first: redrive spark restore.",
             )
-        return Choice(before["where"], before["transform"], datetime.fromisoformat(before["now"] or ""))
+        return Choice(before["where"], before["transform"], datetime.fromisoformat(before["now"] or ""), forced)
 
     def choose(self, run: Run, choice: Choice) -> None:
         """Fixes what is sent of a run, for whoever takes it up again."""
@@ -119,7 +130,15 @@ class Reprocess:
         """What is there of a run, and what would be sent."""
         self._prepare_session(choice)
         kept = Kept(self._spark, self.archive, run)
-        found = plan(run, kept.with_states(), kept.open(), choice.condition, where=choice.where, transform=choice.transform)
+        found = plan(
+            run,
+            kept.with_states(),
+            kept.open(),
+            choice.condition,
+            where=choice.where,
+            transform=choice.transform,
+            too_often=choice.too_often,
+        )
         if choice.transform is not None:
             check(kept.open().where(choice.condition), transform_named(choice.transform))
         return found
@@ -147,11 +166,19 @@ class Reprocess:
         finally:
             self.archive.storage.delete_folder(folder)
 
-    def send(self, run: Run, choice: Choice, canary: Canary | None = None) -> None:
+    def whereabouts(self, queues: Sequence[str]) -> list[Whereabouts]:
+        """How much is in the queues of these subscriptions, and who consumes their main queues.
+
+        Raises:
+            BrokerUnavailable: no broker answered.
+        """
+        return [whereabouts(self._connector, queue) for queue in queues]
+
+    def send(self, run: Run, choice: Choice, guards: Guards = NONE) -> None:
         """Sends what is chosen, the canary first.
 
         Raises:
-            Stopped: too few were confirmed, or the canary came back.
+            Stopped: too few were confirmed, some of the canary did not succeed, or too large a share is failing.
             ConfigurationError: they were drained from another broker.
             RedriveError: the broker was away for too long, or refused.
         """
@@ -160,15 +187,68 @@ class Reprocess:
         with explained():
             messages = self._picked(run, choice)
             total = messages.count()
-        if canary is not None and total > canary.count:
-            before = depths_of(self._url, run.queues)
-            self._check_canary(canary, self._send(run, messages.limit(canary.count), canary.count))
-            self._watch_canary(run, canary, before)
+        if total and guards.canary:
+            self._send_canary(run, messages, total, guards)
             with explained():
                 messages = self._picked(run, choice)
                 total = messages.count()
         if total:
+            self._send_under(run, messages, total, guards.stop_at)
+
+    def _send_canary(self, run: Run, messages: "DataFrame", total: int, guards: Guards) -> None:
+        """Sends a few, and returns once each has succeeded."""
+        longest = self._longest_watch(run, messages) if guards.watch is None else guards.watch
+        canary = Canary(min(guards.canary, total), 0, longest, guards.unknown)
+        job = str(uuid.uuid4())
+        with Watch(self._connector, self._family, run.queues, job) as watch:
+            # In the order of their ids: a task that is tried again has the same ones.
+            ledger = self._send(
+                run,
+                messages.orderBy(ID).limit(canary.sent),
+                canary.sent,
+                job=job,
+                judge=lambda _: canary.verdict(watch.standing, time_is_up=False),
+            )
+            canary = canary._replace(sent=canary.sent - self._check_canary(canary, ledger))
+            self._note(canary.in_words)
+            verdict = watched(
+                canary,
+                lambda: watch.standing,
+                lambda: False,
+                lambda standing: self._told("watching the canary", min(standing.heard_of, canary.sent), canary.sent),
+            )
+            if verdict.act is Act.STOP:
+                raise Stopped(verdict.reason if watch.standing.failing else f"{verdict.reason}{self._where_they_are(run)}")
+        self._note(f"{verdict.reason}.")
+
+    def _send_under(self, run: Run, messages: "DataFrame", total: int, share: float | None) -> None:
+        """Sends messages until too large a share of them is failing."""
+        if share is None:
             self._send(run, messages, total)
+            return
+        job = str(uuid.uuid4())
+        with Watch(self._connector, self._family, run.queues, job) as watch:
+            self._send(run, messages, total, job=job, judge=lambda sent: verdict_on_share(sent, watch.standing, share))
+
+    def _longest_watch(self, run: Run, messages: "DataFrame") -> timedelta:
+        """How long a canary is watched at most, where nobody said."""
+        from pyspark.sql import functions as F
+
+        took = F.unix_seconds("failed_at") - F.unix_seconds("first_failed_at")
+        with explained():
+            (found,) = messages.agg(
+                F.max("retries").alias("retries"), F.max(F.when(F.col("redrive_count") == 0, took)).alias("took")
+            ).collect()
+        delays = [delay for queue in run.queues if (delay := retry_delay(self._connector, queue)) is not None]
+        return longest_watch(max(delays, default=None), found["retries"] or 0, timedelta(seconds=max(0, found["took"] or 0)))
+
+    def _where_they_are(self, run: Run) -> str:
+        """Where messages may be of which nothing is known."""
+        try:
+            places = self.whereabouts(run.queues)
+        except RedriveError:
+            return ""
+        return f": {'; '.join(map(str, places))}; what is in none of them is held by consumers"
 
     def restore(self, run: Run, *, refused: bool = True) -> None:
         """Puts what is left back into the failed queues.
@@ -197,12 +277,21 @@ class Reprocess:
 
     def verify(self, run: Run, choice: Choice | None = None) -> Identity:
         """Counts what became of each message; keeps it, and with a choice the page for people, which shows all of the run."""
-        identity = verify(self._spark, self.archive, run)
-        if choice is not None:
-            self._prepare_session(choice)
-            everything = Kept(self._spark, self.archive, run).with_states()
-            whole = plan(run, everything, everything, choice.condition, where=choice.where, transform=choice.transform)
-            self.archive.write_page(run, page_of(whole, identity))
+        if choice is None:
+            return verify(self._spark, self.archive, run)
+        self._prepare_session(choice)
+        everything = Kept(self._spark, self.archive, run).with_states()
+        whole = plan(
+            run,
+            everything,
+            everything,
+            choice.condition,
+            where=choice.where,
+            transform=choice.transform,
+            too_often=choice.too_often,
+        )
+        identity = verify(self._spark, self.archive, run, whole.too_often)
+        self.archive.write_page(run, page_of(whole, identity))
         return identity
 
     def check_broker(self, run: Run) -> None:
@@ -229,7 +318,15 @@ class Reprocess:
         changed = transformed(self._spark, self.archive, run, choice.key, everything, transform_named(choice.transform))
         return changed.join(messages.select(ID), ID, "left_semi")
 
-    def _send(self, run: Run, messages: "DataFrame", total: int) -> Ledger:
+    def _send(
+        self,
+        run: Run,
+        messages: "DataFrame",
+        total: int,
+        *,
+        job: str | None = None,
+        judge: Callable[[int], Verdict] | None = None,
+    ) -> Ledger:
         job = sending.send(
             self._spark,
             self.archive,
@@ -241,6 +338,8 @@ class Reprocess:
             pace=self._pace,
             exchange=self._exchange,
             told=self._told,
+            job=job,
+            judge=judge,
         )
         ledger = Ledger(self.archive.storage, run.id, job)
         stopped = ledger.stopped()
@@ -248,30 +347,12 @@ class Reprocess:
             raise Stopped(stopped)
         return ledger
 
-    def _check_canary(self, canary: Canary, ledger: Ledger) -> None:
-        """A canary is too few for its tasks to judge by."""
+    def _check_canary(self, canary: Canary, ledger: Ledger) -> int:
+        """A canary is too few for its tasks to judge by. Returns how many of it could not be sent."""
         refused = [entry for entry in ledger.entries() if entry.event is Event.REFUSED]
-        if len(refused) > (1 - self._pace.least_share) * canary.count:
-            raise Stopped(f"of the canary's {canary.count} messages {len(refused)} could not be sent; the first: {refused[0].detail}")
-
-    def _watch_canary(self, run: Run, canary: Canary, before: dict[str, int]) -> None:
-        """Looks for a while whether messages come into the failed queues again."""
-        answered = time.monotonic()
-        until = answered + canary.wait
-        came = 0
-        while True:
-            try:
-                came = sum(max(0, depth - before[queue]) for queue, depth in depths_of(self._url, run.queues).items())
-                answered = time.monotonic()
-            except (BrokerUnavailable, PermissionDenied):
-                # It may be restarting, and a broker that starts refuses anybody for a moment.
-                if time.monotonic() - answered > self._pace.timeout:
-                    raise
-            if came > (1 - self._pace.least_share) * canary.count:
-                raise Stopped(f"of the canary's {canary.count} messages about {came} are in the failed queues again")
-            if time.monotonic() >= until:
-                return
-            time.sleep(min(0.5, max(0.0, until - time.monotonic())))
+        if len(refused) == canary.sent or len(refused) > (1 - self._pace.least_share) * canary.sent:
+            raise Stopped(f"of the canary's {canary.sent} messages {len(refused)} could not be sent; the first: {refused[0].detail}")
+        return len(refused)
 
     def _prepare_session(self, choice: Choice) -> None:
         if choice.where is None:
@@ -292,7 +373,8 @@ def requeue(
     *,
     where: str | None = None,
     transform: str | None = None,
-    canary: Canary | None = None,
+    guards: Guards = NONE,
+    force: bool = False,
     pace: Pace | None = None,
     exchange: str = "master",
     tasks: int | None = None,
@@ -308,7 +390,8 @@ def requeue(
         queues: the main queues.
         where: which; None for all.
         transform: `module:function`, which changes bodies.
-        canary: a few that are sent first.
+        guards: what stops it: a canary, a share of failures.
+        force: whether messages go that were sent back too often already.
         pace: how fast, and how careful.
         exchange: the main exchange of the family.
         tasks: competing consumers for each queue.
@@ -319,7 +402,7 @@ def requeue(
         What became of each message, counted.
     """
     job = Reprocess(spark, archive, url, exchange=exchange, pace=pace, told=told)
-    wanted = Choice(where, transform)
+    wanted = Choice(where, transform, force=force)
     wanted.check()
     run = job.unfinished(queues)
     if run is None or not archive.is_drained(run):
@@ -327,7 +410,7 @@ def requeue(
     choice = job.chosen(run, wanted)
     job.plan(run, choice)  # so that a transform that is wrong is told of before anything is sent
     job.choose(run, choice)
-    job.send(run, choice, canary)
+    job.send(run, choice, guards)
     if not keep:
         job.restore(run, refused=False)
     return job.verify(run, choice)

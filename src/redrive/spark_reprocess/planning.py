@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 PICKED = "picked"
+STAYS = "stays"
 _MOST_GROUPS = 200
 _BUCKETS = 48
 
@@ -56,6 +57,7 @@ class Plan:
         transform: the name of the function that changes bodies; None for none.
         count: messages that it is about.
         picked: how many of them would be sent.
+        too_often: how many of those that are meant stay, because they were sent back too often.
         size: the bodies of all, in bytes.
         picked_size: the bodies of those that would be sent.
         largest: the largest body.
@@ -79,6 +81,7 @@ class Plan:
     groups: list[Group]
     times: list[tuple[datetime, int]]
     stretch_seconds: int
+    too_often: int = 0
 
     def to_dict(self) -> dict[str, object]:
         """For programs: times as ISO 8601."""
@@ -89,7 +92,16 @@ class Plan:
         return values
 
 
-def plan(run: Run, everything: "DataFrame", messages: "DataFrame", condition: str, *, where: str | None, transform: str | None) -> Plan:
+def plan(
+    run: Run,
+    everything: "DataFrame",
+    messages: "DataFrame",
+    condition: str,
+    *,
+    where: str | None,
+    transform: str | None,
+    too_often: str = "false",
+) -> Plan:
     """Looks at a run's messages.
 
     Args:
@@ -99,17 +111,20 @@ def plan(run: Run, everything: "DataFrame", messages: "DataFrame", condition: st
         condition: Spark SQL that is true of what would be sent.
         where: the expression that it was made of.
         transform: the name of the function that changes bodies.
+        too_often: Spark SQL that is true of what is meant and stays, because it was sent back too often.
     """
     from pyspark.sql import functions as F
 
     # Without the bodies, once: it is looked at from four sides.
     picked = F.coalesce(F.expr(condition), F.lit(False)).alias(PICKED)
-    marked = messages.select("group_id", "queue", "error_type", "error_message", "size", "failed_at", picked).persist()
+    stays = F.coalesce(F.expr(too_often), F.lit(False)).alias(STAYS)
+    marked = messages.select("group_id", "queue", "error_type", "error_message", "size", "failed_at", picked, stays).persist()
     with explained(), _released(marked):
         states = {row[STATE]: row["count"] for row in everything.groupBy(STATE).count().collect()}
         whole = marked.agg(
             F.count(F.lit(1)).alias("count"),
             F.count_if(PICKED).alias("picked"),
+            F.count_if(STAYS).alias("too_often"),
             F.sum("size").alias("size"),
             F.sum(F.when(F.col(PICKED), F.col("size"))).alias("picked_size"),
             F.max("size").alias("largest"),
@@ -162,6 +177,7 @@ def plan(run: Run, everything: "DataFrame", messages: "DataFrame", condition: st
         ],
         times=[(found, row["count"]) for row in times if (found := _moment(row["start"])) is not None],
         stretch_seconds=stretch,
+        too_often=whole["too_often"],
     )
 
 

@@ -1,8 +1,10 @@
 """Sending what a run has drained: back to its main queues, or into the failed queues again."""
 
 import uuid
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from redrive.failures.canary import Act, Verdict
 from redrive.spark_reprocess.archive import Archive, Run
 from redrive.spark_reprocess.failing import explained
 from redrive.spark_reprocess.keeping import KEPT, STATE, Kept
@@ -30,6 +32,8 @@ def send(
     pace: Pace | None = None,
     exchange: str = "master",
     told: Told = no_one,
+    job: str | None = None,
+    judge: Callable[[int], Verdict] | None = None,
 ) -> str:
     """Sends messages of a run, and keeps the ledger.
 
@@ -44,6 +48,8 @@ def send(
         pace: how fast, and how careful.
         exchange: the main exchange of the family.
         told: told of progress.
+        job: the job's id; a UUID where none is given.
+        judge: asked twice a second, with how many are settled, whether to go on.
 
     Returns:
         The job's id. What became of each message is in the ledger.
@@ -54,7 +60,7 @@ def send(
     from redrive.spark_reprocess.writer import NAME, register
 
     register(spark)
-    job = str(uuid.uuid4())
+    job = job or str(uuid.uuid4())
     ledger = Ledger(archive.storage, run.id, job)
     options = _options(spark, pace or Pace()) | {
         "url": url,
@@ -65,7 +71,15 @@ def send(
         "run": run.id,
     }
     phase = "putting back" if mode is Mode.RESTORE else "sending back"
-    with watching(lambda: told(phase, ledger.outcomes(), total)), explained():
+
+    def look() -> None:
+        settled = ledger.outcomes()
+        verdict = Verdict(Act.GO_ON) if judge is None else judge(settled)
+        if verdict.act is Act.STOP and ledger.stopped() is None:
+            ledger.stop(verdict.reason)
+        told(phase, settled, total)
+
+    with watching(look), explained():
         messages.select(*SENT_COLUMNS).write.format(NAME).options(**options).mode("append").save()
     return job
 

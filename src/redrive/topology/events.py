@@ -1,6 +1,7 @@
 """What became of messages that a job has sent back, as subscribers tell it on the topic exchange `master.events`.
 
-Best effort: an event may be lost, and a message that is delivered twice is told of twice. Failures are also in the failed queue itself.
+Best effort: an event may be lost, and a message that is delivered twice is told of twice. So no news is never good news: whoever waits
+for success must hear of it. Failures are also seen in the retry exchange and in the failed queue itself.
 """
 
 import json
@@ -21,27 +22,33 @@ _PREFIX = "job."
 
 @dataclass(frozen=True, slots=True)
 class Outcomes:
-    """How many of a job's messages were handled, and how many were set aside again, in a stretch of time.
+    """What became of a job's messages in a stretch of time. An older subscriber tells only `handled` and `failed`.
 
     Args:
         job: the job's id.
         queue: the subscription's main queue.
         handled: how many a handler has handled.
         failed: how many were set aside.
+        retrying: how many failed for the first time and will be retried; a message counts once, not for each of its retries.
+        handled_after_retry: how many of `handled` had been retried before.
+        failed_after_retry: how many of `failed` had been retried before.
     """
 
     job: str
     queue: str
-    handled: int
-    failed: int
+    handled: int = 0
+    failed: int = 0
+    retrying: int = 0
+    handled_after_retry: int = 0
+    failed_after_retry: int = 0
 
     def encode(self) -> bytes:
         """It as an event's body."""
-        return json.dumps({"job": self.job, "queue": self.queue, "handled": self.handled, "failed": self.failed}).encode()
+        return json.dumps({name: getattr(self, name) for name in self.__slots__}).encode()
 
     @classmethod
     def decode(cls, body: bytes) -> Self | None:
-        """The outcomes in an event's body; None where it is none. Anybody may publish there."""
+        """The outcomes in an event's body; None where it is none. Anybody may publish there: a count that is damaged is 0."""
         try:
             found = json.loads(body)
         except (ValueError, RecursionError):
@@ -51,7 +58,38 @@ class Outcomes:
         job, queue = text(found.get("job")), text(found.get("queue"))
         if job is None or queue is None:
             return None
-        return cls(job, queue, counted(found.get("handled")), counted(found.get("failed")))
+        return cls(job, queue, **{name: counted(found.get(name)) for name in _COUNTS})
+
+
+_COUNTS = ("handled", "failed", "retrying", "handled_after_retry", "failed_after_retry")
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What is known by now of the messages that a job has sent, since it is watched.
+
+    Args:
+        succeeded: how many were handled at their first attempt.
+        failing: how many failed at least once: they are retrying, or failed again. Each counts once.
+        failed_again: how many were set aside again.
+    """
+
+    succeeded: int = 0
+    failing: int = 0
+    failed_again: int = 0
+
+    @property
+    def retrying(self) -> int:
+        """How many failed, and were not set aside since."""
+        return max(0, self.failing - self.failed_again)
+
+    @property
+    def heard_of(self) -> int:
+        """How many anything is known of."""
+        return self.succeeded + self.failing
+
+    def __add__(self, other: "Standing") -> "Standing":
+        return Standing(self.succeeded + other.succeeded, self.failing + other.failing, self.failed_again + other.failed_again)
 
 
 def exchange_of(exchanges: ExchangeFamily) -> Exchange:

@@ -28,6 +28,9 @@ _COUNTED = frozenset({headers.X_DEATH, headers.RETRIES})
 SPENT = headers.ABOUT_THE_FAILURE | {headers.X_DEATH}
 """What a requeue takes off: with it goes the budget that was used up."""
 
+MOST_REDRIVES = 5
+"""How often a message is sent back without being forced: one that fails each time is not helped by a sixth."""
+
 
 @dataclass(frozen=True, slots=True)
 class Publish:

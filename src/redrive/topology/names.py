@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -99,6 +99,28 @@ class ExchangeFamily:
             )
         if not isinstance(self.tick, timedelta) or self.tick % _MILLISECOND or not _MILLISECOND <= self.tick <= _LONGEST_TICK:
             raise ConfigurationError(f"the tick is {self.tick!r}", "Give a timedelta of whole milliseconds, at most a day.")
+
+    def as_json(self) -> dict[str, object]:
+        """It as JSON values."""
+        return {
+            "main": self.main,
+            "retry_suffix": self.retry_suffix,
+            "failed_suffix": self.failed_suffix,
+            "tick_ms": self.tick // _MILLISECOND,
+        }
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, object]) -> "ExchangeFamily":
+        """What `as_json` has written.
+
+        Raises:
+            ConfigurationError: it was damaged since.
+        """
+        match values:
+            case {"main": str(main), "retry_suffix": str(retry), "failed_suffix": str(failed), "tick_ms": int(tick)}:
+                return cls(main, retry, failed, tick * _MILLISECOND)
+            case _:
+                raise ConfigurationError(f"the exchange family is written down as {dict(values)!r}", "Name it: --exchange.")
 
     @property
     def retry(self) -> str:

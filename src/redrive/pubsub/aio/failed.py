@@ -21,6 +21,7 @@ from redrive.pubsub.config import Credentials
 from redrive.pubsub.message import FailedMessage
 from redrive.pubsub.report import LookProgress, RequeueProgress, RequeueReport
 from redrive.pubsub.tls import ContextSource
+from redrive.topology.moves import MOST_REDRIVES
 from redrive.topology.names import ExchangeFamily
 
 T = TypeVar("T")
@@ -119,6 +120,7 @@ class AsyncFailedQueue:
         where: Where | None = None,
         limit: int | None = None,
         *,
+        most_redrives: int | None = MOST_REDRIVES,
         job: str | None = None,
         progress: Progress | None = None,
         cancel: Cancel | None = None,
@@ -133,6 +135,7 @@ class AsyncFailedQueue:
         Args:
             where: says of a message whether it is sent back, on another thread; None sends all.
             limit: how many are sent at most, the oldest first.
+            most_redrives: what was sent back so often before stays, and is counted in the report; None sends it all the same.
             job: an id that each message carries from then on; a UUID where none is given.
             progress: told about ten times a second how far it is.
             cancel: an event, asyncio's or threading's: once set, it stops, and what is on its way is settled first.
@@ -154,7 +157,10 @@ class AsyncFailedQueue:
                 loop.call_soon_threadsafe(progress, told)
 
         running = asyncio.ensure_future(
-            on_thread(lambda: self._failed.requeue(where, limit, job=job, progress=tell, cancel=cancelled), "redrive-requeue")
+            on_thread(
+                lambda: self._failed.requeue(where, limit, most_redrives=most_redrives, job=job, progress=tell, cancel=cancelled),
+                "redrive-requeue",
+            )
         )
         return await _to_its_end(running, cancelled.set)
 

@@ -62,6 +62,10 @@ class Depth:
         """Those that are known to be in it."""
         return self.messages + (self.held or 0)
 
+    def __str__(self) -> str:
+        consumers = f"{self.consumers:,} consumer{'' if self.consumers == 1 else 's'}"
+        return f"{consumers} and {self.messages:,} waiting message{'' if self.messages == 1 else 's'}"
+
 
 _NOTHING = Depth(0, 0)
 

@@ -18,7 +18,7 @@ from redrive.pubsub.blocking.requeue import Cancel, Choose, Edit, Ledger, Manner
 from redrive.pubsub.blocking.restoring import restore
 from redrive.pubsub.blocking.taking import AHEAD, Taking, delivery_of, surely_back
 from redrive.pubsub.blocking.turn import Turn
-from redrive.pubsub.blocking.watching import Watch, heard, listen
+from redrive.pubsub.blocking.watching import Watch, Whereabouts, heard, listen, retry_delay, whereabouts
 from redrive.pubsub.config import Credentials, seconds_of
 from redrive.pubsub.message import FailedMessage
 from redrive.pubsub.report import PublishReport, RequeueReport
@@ -26,6 +26,7 @@ from redrive.pubsub.tls import ContextSource
 from redrive.topology.events import Outcomes
 from redrive.topology.headers import Delivery
 from redrive.topology.model import Queue
+from redrive.topology.moves import MOST_REDRIVES
 from redrive.topology.names import ExchangeFamily, check_queue_name, failed_queue, family_of
 
 logger = logging.getLogger("redrive")
@@ -163,7 +164,7 @@ class FailedQueue:
         rate: float | None = None,
         edit: Edit | None = None,
         ledger: Ledger | None = None,
-        most_redrives: int | None = None,
+        most_redrives: int | None = MOST_REDRIVES,
         job: str | None = None,
         progress: Progress | None = None,
         cancel: Cancel | None = None,
@@ -181,7 +182,7 @@ class FailedQueue:
             rate: how many are sent a second, at most.
             edit: makes the body that is sent of a message.
             ledger: is told what is on its way.
-            most_redrives: what was sent back so often before stays.
+            most_redrives: what was sent back so often before stays, and is counted in the report; None sends it all the same.
             job: an id that each message carries from then on; a UUID where none is given.
             progress: told about ten times a second how far it is.
             cancel: once set, it stops; what is on its way is settled first.
@@ -199,7 +200,16 @@ class FailedQueue:
                 raise ConfigurationError(f"there is no queue {destination!r} to send messages back to", "Declare it: redrive declare.")
         if where is not None:
             choose = _choosing(where)
-        return self._run(choose, limit, Manner(to, rate, edit, ledger, most_redrives), job, progress, cancel)
+        manner, job = Manner(to, rate, edit, ledger, most_redrives), job or str(uuid.uuid4())
+        report = self._run(choose, limit, manner, job, progress, cancel)
+        left = None if limit is None else limit - report.requeued
+        if choose is None and report.too_often and not report.cancelled and (left or report.not_tried):
+            # What stays was in the way of what is behind it: once more, with all of it held.
+            more = self._run(lambda messages: [True] * len(messages), left, manner, job, progress, cancel)
+            more.requeued += report.requeued
+            more.possible_duplicates += report.possible_duplicates
+            return more
+        return report
 
     def discard(
         self,
@@ -345,7 +355,34 @@ class FailedQueue:
             PermissionDenied: the user may not declare a queue to watch through.
             BrokerUnavailable: no broker answered.
         """
-        return Watch(self._connector, self._exchanges, queue or self._queue, job)
+        return Watch(self._connector, self._exchanges, [queue or self._queue], job)
+
+    @property
+    def exchanges(self) -> ExchangeFamily:
+        """The exchange family."""
+        return self._exchanges
+
+    def whereabouts(self, queue: str | None = None) -> Whereabouts:
+        """How much is in the queues of a subscription, and who consumes its main queue.
+
+        Args:
+            queue: the main queue; None for this one.
+
+        Raises:
+            BrokerUnavailable: no broker answered.
+        """
+        return whereabouts(self._connector, queue or self._queue)
+
+    def retry_delay(self, queue: str | None = None) -> timedelta | None:
+        """How long a subscription's retry queue holds a message; None where there is none, or this user is not told.
+
+        Args:
+            queue: the main queue; None for this one.
+
+        Raises:
+            BrokerUnavailable: no broker answered.
+        """
+        return retry_delay(self._connector, queue or self._queue)
 
     def listen(self, job: str) -> None:
         """From now on what subscribers tell of a job's messages is kept, for `heard`.

@@ -4,6 +4,7 @@ import contextlib
 import logging
 import threading
 from collections import Counter
+from typing import assert_never
 
 import pika
 from pika import exceptions
@@ -11,13 +12,25 @@ from pika import exceptions
 from redrive.errors import RedriveError
 from redrive.pubsub.blocking.connection import Connector
 from redrive.topology import events, headers
-from redrive.topology.decision import Ack, Fail, Settlement
+from redrive.topology.decision import (
+    Ack,
+    DeadLetter,
+    Fail,
+    LetGo,
+    Postpone,
+    Republish,
+    RetryInPlace,
+    Settlement,
+    retries_made,
+)
 from redrive.topology.events import Outcomes
 from redrive.topology.headers import Delivery
 from redrive.topology.names import ExchangeFamily
 
 logger = logging.getLogger("redrive")
 
+_FIRST = 0.1
+"""Seconds after which the first outcome is told: a canary that fails is to stop its job at once."""
 _EVERY = 0.5
 _MOST_JOBS = 1000
 _PATIENCE = 2.0
@@ -38,22 +51,23 @@ class OutcomeReporter:
         self._exchange = events.exchange_of(exchanges).name
         self._queue = queue
         self._lock = threading.Lock()
-        self._handled: Counter[str] = Counter()
-        self._failed: Counter[str] = Counter()
+        self._counts: dict[str, Counter[str]] = {}
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
 
     def note(self, delivery: Delivery | None, settlement: Settlement) -> None:
-        """A message is settled. Only those that a job has sent back, and that are through, are counted."""
-        if delivery is None or not isinstance(settlement, Ack | Fail):
+        """Counts a message that is settled, where a job has sent it: handled, set aside, or retried for the first time."""
+        if delivery is None:
             return
         job = headers.text(delivery.properties.headers.get(headers.JOB))
         if job is None or events.key_of(job) is None:
             return
+        outcomes = _outcomes_of(delivery, settlement)
+        if not outcomes:
+            return
         with self._lock:
-            counts = self._handled if isinstance(settlement, Ack) else self._failed
-            if job in counts or len(counts) < _MOST_JOBS:
-                counts[job] += 1
+            if job in self._counts or len(self._counts) < _MOST_JOBS:
+                self._counts.setdefault(job, Counter()).update(outcomes)
             if self._thread is None and not self._closing.is_set():
                 self._thread = threading.Thread(target=self._run, name=f"redrive-outcomes-{self._queue}", daemon=True)
                 self._thread.start()
@@ -69,12 +83,14 @@ class OutcomeReporter:
         self._closing.set()
 
     def _run(self) -> None:
+        pause = _FIRST
         while True:
-            closing = self._closing.wait(_EVERY)
+            closing = self._closing.wait(pause)
+            pause = _EVERY
             with self._lock:
                 outcomes = self._taken()
                 if not outcomes:
-                    # Nobody has anything to tell: the next one that has starts anew.
+                    # Nobody has anything to tell: the next one that has starts a thread again.
                     self._thread = None
                     return
             self._publish(outcomes)
@@ -82,11 +98,8 @@ class OutcomeReporter:
                 return
 
     def _taken(self) -> list[Outcomes]:
-        jobs = list(dict.fromkeys([*self._handled, *self._failed]))
-        outcomes = [Outcomes(job, self._queue, self._handled[job], self._failed[job]) for job in jobs]
-        self._handled.clear()
-        self._failed.clear()
-        return outcomes
+        counts, self._counts = self._counts, {}
+        return [Outcomes(job, self._queue, **of_job) for job, of_job in counts.items()]
 
     def _publish(self, outcomes: list[Outcomes]) -> None:
         try:
@@ -99,3 +112,18 @@ class OutcomeReporter:
                     channel.close()
         except (RedriveError, exceptions.AMQPError, OSError) as error:
             logger.debug("queue %s: outcomes of messages that were sent back could not be told: %s", self._queue, error)
+
+
+def _outcomes_of(delivery: Delivery, settlement: Settlement) -> tuple[str, ...]:
+    """What of `Outcomes` a settled message counts for; nothing where it failed before and is only retried once more."""
+    match settlement:
+        case LetGo():
+            return ()
+        case Ack():
+            return ("handled", "handled_after_retry") if retries_made(delivery) else ("handled",)
+        case Fail(_, _, retries):
+            return ("failed", "failed_after_retry") if retries else ("failed",)
+        case DeadLetter() | Republish() | Postpone() | RetryInPlace():
+            return ("retrying",) if settlement.retry == 1 else ()
+        case _:
+            assert_never(settlement)

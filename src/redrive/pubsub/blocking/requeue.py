@@ -269,6 +269,7 @@ class Requeue:
         self._looked_at += 1
         if not chosen or redrives >= self._most_redrives or job == self._report.job or self._is_twice(key):
             self._report.skipped += 1
+            self._report.too_often += chosen and redrives >= self._most_redrives
         elif self._manner.discards:
             self._discard(taking, taken, key)
         else:
@@ -374,7 +375,7 @@ class Requeue:
             self._under_way.clear()
             self._judged.clear()
             self._looked_at = self._report.requeued
-            self._report.skipped = 0
+            self._report.skipped = self._report.too_often = 0
             self._report.failed.clear()
 
     def _wait_for_the_rest(self, taking: Taking) -> None:

@@ -1,21 +1,24 @@
-"""Sees what becomes of the messages of a job: events, and copies of what is set aside."""
+"""Sees what becomes of the messages of a job: events, and copies of what is retried or set aside."""
 
 import contextlib
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from datetime import timedelta
 
 from pika import exceptions
 
-from redrive.errors import RedriveError
+from redrive.errors import ConfigurationError, PermissionDenied, RedriveError
 from redrive.pubsub.blocking import refusal
 from redrive.pubsub.blocking.connection import Connector, Link
-from redrive.pubsub.blocking.declare import declaring
+from redrive.pubsub.blocking.declare import Declarer, Depth, declaring
+from redrive.pubsub.blocking.survey import arguments_of
 from redrive.pubsub.consumer import Consumer
 from redrive.pubsub.frames import Received
 from redrive.pubsub.wire import Wire
-from redrive.topology import events, headers
-from redrive.topology.events import Outcomes
+from redrive.topology import events, headers, names
+from redrive.topology.events import Outcomes, Standing
 from redrive.topology.model import Binding, Queue
 from redrive.topology.names import ExchangeFamily
 from redrive.topology.properties import Properties
@@ -26,40 +29,63 @@ _PREFETCH = 500
 class Watch:
     """Counts what becomes of a job's messages, while they are sent; a context manager.
 
-    What is set aside is seen as it passes the failed exchange, so a subscriber of any kind and version is watched. What is handled is
-    known where the subscriber tells.
+    What is set aside is seen as it passes the failed exchange, and what is rejected or republished for a retry as it passes the retry
+    exchange, so a subscriber of any kind and version is watched. What succeeded, and what waits on the delay ladder or in an ordered
+    queue, is known only where the subscriber tells.
 
     Args:
         connector: how to connect.
         exchanges: the exchange family.
-        queue: the main queue that they are sent to.
+        queues: the main queues that they are sent to.
         job: the job's id.
     """
 
-    def __init__(self, connector: Connector, exchanges: ExchangeFamily, queue: str, job: str) -> None:
+    def __init__(self, connector: Connector, exchanges: ExchangeFamily, queues: Collection[str], job: str) -> None:
         self._connector = connector
         self._job = job
+        self._queues = frozenset(queues)
         self._queue = events.watched_queue(str(uuid.uuid4()))
         self._exchanges = exchanges
-        self._bindings = (Binding(exchanges.failed, self._queue.name, queue), *events.bindings_of(self._queue, exchanges, job))
+        self._bindings = (
+            *(Binding(exchanges.failed, self._queue.name, queue) for queue in queues),
+            *events.bindings_of(self._queue, exchanges, job),
+        )
+        self._retries = [Binding(exchanges.retry, self._queue.name, queue) for queue in queues]
         self._link = Link(connector, self)
         self._consumer: Consumer | None = None
         self._ended = threading.Event()
-        self.failed_again = 0
-        self.handled = 0
+        self._succeeded = 0
+        self._retrying_told = 0
+        self._retrying_seen = 0
+        self._failed_at_once = 0
+        self._failed_again = 0
+
+    @property
+    def standing(self) -> Standing:
+        """What is known by now; from any thread."""
+        # Told and seen are the same messages: the larger is the better known.
+        failing = max(self._retrying_told, self._retrying_seen) + self._failed_at_once
+        return Standing(self._succeeded, max(failing, self._failed_again), self._failed_again)
 
     def __enter__(self) -> "Watch":
         with declaring(self._connector) as declarer:
-            declarer.declare(events.exchange_of(self._exchanges))
+            _declare_events(declarer, self._exchanges)
             declarer.declare(self._queue)
             for binding in self._bindings:
                 declarer.declare(binding)
+            with contextlib.suppress(PermissionDenied, ConfigurationError):  # then only what subscribers tell of retries is known
+                for binding in self._retries:
+                    declarer.declare(binding)
         self._link.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._link.close()
         with contextlib.suppress(RedriveError), declaring(self._connector) as declarer:
+            # First of all: a quorum queue that dead-letters waits for the confirm of each queue that is bound when it does.
+            with contextlib.suppress(PermissionDenied, ConfigurationError):
+                for binding in self._retries:
+                    declarer.unbind(binding)
             declarer.delete(self._queue)
 
     def connected(self, connection: Wire) -> None:
@@ -81,15 +107,90 @@ class Watch:
         self._link.reconnect(str(error).partition("\n")[0])
 
     def _received(self, consumer: Consumer, received: Received) -> None:
-        if received.exchange == self._exchanges.failed:
-            if headers.text(Properties.parse(received.properties).headers.get(headers.JOB)) == self._job:
-                self.failed_again += 1
+        if received.exchange in (self._exchanges.failed, self._exchanges.retry):
+            self._see_copy(received)
         else:
-            outcomes = Outcomes.decode(received.body)
-            if outcomes is not None and outcomes.job == self._job:
-                self.handled += outcomes.handled
+            self._hear(Outcomes.decode(received.body))
         consumer.ack(received.delivery_tag)
         consumer.flush()
+
+    def _see_copy(self, received: Received) -> None:
+        table = Properties.parse(received.properties).headers
+        if headers.text(table.get(headers.JOB)) != self._job:
+            return
+        written, queue = table.get(headers.RETRIES), received.routing_key
+        if received.exchange == self._exchanges.retry:
+            self._retrying_seen += not headers.counted(written) and not headers.trips_before(table, queue)
+            return
+        retries = headers.death_count(table, queue) if written is None else headers.counted(written)
+        self._failed_again += 1
+        self._failed_at_once += not retries
+
+    def _hear(self, outcomes: Outcomes | None) -> None:
+        if outcomes is not None and outcomes.job == self._job and outcomes.queue in self._queues:
+            # What failed before, and was handled by a retry, may be of an earlier run of the job.
+            self._succeeded += max(0, outcomes.handled - outcomes.handled_after_retry)
+            self._retrying_told += outcomes.retrying
+
+
+@dataclass(frozen=True, slots=True)
+class Whereabouts:
+    """What is in the queues of a subscription; None where there is no such queue, or this user may not look.
+
+    Args:
+        queue: the main queue.
+        main: how much is ready in it, and who consumes it.
+        retry: the retry queue.
+        failed: the failed queue.
+    """
+
+    queue: str
+    main: Depth | None
+    retry: Depth | None
+    failed: Depth | None
+
+    @property
+    def is_unconsumed(self) -> bool:
+        """Whether it is sure that nobody consumes the main queue."""
+        return self.main is not None and not self.main.consumers
+
+    def __str__(self) -> str:
+        queues = ((self.retry, names.retry_queue(self.queue)), (self.failed, names.failed_queue(self.queue)))
+        others = [f"{name} {depth.messages:,}" for depth, name in queues if depth is not None]
+        main = "can't be looked at"
+        if self.main is not None:
+            main = f"has {self.main}"
+        return ", ".join([f"{self.queue} {main}", *others])
+
+
+def whereabouts(connector: Connector, queue: str) -> Whereabouts:
+    """How much is in the queues of a subscription, and who consumes the main queue.
+
+    Raises:
+        BrokerUnavailable: no broker answered.
+    """
+    with declaring(connector) as declarer:
+
+        def look(name: str) -> Depth | None:
+            try:
+                return declarer.depth(name)
+            except PermissionDenied:
+                return None
+
+        return Whereabouts(queue, look(queue), look(names.retry_queue(queue)), look(names.failed_queue(queue)))
+
+
+def retry_delay(connector: Connector, queue: str) -> timedelta | None:
+    """How long a retry queue holds a message; None where there is none, or this user is not told.
+
+    Raises:
+        BrokerUnavailable: no broker answered.
+    """
+    with declaring(connector) as declarer, contextlib.suppress(PermissionDenied):
+        if declarer.exists(Queue(names.retry_queue(queue))):
+            ttl = (arguments_of(declarer, names.retry_queue(queue)) or {}).get("x-message-ttl")
+            return timedelta(milliseconds=ttl) if isinstance(ttl, int) else None
+    return None
 
 
 def listen(connector: Connector, exchanges: ExchangeFamily, job: str) -> None:
@@ -101,7 +202,7 @@ def listen(connector: Connector, exchanges: ExchangeFamily, job: str) -> None:
     """
     queue = events.queue_of(job)
     with declaring(connector) as declarer:
-        declarer.declare(events.exchange_of(exchanges))
+        _declare_events(declarer, exchanges)
         declarer.declare(queue)
         for binding in events.bindings_of(queue, exchanges, job):
             declarer.declare(binding)
@@ -130,3 +231,13 @@ def heard(connector: Connector, job: str) -> Iterator[Outcomes]:
             raise refusal.of_channel(error, f"read queue {queue.name!r}") from error
     except (exceptions.AMQPError, OSError) as error:
         raise refusal.of_connection(error, connector.url) from error
+
+
+def _declare_events(declarer: Declarer, exchanges: ExchangeFamily) -> None:
+    """Declares the exchange of events; a user that may not is content to find it there."""
+    exchange = events.exchange_of(exchanges)
+    try:
+        declarer.declare(exchange)
+    except PermissionDenied:
+        if not declarer.may_exist(exchange):
+            raise

@@ -1,0 +1,237 @@
+"""The guards of a sending on Spark: what lets it go on, what stops it, and what is sent by then, message by message."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cli_support import redrive
+from contract.shells import BLOCKING, SHELLS, Shell
+from contract.support import Recorder, always_fails, wait_until
+from redrive import FailedQueue, RetryPolicy
+from redrive.errors import ConfigurationError
+from redrive.failures.canary import Unknown
+from redrive.pubsub.blocking.connection import Connector
+from redrive.pubsub.blocking.declare import declaring
+from redrive.spark_reprocess.archive import Archive, Run
+from redrive.spark_reprocess.choice import Choice, Guards
+from redrive.spark_reprocess.job import Reprocess, Stopped, requeue
+from redrive.spark_reprocess.pace import Pace
+from redrive.testing import Broker
+from redrive.topology.headers import Delivery
+from redrive.topology.properties import Properties
+from redrive.topology.table import FieldValue, Table
+from spark.support import QUEUE
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+COUNT = 60
+CANARY = 20
+QUICK = Pace(timeout=20, batch=50)
+GUARDS = Guards(canary=CANARY)
+HOUR = RetryPolicy(3, timedelta(hours=1))
+
+
+def set_aside(
+    url: str,
+    numbers: range = range(COUNT),
+    *,
+    exchange: str = "master",
+    retry: RetryPolicy = HOUR,
+    headers: dict[str, FieldValue] | None = None,
+) -> None:
+    """Declares the subscription, and puts numbered messages into its failed queue."""
+    BLOCKING.declare(url, QUEUE, routing_keys=["order.*"], retry=retry, exchange=exchange)
+    report = FailedQueue(url, QUEUE, exchange).restore(
+        Delivery(
+            QUEUE,
+            f"{exchange}.failed",
+            QUEUE,
+            Properties(
+                headers=Table.of({"redrive-failure-id": f"{number:05d}", **(headers or {})}), delivery_mode=2, message_id=str(number)
+            ),
+            b"{}",
+        )
+        for number in numbers
+    )
+    assert report.confirmed == len(numbers)
+
+
+@contextlib.contextmanager
+def worker(
+    url: str, handler: Callable[..., object], *, shell: Shell = BLOCKING, exchange: str = "master", retry: RetryPolicy = HOUR
+) -> Iterator[Recorder]:
+    """A worker that consumes, and what it has tried."""
+    recorder = Recorder(handler)
+    with shell.subscriber(recorder, url, QUEUE, routing_keys=["order.*"], retry=retry, exchange=exchange):
+        wait_until(lambda: consumers(url) == 1, "it consumes")
+        yield recorder
+
+
+def consumers(url: str) -> int:
+    found = FailedQueue(url, QUEUE).whereabouts().main
+    return 0 if found is None else found.consumers
+
+
+def depth(url: str, queue: str) -> int:
+    with declaring(Connector(url, "test")) as declarer:
+        found = declarer.depth(queue)
+    assert found is not None
+    return found.messages
+
+
+def succeeds(_: object) -> None:
+    """A handler that succeeds."""
+
+
+def ids(numbers: range) -> set[str]:
+    return set(map(str, numbers))
+
+
+def drained(spark: "SparkSession", archive: Archive, url: str, **options: object) -> tuple[Reprocess, Run]:
+    job = Reprocess(spark, archive, url, pace=QUICK, **options)  # type: ignore[arg-type]
+    return job, job.drain([QUEUE])
+
+
+@pytest.mark.parametrize("shell", SHELLS, ids=lambda shell: shell.name)
+def test_with_the_default_policy_a_canary_that_fails_stops_the_job_at_its_first_attempt(
+    spark: "SparkSession", archive: Archive, rabbitmq_url: str, shell: Shell
+) -> None:
+    set_aside(rabbitmq_url, retry=RetryPolicy())
+    job, run = drained(spark, archive, rabbitmq_url)
+    with worker(rabbitmq_url, always_fails, shell=shell, retry=RetryPolicy()) as tried:
+        # By what it has heard, and not by a timer: the retries, after thirty seconds, are still to come.
+        with pytest.raises(Stopped, match=r"\d+ of the first 20 (is|are) failing and retrying"):
+            job.send(run, Choice(), GUARDS)
+        wait_until(lambda: len(tried.tried) == CANARY, "all of the canary are tried")
+    identity = job.verify(run)
+    assert (identity.redelivered, identity.kept) == (CANARY, COUNT - CANARY)
+    assert set(tried.tried) == ids(range(CANARY))
+
+
+def test_the_same_command_once_more_stops_again_while_all_fails(spark: "SparkSession", archive: Archive, rabbitmq_url: str) -> None:
+    set_aside(rabbitmq_url)
+    with worker(rabbitmq_url, always_fails) as tried:
+        for times in (1, 2):
+            with pytest.raises(Stopped, match="failing and retrying"):
+                requeue(spark, archive, rabbitmq_url, [QUEUE], guards=GUARDS, pace=QUICK)
+            wait_until(lambda times=times: len(tried.tried) == times * CANARY, "all of the canary are tried")  # type: ignore[misc]
+    assert depth(rabbitmq_url, f"{QUEUE}@retry") == 2 * CANARY
+    assert set(tried.tried.values()) == {1}
+
+
+def test_a_canary_in_another_exchange_family_stops_the_job_alike(spark: "SparkSession", archive: Archive, rabbitmq_url: str) -> None:
+    set_aside(rabbitmq_url, exchange="shop")
+    job, run = drained(spark, archive, rabbitmq_url, exchange="shop")
+    with worker(rabbitmq_url, always_fails, exchange="shop"), pytest.raises(Stopped, match="failing and retrying"):
+        job.send(run, Choice(), GUARDS)
+    assert job.verify(run).redelivered == CANARY
+
+
+def test_all_of_a_canary_succeeded_lets_the_rest_follow(spark: "SparkSession", archive: Archive, rabbitmq_url: str) -> None:
+    set_aside(rabbitmq_url)
+    notes: list[str] = []
+    seen: list[str] = []
+    job, run = drained(spark, archive, rabbitmq_url, note=notes.append, told=lambda phase, done, total: seen.append(phase))
+    with worker(rabbitmq_url, succeeds) as tried:
+        job.send(run, Choice(), GUARDS)
+        tried.wait_for_handled(ids(range(COUNT)))
+    assert job.verify(run).redelivered == COUNT
+    assert notes == ["20 sent; waiting until each has succeeded, at most 1h.", "All 20 succeeded; going on."]
+    assert "watching the canary" in seen
+
+
+def test_messages_that_nobody_tells_of_stop_the_job_and_are_looked_for(spark: "SparkSession", archive: Archive, rabbitmq_url: str) -> None:
+    set_aside(rabbitmq_url)
+    job, run = drained(spark, archive, rabbitmq_url)
+    with pytest.raises(Stopped) as stopped:
+        job.send(run, Choice(), Guards(canary=CANARY, watch=timedelta(milliseconds=500)))
+    assert stopped.value.reason == (
+        "20 of 20 are unknown after 500ms (0 succeeded, none is failing): shop@orders has 0 consumers and 20 waiting messages, "
+        "shop@orders@retry 0, shop@orders@failed 0; what is in none of them is held by consumers"
+    )
+    assert (job.verify(run).redelivered, depth(rabbitmq_url, QUEUE)) == (CANARY, CANARY)
+
+
+def test_going_on_without_knowing_has_to_be_asked_for(spark: "SparkSession", archive: Archive, rabbitmq_url: str) -> None:
+    set_aside(rabbitmq_url)
+    job, run = drained(spark, archive, rabbitmq_url)
+    job.send(run, Choice(), Guards(CANARY, timedelta(milliseconds=500), unknown=Unknown.GO_ON))
+    assert depth(rabbitmq_url, QUEUE) == COUNT
+
+
+def test_a_share_of_failures_stops_the_tasks(spark: "SparkSession", archive: Archive, rabbitmq_url: str) -> None:
+    set_aside(rabbitmq_url, range(2000))
+    job = Reprocess(spark, archive, rabbitmq_url, pace=Pace(rate=40, timeout=20, batch=50))  # most of a minute
+    run = job.drain([QUEUE])
+    with worker(rabbitmq_url, always_fails), pytest.raises(Stopped, match=r"failing and retrying, which is more than 5\.0%"):
+        job.send(run, Choice(), Guards(stop_at=0.05))
+    identity = job.verify(run)
+    assert identity.holds
+    assert 20 <= identity.redelivered < 2000
+
+
+def test_the_commands_words_and_exit_code_are_those_of_a_requeue_on_one_machine(
+    spark: "SparkSession", archive: Archive, rabbitmq_url: str
+) -> None:
+    set_aside(rabbitmq_url)
+    command = ["spark", "requeue", QUEUE, "--archive", archive.storage.uri, "--yes", "--canary", str(CANARY)]
+    done = redrive(*command, url=rabbitmq_url)
+    assert done.code == 1
+    assert "Nobody consumes shop@orders, so nobody could tell what becomes of a message." in done.out
+    assert depth(rabbitmq_url, f"{QUEUE}@failed") == COUNT
+    with worker(rabbitmq_url, always_fails):
+        done = redrive(*command, "--watch", "10m", "--stop-at", "5%", "--unknown", "stop", url=rabbitmq_url)
+    assert done.code == 1
+    assert "shop@orders has 1 consumer and 0 waiting messages." in done.out
+    assert "of the first 20 are failing" in done.out or "of the first 20 is failing" in done.out
+    assert depth(rabbitmq_url, f"{QUEUE}@failed") == 0
+    with worker(rabbitmq_url, succeeds):
+        done = redrive(*command, "--canary-wait", "10m", url=rabbitmq_url)
+    assert (done.code, "All 20 succeeded; going on." in done.err) == (0, True), done.err
+
+
+def test_what_was_sent_back_too_often_stays_and_is_counted(spark: "SparkSession", archive: Archive, rabbitmq_url: str) -> None:
+    set_aside(rabbitmq_url, range(10))
+    set_aside(rabbitmq_url, range(10, 13), headers={"redrive-count": 5})
+    identity = requeue(spark, archive, rabbitmq_url, [QUEUE], pace=QUICK)
+    assert (identity.redelivered, identity.restored, identity.too_often) == (10, 3, 3)
+    assert (depth(rabbitmq_url, QUEUE), depth(rabbitmq_url, f"{QUEUE}@failed")) == (10, 3)
+    forced = requeue(spark, archive, rabbitmq_url, [QUEUE], force=True, pace=QUICK)
+    assert (forced.redelivered, forced.too_often) == (3, 0)
+
+
+def test_a_run_that_was_forced_is_taken_up_with_force_alone(spark: "SparkSession", archive: Archive, rabbitmq_url: str) -> None:
+    set_aside(rabbitmq_url, range(3), headers={"redrive-count": 5})
+    job, run = drained(spark, archive, rabbitmq_url)
+    job.choose(run, Choice(force=True))
+    with pytest.raises(ConfigurationError, match="and force"):
+        job.chosen(run, Choice())
+    assert job.chosen(run, Choice(force=True)).force
+
+
+def test_a_broker_that_restarts_while_a_canary_is_watched_is_waited_for(
+    spark: "SparkSession", archive: Archive, rabbitmq_url: str, rabbitmq_broker: Broker
+) -> None:
+    set_aside(rabbitmq_url)
+    with ThreadPoolExecutor(1) as pool, contextlib.ExitStack() as held:
+        restarts: list[Future[None]] = []
+
+        def restarts_once(phase: str, done: int, total: int) -> None:
+            if phase == "watching the canary" and not restarts:
+                restarts.append(pool.submit(rabbitmq_broker.restart))
+            if restarts and restarts[0].done() and len(restarts) == 1:
+                restarts.append(restarts[0])
+                tried.append(held.enter_context(worker(rabbitmq_url, succeeds)))
+
+        tried: list[Recorder] = []
+        job = Reprocess(spark, archive, rabbitmq_url, pace=Pace(timeout=60, batch=50), told=restarts_once)
+        run = job.drain([QUEUE])
+        job.send(run, Choice(), GUARDS)
+        restarts[0].result()
+        tried[0].wait_for_handled(ids(range(COUNT)))
+    assert job.verify(run).redelivered == COUNT
