@@ -173,6 +173,6 @@ def rejected_by_a_peer(service: Service) -> Iterator[bytes]:
     with contextlib.closing(pika.BlockingConnection(pika.URLParameters(service.url))) as connection:
         channel = connection.channel()
         for method, _, body in channel.consume(service.queue, inactivity_timeout=0.1):
-            if method is not None:
+            if method is not None and body is not None:
                 channel.basic_reject(method.delivery_tag, requeue=False)
                 yield body

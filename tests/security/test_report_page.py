@@ -50,7 +50,7 @@ def page_with(text: str, *, ended: bool) -> str:
     """The page of a run in which all that strangers write is this text."""
     group = Group(text, text, text, text, 3, 2, 100, MOMENT, MOMENT + timedelta(hours=1))
     plan = Plan(text, text, text, 3, 2, 100, 80, 60, 30, {text: 3}, [group], [(MOMENT, 3)], 60)
-    identity = Identity(text, [text], {text: 3}, 3, 1, 0, 0, 2, 1, 3, 0, 0, [{"id": text, "error": text}]) if ended else None
+    identity = Identity(text, [text], {text: 3}, 3, 1, 0, 0, 2, 1, 3, 0, 0, refusals=[{"id": text, "error": text}]) if ended else None
     return page_of(plan, identity)
 
 

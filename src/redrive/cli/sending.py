@@ -16,11 +16,12 @@ from redrive.failures.cause import Cause
 from redrive.failures.groups import Groups
 from redrive.failures.job import Requeueing
 from redrive.failures.journal import Journal
-from redrive.failures.order import MOST_REDRIVES, Order
+from redrive.failures.order import Order
 from redrive.failures.plan import Plan
 from redrive.failures.record import Job, State
 from redrive.pubsub.blocking.failed import FailedQueue
 from redrive.pubsub.report import RequeueReport
+from redrive.topology.moves import MOST_REDRIVES
 from redrive.topology.names import failed_queue
 
 _MOST_SHOWN = 20

@@ -118,11 +118,12 @@ class Watch:
         table = Properties.parse(received.properties).headers
         if headers.text(table.get(headers.JOB)) != self._job:
             return
+        deaths = headers.deaths_in(table.raw_by_name().get(headers.X_DEATH))
         written, queue = table.get(headers.RETRIES), received.routing_key
         if received.exchange == self._exchanges.retry:
-            self._retrying_seen += not headers.counted(written) and not headers.trips_before(table, queue)
+            self._retrying_seen += not headers.counted(written) and not headers.trips_before(deaths, queue)
             return
-        retries = headers.death_count(table, queue) if written is None else headers.counted(written)
+        retries = headers.death_count(deaths, queue) if written is None else headers.counted(written)
         self._failed_again += 1
         self._failed_at_once += not retries
 
