@@ -59,7 +59,8 @@ def test_it_retries_and_sets_aside(rabbitmq_url: str, restricted: str, shell: Sh
     with service.subscriber(recorder, url=restricted, declare=False, exchange=FAMILY):
         message_id = service.publish(exchange=FAMILY)
         # What can't be rejected is republished by the service itself: it has an x-death that no broker of ours wrote.
-        publish_plain(rabbitmq_url, "order.paid", b"forged", pika.BasicProperties(headers={"x-death": "x"}, message_id="forged"))
+        forged = pika.BasicProperties(headers={"x-death": "x"}, message_id="forged")  # type: ignore[no-untyped-call]
+        publish_plain(rabbitmq_url, "order.paid", b"forged", forged)
         failed = service.wait_for_failed(2)
     assert {message.message_id: message.retries for message in failed} == {message_id: 1, "forged": 1}
     assert recorder.tried == {message_id: 2, "forged": 2}

@@ -46,6 +46,10 @@ class CalledGenerator:
         yield
 
 
+class CalledStatically:
+    __call__ = staticmethod(a_generator)
+
+
 class CalledAsync:
     async def __call__(self, message: Message) -> None: ...
 
@@ -80,6 +84,7 @@ GENERATORS = [
     Methods().generates,
     Methods.generates_async,
     CalledGenerator(),
+    CalledStatically(),
     functools.partial(a_generator),
     functools.partial(functools.partial(of_two, 1)),
     functools.partial(CalledGenerator()),

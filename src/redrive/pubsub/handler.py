@@ -117,9 +117,7 @@ def _called_by(function: Handler) -> object:
         elif isinstance(called, type) or inspect.isroutine(called) or not hasattr(type(called), "__call__"):  # noqa: B004
             return called
         else:
-            called = inspect.getattr_static(type(called), "__call__")
-            if not inspect.isfunction(called):
-                return called
+            called = type(called).__call__
 
 
 def _wraps_async(function: Handler) -> bool:
