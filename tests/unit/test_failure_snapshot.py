@@ -128,6 +128,6 @@ def test_a_parquet_file_has_the_same_columns_however_many_messages_it_has(tmp_pa
     for count in (0, 1):
         path = tmp_path / f"{count}.parquet"
         Snapshot(path).write([FailedMessage(failed())] * count)
-        columns.append([row[:2] for row in duckdb.sql(f"DESCRIBE FROM '{path}'").fetchall()])
+        columns.append([row[:2] for row in duckdb.execute(f"DESCRIBE FROM '{path}'").fetchall()])
     assert columns[0] == columns[1]
     assert dict(columns[0])["body"] == "JSON"
