@@ -108,8 +108,8 @@ _RULES = (
     _rule(_WORDS, rf"""(?P<kept>{_NAME}(?:\\{{0,8}}["']\]?[ \t]*+(?:=>|[:=])|[ \t]*+=(?!=)>?)[ \t]*+(?:{_QUOTE})?){_VALUE}"""),
     _rule(_STRONG_WORDS, rf"""(?P<kept>{_STRONG}[ \t]*+:[ \t]*+(?:{_QUOTE})?)(?:{_IN_QUOTES}|(?<!["']){_SECRET_LOOKS}{_VALUE})"""),
     _rule(_WEAK_WORDS, rf"(?P<kept>{_WEAK}[ \t]*+:[ \t]*+(?:{_QUOTE})?){_RANDOM_LOOKS}{_VALUE}"),
-    _rule("--", rf"(?P<kept>--[\w-]{{1,80}}+{_ENDS_AS_NAME}[ \t]++){_NOTHING}(?!-){_SECRET_LOOKS}[^\s\"',\]]++"),
-    _rule("--", rf"""(?P<kept>--[\w-]{{1,80}}+{_ENDS_AS_NAME}["'],[ \t]*+["'])(?!-)[^"'\n]++"""),
+    _rule("--", rf"(?P<kept>(?<![\w-])--[\w-]{{1,80}}+{_ENDS_AS_NAME}[ \t]++){_NOTHING}(?!-){_SECRET_LOOKS}[^\s\"',\]]++"),
+    _rule("--", rf"""(?P<kept>(?<![\w-])--[\w-]{{1,80}}+{_ENDS_AS_NAME}["'],[ \t]*+["'])(?!-)[^"'\n]++"""),
     _rule("<", rf"(?P<kept><[\w:.-]{{1,80}}+{_ENDS_AS_NAME}(?:[ \t][^<>\n]{{0,100}}+)?>)[^<\n]{{1,1000}}+(?=</)"),
     # --- what shows itself
     _rule("eyj", r"(?<![\w-])eyJ[\w-]++\.[\w-]++(?:\.[\w-]*+){1,3}"),
