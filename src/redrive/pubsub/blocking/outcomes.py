@@ -10,7 +10,7 @@ from pika import exceptions
 
 from redrive.errors import RedriveError
 from redrive.pubsub.blocking.connection import Connector
-from redrive.topology import events, headers
+from redrive.topology import events
 from redrive.topology.decision import Ack, Fail, Settlement
 from redrive.topology.events import Outcomes
 from redrive.topology.headers import Delivery
@@ -47,7 +47,7 @@ class OutcomeReporter:
         """A message is settled. Only those that a job has sent back, and that are through, are counted."""
         if delivery is None or not isinstance(settlement, Ack | Fail):
             return
-        job = headers.text(delivery.properties.headers.get(headers.JOB))
+        job = delivery.job
         if job is None or events.key_of(job) is None:
             return
         with self._lock:

@@ -82,7 +82,7 @@ class Watch:
 
     def _received(self, consumer: Consumer, received: Received) -> None:
         if received.exchange == self._exchanges.failed:
-            if headers.text(Properties.parse(received.properties).headers.get(headers.JOB)) == self._job:
+            if headers.text(Properties.parse(received.properties).headers.scalar(headers.JOB)) == self._job:
                 self.failed_again += 1
         else:
             outcomes = Outcomes.decode(received.body)
