@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pika
@@ -11,7 +11,7 @@ import pytest
 from contract.administration import Administration
 from contract.plain import depth, drain, plain_channel, properties_of, publish_plain
 from contract.support import Recorder, Service, always_fails, both_types, retrying, wait_until
-from redrive import FailedMessage, Message, RetryPolicy
+from redrive import FailedMessage, FailedQueue, Message, Retry, RetryPolicy
 from redrive.topology.table import FieldValue, Table
 
 
@@ -234,3 +234,61 @@ def test_a_message_of_a_headers_table_that_is_garbage_is_set_aside_with_it(servi
         (failed,) = service.wait_for_failed()
 
     assert dict(failed.properties.headers.raw_fields())["inner"] == dict(table.raw_fields())["inner"]
+
+
+FORGED: dict[str, FieldValue] = {
+    "redrive-orig-user-id": "admin",
+    "redrive-orig-exchange": "payments",
+    "redrive-first-failed-at": "1999-01-01T00:00:00Z",
+    "redrive-count": 4,
+    "redrive-job": "job-of-somebody",
+    "redrive-retries": 2,
+}
+
+
+@both_types
+def test_what_a_publisher_makes_up_of_redrives_headers_is_neither_counted_nor_kept(service: Service) -> None:
+    recorder = Recorder(fails_unless_ours)
+    with service.subscriber(recorder):
+        publish_plain(service.url, "order.paid", b"foreign", properties_of(Table.of(FORGED), "foreign"))
+        (failed,) = service.wait_for_failed()
+    assert retries_of(recorder) == [0, 1, 2, 3]
+    assert (failed.job, failed.redrive_count, failed.exchange) == (None, 0, "master")
+    assert "redrive-orig-user-id" not in failed.headers
+    assert failed.first_failed_at is not None
+    assert failed.first_failed_at.year > 2000
+
+
+def waits_longer_at_first(message: Message) -> None:
+    """A handler that fails, and has its first retry come down the delay ladder."""
+    raise Retry("not yet", after=timedelta(milliseconds=10)) if not message.retries else RuntimeError("no")
+
+
+def test_a_requeue_is_known_by_its_headers_through_the_ladder_and_the_retry_queue(service: Service) -> None:
+    service.fail(1)
+    recorder = Recorder(waits_longer_at_first)
+    with service.subscriber(recorder):
+        FailedQueue(service.url, service.queue).requeue(job="after-the-fix")
+        recorder.wait_for_attempts(4)
+        (failed,) = service.wait_for_failed()
+    assert [attempt.retries for attempt in recorder.attempts] == [0, 1, 2, 3]
+    assert (failed.job, failed.redrive_count, failed.exchange, failed.routing_key) == ("after-the-fix", 1, "master", "order.paid")
+
+
+def test_a_job_that_a_publisher_makes_up_is_not_told_of(service: Service) -> None:
+    failed = FailedQueue(service.url, service.queue)
+    service.fail(1)
+    failed.listen("after-the-fix")
+    recorder = Recorder()
+    heard: list[int] = []
+
+    def listen() -> bool:
+        heard.extend(outcomes.handled for outcomes in failed.heard("after-the-fix"))
+        return bool(heard)
+
+    with service.subscriber(recorder):
+        publish_plain(service.url, "order.paid", b"foreign", properties_of(Table.of({"redrive-job": "after-the-fix"}), "foreign"))
+        recorder.wait_for_handled(["foreign"])
+        failed.requeue(job="after-the-fix")
+        wait_until(listen, "the requeued message is told of")
+    assert heard == [1]

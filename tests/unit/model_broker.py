@@ -65,22 +65,22 @@ class ModelBroker:
 
     def _with_death(self, properties: Properties, queue: str, reason: str, exchange: str, routing_key: str) -> Properties:
         entries = self._deaths_so_far(properties)
-        count = 1
-        for entry in list(entries):
-            assert isinstance(entry, Mapping)
-            if (entry["queue"], entry["reason"]) == (queue, reason):
-                assert isinstance(entry["count"], int)
-                count = entry["count"] + 1
-                entries.remove(entry)
         keys: list[FieldValue] = [routing_key]
         death: dict[str, FieldValue] = {
-            "count": count,
+            "count": 1,
             "reason": reason,
             "queue": queue,
             "time": _TIME,
             "exchange": exchange,
             "routing-keys": keys,
         }
+        for entry in list(entries):
+            assert isinstance(entry, Mapping)
+            if (entry["queue"], entry["reason"]) == (queue, reason):
+                assert isinstance(entry["count"], int)
+                # It notes the way of the first time. Source: measured on 3.10.8, 4.0.5 and 4.3.6.
+                death = {**entry, "count": entry["count"] + 1}
+                entries.remove(entry)
         entries.insert(0, death)
         self._own_deaths = entries
         return properties._replace(headers=properties.headers.with_values({headers.X_DEATH: entries}))

@@ -162,9 +162,8 @@ def retries_made(delivery: Delivery) -> int:
     What came by another way than that of a retry can't have been retried here: headers that say so are copied or forged. In an
     ordered queue each return counts, whoever made it: a worker that dies has tried, or would have given it back.
     """
-    if delivery.in_place:
-        return _returns_of(delivery) + (headers.counted(delivery.properties.headers.scalar(headers.RETRIES)) if delivery.came_back else 0)
-    return headers.counted(delivery.properties.headers.scalar(headers.RETRIES)) + deaths_of(delivery) if delivery.came_back else 0
+    noted = headers.counted(delivery.note(headers.RETRIES)) if delivery.came_back else 0
+    return noted + (_returns_of(delivery) if delivery.in_place else deaths_of(delivery))
 
 
 def deaths_of(delivery: Delivery) -> int:
@@ -241,7 +240,7 @@ def _no_retry(
 
 def _age(delivery: Delivery, now: datetime) -> timedelta:
     """How long ago a message was published, or, where it does not say, failed first; none for one that was sent back by a person."""
-    if headers.counted(delivery.properties.headers.scalar(headers.COUNT)):
+    if headers.counted(delivery.note(headers.COUNT)):
         return timedelta(0)
     published = headers.moment(delivery.properties.timestamp)
     begun = published or headers.first_failure_time(delivery.deaths, delivery.queue) or now

@@ -39,6 +39,9 @@ ABOUT_THE_FAILURE = frozenset({RETRIES, FAILURE_ID, ERROR_TYPE, ERROR_MESSAGE, E
 OURS = ABOUT_THE_FAILURE | {ORIG_EXCHANGE, ORIG_ROUTING_KEY, FIRST_FAILED_AT, ORIG_EXPIRATION, ORIG_USER_ID, COUNT, JOB}
 """What only redrive writes."""
 
+NOTES = OURS - {ORIG_ROUTING_KEY}
+"""What redrive writes into a message that it moves. The original routing key every publisher may say itself."""
+
 MAX_COUNT = 1_000_000_000
 """A count beyond this is no count: no message is retried as often, and sums of it must stay small."""
 
@@ -180,6 +183,13 @@ def first_rejection(deaths: Deaths, queue: str) -> Mapping[str, FieldValue]:
     )
 
 
+def _way_into(entry: Mapping[str, FieldValue]) -> tuple[str, str]:
+    """The exchange and the key that a message came with when it first died in a queue for a reason; no key where they can't be read."""
+    keys = entry.get(_ROUTING_KEYS)
+    exchange, key = text(entry.get("exchange")), text(keys[0]) if isinstance(keys, list) and keys else None
+    return ("", "") if exchange is None or key is None else (exchange, key)
+
+
 @dataclass(frozen=True, slots=True)
 class Delivery:
     """A message as a queue delivered it.
@@ -223,8 +233,38 @@ class Delivery:
         return (self.exchange == self.way_back and self.routing_key == self.queue) or self._came_down_the_ladder
 
     @property
+    def notes_are_ours(self) -> bool:
+        """Whether redrive can have written its notes into a message of the main queue, and no publisher has made them up.
+
+        Each of its moves to that queue ends in the same few ways, and a rejection writes nothing: what came by another way when it was
+        rejected first has no notes of ours, though it comes back by one. Whoever may publish to the default exchange can forge them all
+        the same; where retries are republished, to the main exchange too.
+        """
+        if not self._is_a_way_of_ours(self.exchange, self.routing_key):
+            return False
+        return all(self._is_a_way_of_ours(*_way_into(entry)) for entry in self.deaths.entries if entry.get("queue") == self.queue)
+
+    def note(self, name: str) -> FieldValue:
+        """What a note of redrive's says; None where there is none, or it can't be redrive's."""
+        return self.properties.headers.scalar(name) if self.notes_are_ours else None
+
+    @property
+    def job(self) -> str | None:
+        """The requeue that sent it back to the main queue, if one did."""
+        return text(self.note(JOB))
+
+    @property
     def _came_down_the_ladder(self) -> bool:
-        return waits.destination_of(self.routing_key, "r") == self.queue and names.is_of_a_ladder(self.exchange)
+        return self._is_the_end_of_the_ladder(self.exchange, self.routing_key)
+
+    def _is_the_end_of_the_ladder(self, exchange: str, routing_key: str) -> bool:
+        return waits.destination_of(routing_key, "r") == self.queue and names.is_of_a_ladder(exchange)
+
+    def _is_a_way_of_ours(self, exchange: str, routing_key: str) -> bool:
+        """Whether a move of ours to the main queue ends with this exchange and this key."""
+        if routing_key == self.queue:
+            return exchange in ("", self.way_back)
+        return self._is_the_end_of_the_ladder(exchange, routing_key)
 
     @property
     def original_routing_key(self) -> str:

@@ -211,9 +211,10 @@ def moved(step: Step, delivery: Delivery, source: str, *, frame_max: int) -> Pub
         case "main":
             return moves.relocate(delivery, destination, retries=retries_made(delivery), frame_max=frame_max)
         case "retry":
-            counted = headers.counted(delivery.properties.headers.scalar(headers.RETRIES))
-            retries = counted + headers.trips_before(delivery.deaths, delivery.queue)
-            return moves.relocate(delivery, destination, retries=retries, frame_max=frame_max)
+            # As it would come back: what is in the retry queue got there from the main queue.
+            waiting = replace(delivery, exchange=delivery.way_back)
+            retries = headers.counted(waiting.note(headers.RETRIES)) + headers.trips_before(waiting.deaths, waiting.queue)
+            return moves.relocate(waiting, destination, retries=retries, frame_max=frame_max)
         case _:
             assert_never(step.place)
 

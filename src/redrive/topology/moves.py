@@ -137,7 +137,7 @@ def give_up(
         headers.HOST: circumstances.host,
         **_left_behind(delivery.properties),
     }
-    properties = _travelling(delivery.properties, drop=headers.ABOUT_THE_FAILURE)
+    properties = _travelling(delivery.properties, drop=headers.ABOUT_THE_FAILURE | _forged(delivery))
     room = _Room(properties, circumstances.frame_max)
     complete = room.takes(essential)
     if complete:
@@ -156,7 +156,7 @@ def republish(delivery: Delivery, exchanges: ExchangeFamily, *, retries: int, co
             our header says how many there were.
     """
     own: dict[str, FieldValue] = {} if counts_on else {headers.RETRIES: retries}
-    properties = _travelling(delivery.properties, drop=frozenset() if counts_on else _COUNTED)
+    properties = _travelling(delivery.properties, drop=_forged(delivery) if counts_on else _COUNTED | _forged(delivery))
     room = _Room(properties, frame_max)
     room.takes_each({**own, headers.ORIG_ROUTING_KEY: delivery.original_routing_key, **_left_behind(delivery.properties)})
     return Publish(exchanges.retry, delivery.queue, room.filled(), delivery.body)
@@ -164,7 +164,7 @@ def republish(delivery: Delivery, exchanges: ExchangeFamily, *, retries: int, co
 
 def postpone(delivery: Delivery, exchanges: ExchangeFamily, *, retry: int, delay: timedelta, circumstances: Circumstances) -> Publish:
     """The publish that sends a message to its n-th retry, from 1, by the delay ladder, whose queues count for nothing."""
-    properties = _travelling(delivery.properties, drop=_COUNTED)
+    properties = _travelling(delivery.properties, drop=_COUNTED | _forged(delivery))
     room = _Room(properties, circumstances.frame_max)
     room.takes_each(
         {
@@ -184,7 +184,7 @@ def relocate(delivery: Delivery, destination: str, *, retries: int, frame_max: i
 
     `retries` is the number made so far, or before the trip that a message of the retry queue is on: the broker starts counting anew.
     """
-    properties = _travelling(delivery.properties, drop=_COUNTED)
+    properties = _travelling(delivery.properties, drop=_COUNTED | _forged(delivery))
     room = _Room(properties, frame_max)
     noted = headers.text(headers.first_rejection(delivery.deaths, delivery.queue).get("exchange"))
     exchange = noted if noted is not None else None if delivery.was_moved else delivery.exchange
@@ -252,6 +252,11 @@ def _travelling(properties: Properties, drop: frozenset[str]) -> Properties:
     return properties._replace(headers=table, expiration=None, user_id=None)
 
 
+def _forged(delivery: Delivery) -> frozenset[str]:
+    """The headers that only redrive writes, where their publisher has made them up."""
+    return frozenset() if delivery.notes_are_ours else headers.NOTES
+
+
 def _left_behind(properties: Properties) -> dict[str, FieldValue]:
     """What a person may want to know of the properties that could not travel."""
     kept: dict[str, FieldValue] = {}
@@ -263,7 +268,7 @@ def _left_behind(properties: Properties) -> dict[str, FieldValue]:
 
 
 def _first_failed_at(delivery: Delivery, now: datetime) -> str:
-    known = headers.text(delivery.properties.headers.scalar(headers.FIRST_FAILED_AT))
+    known = headers.text(delivery.note(headers.FIRST_FAILED_AT))
     if known:
         return known
     noted = headers.first_failure_time(delivery.deaths, delivery.queue) if delivery.came_back else None
@@ -271,7 +276,7 @@ def _first_failed_at(delivery: Delivery, now: datetime) -> str:
 
 
 def _original_exchange(delivery: Delivery) -> str:
-    known = headers.text(delivery.properties.headers.scalar(headers.ORIG_EXCHANGE))
+    known = headers.text(delivery.note(headers.ORIG_EXCHANGE))
     if known is not None:
         return known
     noted = headers.text(headers.first_rejection(delivery.deaths, delivery.queue).get("exchange")) if delivery.was_moved else None

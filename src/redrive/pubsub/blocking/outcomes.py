@@ -11,7 +11,7 @@ from pika import exceptions
 
 from redrive.errors import RedriveError
 from redrive.pubsub.blocking.connection import Connector
-from redrive.topology import events, headers
+from redrive.topology import events
 from redrive.topology.decision import (
     Ack,
     DeadLetter,
@@ -59,7 +59,7 @@ class OutcomeReporter:
         """Counts a message that is settled, where a job has sent it: handled, set aside, or retried for the first time."""
         if delivery is None:
             return
-        job = headers.text(delivery.properties.headers.get(headers.JOB))
+        job = delivery.job
         if job is None or events.key_of(job) is None:
             return
         outcomes = _outcomes_of(delivery, settlement)
