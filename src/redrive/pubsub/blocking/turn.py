@@ -75,6 +75,7 @@ class Turn:
         self._taken = threading.Event()
         self._failure: RedriveError | None = None
         self._closing = False
+        self._holder = ""
         self.waited = False
         """Whether somebody else had it first."""
 
@@ -96,33 +97,35 @@ class Turn:
 
     def _wait(self) -> None:
         began = time.monotonic()
-        holder, asked_at = "", 0.0
+        asking: threading.Thread | None = None
         while not self._come.wait(_GLANCE):
             if self._stop():
                 return
             if not self._taken.is_set():
                 continue
             self.waited = True
-            now = time.monotonic()
-            if not holder and now - asked_at > _BETWEEN_QUESTIONS:
-                holder, asked_at = self._holder(), now
-            self._waiting(holder)
-            if now - began > self._patience:
+            if not self._holder and (asking is None or not asking.is_alive()):
+                # Aside: an API that is slow to answer must not keep anybody waiting whose turn has come.
+                asking = threading.Thread(target=self._ask_who_has_it, name="redrive-who-looks", daemon=True)
+                asking.start()
+            self._waiting(self._holder)
+            if time.monotonic() - began > self._patience:
                 raise ConfigurationError(
-                    f"{holder or 'somebody else'} is reading {failed_queue(self._queue)!r}, and did not end within {self._patience:g} s",
+                    f"{self._holder or 'somebody else'} is reading {failed_queue(self._queue)!r}, "
+                    f"and did not end within {self._patience:g} s",
                     "Wait until that has ended, and try again: two at once would each see only a part of the queue.",
                 )
         if self._failure is not None:
             raise self._failure
 
-    def _holder(self) -> str:
-        """Who has the lock, as it says itself; an empty text where nobody tells."""
+    def _ask_who_has_it(self) -> None:
+        """Notes who has the lock, as it says itself; it takes two seconds at least."""
         with contextlib.suppress(RedriveError), Management.of(self._connector, self._management_url) as management:
             arguments = management.arguments_of(self._lock)
             who, since = arguments.get(HOLDER), arguments.get(SINCE)
             if isinstance(who, str) and who:
-                return who + (f" (since {since})" if isinstance(since, str) else "")
-        return ""
+                self._holder = who + (f" (since {since})" if isinstance(since, str) else "")
+        self._come.wait(_BETWEEN_QUESTIONS)
 
     # --- on the I/O thread ------------------------------------------------------------------------------------------------------------
 

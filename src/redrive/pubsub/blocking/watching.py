@@ -116,10 +116,10 @@ class Watch:
 
     def _see_copy(self, received: Received) -> None:
         table = Properties.parse(received.properties).headers
-        if headers.text(table.get(headers.JOB)) != self._job:
+        if headers.text(table.scalar(headers.JOB)) != self._job:
             return
         deaths = headers.deaths_in(table.raw_by_name().get(headers.X_DEATH))
-        written, queue = table.get(headers.RETRIES), received.routing_key
+        written, queue = table.scalar(headers.RETRIES), received.routing_key
         if received.exchange == self._exchanges.retry:
             self._retrying_seen += not headers.counted(written) and not headers.trips_before(deaths, queue)
             return
