@@ -94,7 +94,7 @@ ASYNC = [a_coroutine, Methods().awaits, CalledAsync(), functools.partial(a_corou
 
 
 @pytest.mark.parametrize("subscriber", [Subscriber, AsyncSubscriber])
-@pytest.mark.parametrize("handler", GENERATORS, ids=repr)
+@pytest.mark.parametrize("handler", GENERATORS, ids=range(len(GENERATORS)))
 def test_a_generator_function_is_refused_when_it_is_given(
     subscriber: type[Subscriber] | type[AsyncSubscriber], handler: Callable[..., object]
 ) -> None:
@@ -104,7 +104,7 @@ def test_a_generator_function_is_refused_when_it_is_given(
     assert "without yield" in told.value.remedy
 
 
-@pytest.mark.parametrize("handler", ASYNC, ids=repr)
+@pytest.mark.parametrize("handler", ASYNC, ids=range(len(ASYNC)))
 def test_what_is_async_in_any_wrapping_is_refused_by_a_subscriber_on_threads_and_taken_on_a_loop(handler: Callable[..., object]) -> None:
     with pytest.raises(ConfigurationError, match="is async"):
         Subscriber(URL, "shop@orders").handler(handler)
