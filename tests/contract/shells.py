@@ -212,7 +212,9 @@ class EventLoop:
         self._thread.join()
         self._loop.run_until_complete(asyncio.sleep(0.05))  # what was told of its end may act on it
         self._loop.run_until_complete(self._loop.shutdown_asyncgens())
-        left = asyncio.all_tasks(self._loop)
+        deadline = self._loop.time() + STOP_SECONDS  # on a busy machine its last steps take a while
+        while (left := asyncio.all_tasks(self._loop)) and self._loop.time() < deadline:
+            self._loop.run_until_complete(asyncio.sleep(0.05))
         self._loop.close()
         assert not left, "tasks that nobody ended"
 

@@ -112,6 +112,19 @@ def test_a_subscriber_that_may_not_declare_and_finds_no_ladder_retries_by_its_re
 
 
 @both_shells
+def test_a_subscriber_that_may_declare_its_queues_and_not_the_ladder_retries_by_its_retry_queue(
+    rabbitmq_url: str, user_with: As, shell: Shell
+) -> None:
+    service = Service(rabbitmq_url, shell, retry=retrying(2))
+    service.declare()
+    message_id = service.publish()
+    rights = [right for role in ("declarer", "subscriber") for right in least_rights(role, SUBSCRIPTION)]
+    with user_with(rights) as url, service.subscriber(ask_for_a_long_wait, url=url):
+        (failed,) = service.wait_for_failed()
+    assert (failed.message_id, failed.retries, failed.reason) == (message_id, 2, "retries-exhausted")
+
+
+@both_shells
 def test_a_delayer_delays_and_has_its_retries_wait_as_long_as_they_ask_for(rabbitmq_url: str, user_with: As, shell: Shell) -> None:
     family = ExchangeFamily(tick=timedelta(milliseconds=50))
     service = Service(rabbitmq_url, shell, retry=retrying(1, timedelta(hours=1)))

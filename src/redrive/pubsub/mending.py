@@ -34,6 +34,11 @@ class Mending:
         """Whether so many levels of the ladder are more than are known to be there."""
         return self._declare is not None and levels > self._levels
 
+    @property
+    def under_way(self) -> bool:
+        """Whether it is being declared now."""
+        return self._under_way
+
     def begin(self, levels: int = 0, then: Callable[[], None] | None = None) -> None:
         """Declares all of it on a thread of its own, and calls `then`, whether or not that went well: what is refused is tried again."""
         declare = self._declare

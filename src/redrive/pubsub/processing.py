@@ -411,7 +411,8 @@ class Processing:
         hopeless = isinstance(error, PermissionDenied | PublishRefused) or (
             isinstance(error, ConfigurationError | Unroutable) and self._declare is None
         )
-        if job.delivery is None or not (hopeless or job.resends >= _TRIES_ON_THE_LADDER):
+        tried = job.resends >= _TRIES_ON_THE_LADDER and not self._mending.under_way
+        if job.delivery is None or not (hopeless or tried):
             return None
         return job.judge.without_ladder(job.delivery, verdict, in_one_line(str(error)))
 
