@@ -31,13 +31,13 @@ def check_pattern(pattern: str) -> None:
 def register(spark: "SparkSession") -> None:
     """Makes the function known to a session."""
     import pyarrow
-    from pyspark.sql.functions import arrow_udf
+    from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
 
     def matches(texts: pyarrow.Array, patterns: pyarrow.Array) -> pyarrow.Array:
         pattern = patterns[0].as_py() if len(patterns) else ""
         return pyarrow.array(_matches(texts.to_pylist(), pattern), pyarrow.bool_())
 
-    spark.udf.register(FUNCTION, arrow_udf(matches, "boolean"))
+    spark.udf.register(FUNCTION, arrow_udf(matches, "boolean", ArrowUDFType.SCALAR))
 
 
 def _matches(texts: list[str | None], pattern: str) -> list[bool | None]:
