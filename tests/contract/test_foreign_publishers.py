@@ -236,7 +236,7 @@ def test_a_message_of_a_headers_table_that_is_garbage_is_set_aside_with_it(servi
     assert dict(failed.properties.headers.raw_fields())["inner"] == dict(table.raw_fields())["inner"]
 
 
-FORGED: dict[str, FieldValue] = {
+MADE_UP: dict[str, FieldValue] = {
     "redrive-orig-user-id": "admin",
     "redrive-orig-exchange": "payments",
     "redrive-first-failed-at": "1999-01-01T00:00:00Z",
@@ -250,7 +250,7 @@ FORGED: dict[str, FieldValue] = {
 def test_what_a_publisher_makes_up_of_redrives_headers_is_neither_counted_nor_kept(service: Service) -> None:
     recorder = Recorder(fails_unless_ours)
     with service.subscriber(recorder):
-        publish_plain(service.url, "order.paid", b"foreign", properties_of(Table.of(FORGED), "foreign"))
+        publish_plain(service.url, "order.paid", b"foreign", properties_of(Table.of(MADE_UP), "foreign"))
         (failed,) = service.wait_for_failed()
     assert retries_of(recorder) == [0, 1, 2, 3]
     assert (failed.job, failed.redrive_count, failed.exchange) == (None, 0, "master")

@@ -68,7 +68,7 @@ _PROPERTIES = [
     Properties(),
     Properties(content_type="application/json", delivery_mode=2, message_id="m", timestamp=1),
     Properties(headers=Table.of({"x-death": [{"queue": "q", "count": 1}], "tenant": "a"}), user_id="u", expiration="5", priority=1),
-    Properties(*["t"] * 2, Table.of({"a": 1}), 1, 1, *["t"] * 4, 1, *["t"] * 4),  # type: ignore[arg-type]
+    Properties("t", "t", Table.of({"a": 1}), 1, 1, "t", "t", "5", "t", 1, "t", "t", "t", "t"),
 ]
 _WHOLE = [
     *(

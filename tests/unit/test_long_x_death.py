@@ -89,7 +89,12 @@ def test_a_header_that_fills_a_frame_is_not_read_item_by_item(name: str, forged:
 def test_an_x_death_is_read_once_whatever_is_asked_of_a_delivery(monkeypatch: pytest.MonkeyPatch, forged: str) -> None:
     read: list[bytes | None] = []
     deaths_in = headers.deaths_in
-    monkeypatch.setattr(headers, "deaths_in", lambda raw: read.append(raw) or deaths_in(raw))
+
+    def note(raw: bytes | None) -> headers.Deaths:
+        read.append(raw)
+        return deaths_in(raw)
+
+    monkeypatch.setattr(headers, "deaths_in", note)
 
     settle(as_returned, Properties(headers=Table([("x-death", FORGED[forged])])).encode(), OLD)
 

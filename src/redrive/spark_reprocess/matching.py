@@ -31,13 +31,14 @@ def check_pattern(pattern: str) -> None:
 def register(spark: "SparkSession") -> None:
     """Makes the function known to a session."""
     import pyarrow
-    from pyspark.sql.functions import arrow_udf
+    from pyspark.sql.pandas.functions import arrow_udf
 
     def matches(texts: pyarrow.Array, patterns: pyarrow.Array) -> pyarrow.Array:
         pattern = patterns[0].as_py() if len(patterns) else ""
         return pyarrow.array(_matches(texts.to_pylist(), pattern), pyarrow.bool_())
 
-    spark.udf.register(FUNCTION, arrow_udf(matches, "boolean"))
+    # Its kind is read from the annotations, which pyspark's own types don't know; it warns where it is given.
+    spark.udf.register(FUNCTION, arrow_udf(matches, "boolean"))  # type: ignore[call-overload]
 
 
 def _matches(texts: list[str | None], pattern: str) -> list[bool | None]:
