@@ -156,14 +156,14 @@ def test_a_text_that_is_no_duration_is_the_reason_and_so_is_one_beside_a_wait() 
 
 
 @pytest.mark.parametrize(
-    "after", [timedelta(seconds=-1), datetime(2024, 5, 17), -5, float("nan"), float("inf"), 1e300, True, "soon", "", object()], ids=repr
+    "after", [timedelta(seconds=-1), datetime(2024, 5, 17), -5, float("nan"), float("inf"), 1e300, True, "soon", "", object], ids=repr
 )
 def test_a_retry_after_what_is_no_wait_is_refused(after: timedelta) -> None:
     with pytest.raises(ConfigurationError, match="a timedelta from zero, or an aware datetime"):
         Retry("later", after=after)
 
 
-@pytest.mark.parametrize("reason", [timedelta(seconds=-1), datetime(2024, 5, 17), -5, True, float("nan"), object(), b"5m", None], ids=repr)
+@pytest.mark.parametrize("reason", [timedelta(seconds=-1), datetime(2024, 5, 17), -5, True, float("nan"), object, b"5m", None], ids=repr)
 def test_a_retry_for_what_is_neither_a_reason_nor_a_wait_is_refused(reason: str) -> None:
     with pytest.raises(ConfigurationError, match="a timedelta from zero, or an aware datetime") as told:
         Retry(reason)

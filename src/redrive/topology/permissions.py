@@ -11,7 +11,7 @@ from redrive.topology.facts import Access
 from redrive.topology.finding import Finding
 from redrive.topology.ladder import Ladder
 from redrive.topology.model import Subscription, Topology
-from redrive.topology.names import ExchangeFamily
+from redrive.topology.names import ExchangeFamily, look_lock
 
 Verb = Literal["configure", "write", "read"]
 Role = Literal["publisher", "subscriber", "delayer", "declarer", "operator"]
@@ -103,6 +103,7 @@ def _rights_to_operate(subscription: Subscription) -> Iterator[Right]:
     yield Right("read", "queue", subscription.failed_queue)
     # Over AMQP alone, the queue's delivery limit is told to whom may declare it.
     yield Right("configure", "queue", subscription.failed_queue)
+    yield Right("configure", "queue", look_lock(subscription.queue))  # so that one looks at a time
     yield Right("write", "exchange", DEFAULT_EXCHANGE)
     yield Right("write", "exchange", family.failed)  # to restore
     # RabbitMQ 4.3 tells how much is in a queue only to whom has a right on it. Who may write to the default exchange writes to any queue.
