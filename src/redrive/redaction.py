@@ -149,17 +149,15 @@ def add_pattern(pattern: str | re.Pattern[str]) -> None:
         pattern: a regular expression, as text or compiled.
 
     Raises:
-        ConfigurationError: it is none, or it matches the empty text, and so everywhere.
+        ValueError: it is none, or it matches the empty text, and so everywhere.
     """
     global _own
-    from redrive.errors import ConfigurationError  # which needs this module
-
     try:
         compiled = re.compile(pattern)
     except re.error as error:
-        raise ConfigurationError(f"the pattern {pattern!r} is no regular expression: {error}", "Correct it.") from error
+        raise ValueError(f"the pattern {pattern!r} is no regular expression: {error}") from error
     if compiled.search("") is not None:
-        raise ConfigurationError(f"the pattern {compiled.pattern!r} matches the empty text", "Give one that needs a character at least.")
+        raise ValueError(f"the pattern {compiled.pattern!r} matches the empty text: give one that needs a character at least")
     if compiled not in _own:
         _own = (*_own, compiled)
 
