@@ -8,7 +8,6 @@ Source: AMQP 0-9-1 specification, 4.2.5; the tags as RabbitMQ reads them, https:
 
 import math
 import struct
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -62,6 +61,7 @@ _UINT32 = struct.Struct(">I")
 _UINT64 = struct.Struct(">Q")
 _DECIMAL = struct.Struct(">Bi")
 _MOST_DECIMAL_DIGITS = 10
+_ALL = 2**32  # more fields than any table has
 
 
 def end_of_value(data: bytes, position: int, limit: int) -> int | None:
@@ -251,7 +251,7 @@ class Table(Mapping[str, FieldValue]):
         return cls((_checked_name(name), encode_value(value, depth)) for name, value in values.items())
 
     @classmethod
-    def parse(cls, data: bytes, most: int = sys.maxsize) -> Self:
+    def parse(cls, data: bytes, most: int = _ALL) -> Self:
         """The table in these bytes (without their length in front), of which at most so many fields are read. Never raises."""
         fields: list[tuple[str, bytes]] = []
         position = 0
