@@ -59,8 +59,8 @@ pictures: ## take the README's pictures anew, of real commands on a private Rabb
 bench: ## measure redrive beside its peers on a private RabbitMQ
 	@.ci/setup.sh --broker
 	@test -x .cache/bench/bin/python || .venv/bin/uv venv --quiet .cache/bench
-	@. .ci/uv.sh; VIRTUAL_ENV=$(CURDIR)/.cache/bench .venv/bin/uv pip install --quiet -c constraints.txt --override benchmarks/overrides.txt \
-		-r benchmarks/requirements.txt -e ".[async,cli,metrics,testing]"
+	@. .ci/uv.sh; export VIRTUAL_ENV=$(CURDIR)/.cache/bench; .venv/bin/uv pip install --quiet --require-hashes -r benchmarks/lock.txt \
+		&& .venv/bin/uv pip install --quiet --no-deps --no-build-isolation -e .
 	@.cache/bench/bin/python -m benchmarks $(ARGS)
 
 bench-spark: ## measure the Spark job beside the broker's shovel on a private RabbitMQ (ARGS="--count 500000")
@@ -74,7 +74,8 @@ constraints: ## write the pinned dependencies anew (UPGRADE=1 for newer ones)
 lowest: ## run the unit and contract tests with the oldest dependencies that pyproject.toml allows
 	@.ci/setup.sh --broker
 	@.venv/bin/uv venv --quiet --clear .cache/lowest
-	@. .ci/uv.sh; VIRTUAL_ENV=$(CURDIR)/.cache/lowest .venv/bin/uv pip install --quiet --resolution lowest-direct -e ".[cli,metrics,testing]" --group dev
+	@. .ci/uv.sh; export VIRTUAL_ENV=$(CURDIR)/.cache/lowest; .venv/bin/uv pip install --quiet --require-hashes -r .ci/lowest.txt \
+		&& .venv/bin/uv pip install --quiet --no-deps --no-build-isolation -e .
 	@.cache/lowest/bin/python -m pytest tests/unit tests/contract $(ARGS)
 
 clean: ## delete .venv and what the tools leave behind

@@ -83,7 +83,7 @@ exit "$code" # and no exec: the first process of a container has to wait for the
 '
 
 run_suite() {
-    local options=(--rm --interactive --network host --workdir /redrive --name "$container" --volume redrive-uv:/root/.cache/uv) file name
+    local options=(--rm --interactive --network host --workdir /redrive --name "$container" --volume redrive-uv:/cache --env UV_CACHE_DIR=/cache) file name
     for file in /usr/local/share/ca-certificates /etc/pip.conf /etc/uv/uv.toml; do
         [ ! -e "$file" ] || options+=(--volume "$file:$file:ro")
     done

@@ -44,3 +44,12 @@ def test_uv_has_the_same_settings_wherever_it_installs() -> None:
     assert all(found.startswith("\t@. .ci/uv.sh; ") for found in installing)
     for script in ("setup.sh", "constraints.sh"):
         assert "\nsource .ci/uv.sh\n" in (ROOT / ".ci" / script).read_text(encoding="utf-8")
+
+
+def test_everything_that_is_installed_is_pinned_by_its_hash_what_builds_this_package_included() -> None:
+    scripts = [ROOT / "Makefile", *(ROOT / ".ci").glob("*.sh")]
+    commands = [line for script in scripts for line in re.findall(r"(?:uv|-m) pip install .*", script.read_text(encoding="utf-8"))]
+    assert len(commands) >= 7
+    assert [line for line in commands if "--require-hashes" not in line and "--no-deps --no-build-isolation -e ." not in line] == []
+    for pins in ("constraints.txt", ".ci/lowest.txt", "benchmarks/lock.txt"):
+        assert re.search(r"^uv[-_]build==.* \\$", (ROOT / pins).read_text(encoding="utf-8"), re.MULTILINE), pins
