@@ -59,7 +59,7 @@ pictures: ## take the README's pictures anew, of real commands on a private Rabb
 bench: ## measure redrive beside its peers on a private RabbitMQ
 	@.ci/setup.sh --broker
 	@test -x .cache/bench/bin/python || .venv/bin/uv venv --quiet .cache/bench
-	@. .ci/uv.sh; export VIRTUAL_ENV=$(CURDIR)/.cache/bench; .venv/bin/uv pip install --quiet --require-hashes -r benchmarks/lock.txt \
+	@. .ci/uv.sh; export VIRTUAL_ENV=$(CURDIR)/.cache/bench; .venv/bin/uv pip install --quiet --require-hashes --no-deps -r benchmarks/lock.txt \
 		&& .venv/bin/uv pip install --quiet --no-deps --no-build-isolation -e .
 	@.cache/bench/bin/python -m benchmarks $(ARGS)
 
