@@ -109,8 +109,8 @@ def test_what_the_broker_says_on_several_lines_is_one_problem_and_a_remedy(
 @pytest.mark.parametrize("library", ["typer", "rich.text"])
 def test_without_its_extra_it_says_what_to_install(library: str) -> None:
     program = (
-        f"import sys; sys.modules[{library!r}] = None; import redrive.pubsub.blocking.declare as declare; "
-        "declare.depths = lambda *_: {'main': None}; from redrive.cli.__main__ import main; sys.exit(main(['status', 'q']))"
+        f"import sys; sys.modules[{library!r}] = None; import redrive.pubsub.blocking.counting as counting; "
+        "counting.depths = lambda *_: {'main': None}; from redrive.cli.__main__ import main; sys.exit(main(['status', 'q']))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 2
