@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from test_failure_columns import failed_deliveries
 
 from redrive.pubsub.message import FailedMessage
+from redrive.topology import digest as digests
 from redrive.topology.digest import digest_of
 from redrive.topology.headers import Delivery
 from redrive.topology.properties import Properties
@@ -73,3 +74,11 @@ EMPTY_ID = table(redrive_failure_id="", redrive_error_type="KeyError", tenant="a
 
 def test_damaged_headers_have_a_digest() -> None:
     assert FailedMessage(failed(Table((), b"\xff\x01"))).digest != FailedMessage(failed(Table((), b"\xff\x02"))).digest
+
+
+def test_names_that_there_is_no_room_to_learn_change_no_digest(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = digest()
+    monkeypatch.setattr(digests, "_MOST_NAMES", 0)
+    monkeypatch.setattr(digests, "_FATES", {})
+    assert digest() == before
+    assert digests._FATES == {}

@@ -5,7 +5,7 @@ from field_tables import properties, table_bytes
 from hypothesis import given
 
 from redrive.errors import ConfigurationError
-from redrive.topology.properties import Properties, encode_id_and_timestamp
+from redrive.topology.properties import Malformed, Properties, encode_id_and_timestamp
 from redrive.topology.table import Table
 
 
@@ -84,3 +84,14 @@ def test_a_text_property_that_utf8_cannot_carry_is_refused_by_its_name() -> None
 
 def test_the_id_and_the_timestamp_end_the_properties_of_a_plain_message() -> None:
     assert Properties(message_id="m", timestamp=1).encode().endswith(encode_id_and_timestamp("m", 1))
+
+
+FULL = Properties(
+    content_type="text/plain", headers=Table.of({"a": 1}), delivery_mode=2, priority=1, message_id="m", timestamp=1, cluster_id="c"
+).encode()
+
+
+@pytest.mark.parametrize("length", range(len(FULL)))
+def test_properties_that_are_cut_off_are_malformed(length: int) -> None:
+    with pytest.raises(Malformed, match="cut off"):
+        Properties.parse(FULL[:length])

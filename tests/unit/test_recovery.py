@@ -158,6 +158,7 @@ def test_a_pointer_that_is_missing_is_noted() -> None:
         ),
         (without_queue(on_broker(USER), "ucenter@user@retry"), "it has no retry queue"),
         (with_arguments(on_broker(USER), "ucenter@user@retry", x_message_ttl=None), "ucenter@user@retry has no x-message-ttl"),
+        (with_arguments(on_broker(USER), "ucenter@user@retry", x_message_ttl=-1), "ucenter@user@retry has the x-message-ttl -1"),
         (with_arguments(on_broker(USER), "ucenter@user", x_queue_type="stream"), "it is a queue of type stream"),
         (without_queue(on_broker(USER), "ucenter@user@failed"), "its retry or its failed queue is bound to no exchange"),
         (
