@@ -77,6 +77,17 @@ def test_a_healthy_subscription_has_no_finding(doctor: Doctor, rabbitmq_url: str
     assert doctor(QUEUE, "--routing-key", "user.*", "--handler-time", "1m") == []
 
 
+def test_a_queue_whose_name_no_subscription_can_have_is_left_out_and_named(
+    rabbitmq_url: str, rabbitmq_management_url: str, channel: BlockingChannel
+) -> None:
+    declare(rabbitmq_url, QUEUE)
+    channel.queue_declare("\x1b]0;owned\x07@failed", durable=True)
+    done = redrive("doctor", "--management-url", rabbitmq_management_url, url=rabbitmq_url)
+    assert done.code == 0, done.err
+    assert "Left out: " in done.err
+    assert "\x1b]" not in done.out + done.err
+
+
 def test_amqp_alone_tells_of_a_named_subscription(doctor: Doctor, rabbitmq_url: str, channel: BlockingChannel) -> None:
     declare(rabbitmq_url, QUEUE)
     assert doctor(QUEUE, management_url=NOWHERE) == []

@@ -85,7 +85,7 @@ def doctor(
     _check(queues or [], routing_keys or [])
     with declaring(connector) as declarer:
         listed, blind = _listed(connector, management_url, declarer.version)
-        names_ = list(dict.fromkeys(queues or _all_of(listed, blind)))
+        names_ = list(dict.fromkeys(queues or _all_of(printer, listed, blind)))
         questions = [Question(name, family, tuple(routing_keys) if routing_keys else None, duration) for name in names_]
         places = [place for question in questions for place in question.places]
         seen = facts_over_amqp(declarer, connector.url.virtual_host, (family.main, family.retry, family.failed), places)
@@ -133,10 +133,19 @@ def _listed(connector: Connector, management_url: str | None, version: BrokerVer
         return None, " ".join(str(error).split()).rstrip(".")
 
 
-def _all_of(listed: Facts | None, blind: str) -> list[str]:
+def _all_of(printer: Printer, listed: Facts | None, blind: str) -> list[str]:
+    """The subscriptions that are there, without queues that anybody may have given a name that no subscription can have."""
     if listed is None:
         raise ConfigurationError(f"which queues there are can't be asked: {blind}", "Name the queues: redrive doctor QUEUE…")
-    return names.main_queues(listed.queues)
+    found = []
+    for name in names.main_queues(listed.queues):
+        try:
+            check_queue_name(name)
+        except ConfigurationError as error:
+            printer.note(f"Left out: {error.problem}.")
+        else:
+            found.append(name)
+    return found
 
 
 def _permissions(connector: Connector, queues: Sequence[str], family: ExchangeFamily, roles: Sequence[Role]) -> list[Finding]:
