@@ -185,8 +185,9 @@ def silent_leader(broker: Broker, url: str, queue: str) -> Iterator[None]:
 
 
 def test_a_queue_whose_leader_is_silent_for_a_while_is_not_taken_for_empty(
-    rabbitmq_broker: Broker, rabbitmq_url: str, service: Service
+    rabbitmq_broker: Broker, rabbitmq_url: str, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("redrive.pubsub.blocking.declare._PATIENCE", 10 * DEADLINE)  # to hold a leader up takes a busy machine long
     service.set_aside(3)
     with ThreadPoolExecutor(1) as pool:
         with silent_leader(rabbitmq_broker, rabbitmq_url, failed_queue(service.queue)):

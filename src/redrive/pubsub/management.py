@@ -91,10 +91,12 @@ class Management:
             )
         if place.scheme == "http" and broker.tls:
             tls.warn_once(f"{redact(self.address)}: the management API is asked without encryption, and the broker with it (amqps://)")
-        self._username, self._password = broker.username, broker.password
+        self._username, password = broker.username, broker.password
         if place.username:
-            self._username, self._password = unquote(place.username), unquote(place.password)
-        self._place = place
+            self._username, password = unquote(place.username), unquote(place.password)
+        # Kept as httpx's object, which shows no password where it is printed.
+        self._auth = httpx.BasicAuth(self._username, password) if self._username else None
+        self._place = place.copy_with(username=None, password=None)
         self._options = own if ssl_context is not None else dict(broker.tls_options) | own
         self._ssl_context = ssl_context
         if place.scheme == "https":
@@ -118,8 +120,8 @@ class Management:
         if self._place.scheme == "https":
             context = self._ssl_context or tls.tls_context(self._options)
         return self._httpx.Client(
-            base_url=self._place.copy_with(username=None, password=None),
-            auth=(self._username, self._password) if self._username else None,
+            base_url=self._place,
+            auth=self._auth,
             timeout=self._timeout.total_seconds(),
             verify=context if context is not None else True,
         )

@@ -15,7 +15,7 @@ from redrive.testing.management import Management
 BrokerKind = Literal["process", "container", "external"]
 
 PLUGINS = ("rabbitmq_management", "rabbitmq_shovel", "rabbitmq_shovel_management")
-START_SECONDS = 90.0
+START_SECONDS = 180.0
 STOP_SECONDS = 30.0
 
 
