@@ -3,6 +3,8 @@
 .PHONY: help setup test test-spark demo demo-spark matrix suites check coverage pictures bench bench-spark constraints lowest clean
 
 PYTHON := .venv/bin/python
+# Commands are started by the hundred: without it, each would compile all of its modules anew.
+unexport PYTHONDONTWRITEBYTECODE
 ARGS :=
 # Most of a test's time is waiting: several run at a time, each process with a broker of its own.
 PROCESSES := 3

@@ -148,7 +148,7 @@ fi
 if ! is_current; then
     echo "setup: installing the pinned dependencies into .venv"
     export VIRTUAL_ENV="$PWD/.venv"
-    .venv/bin/uv pip install --quiet --require-hashes -r constraints.txt
+    .venv/bin/uv pip install --quiet --compile-bytecode --require-hashes -r constraints.txt
     # Built by the pinned uv_build, which is among them.
     .venv/bin/uv pip install --quiet --no-deps --no-build-isolation -e .
     state >.venv/.redrive

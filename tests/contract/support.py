@@ -35,11 +35,13 @@ def wait_until(condition: Callable[[], T], what: str, seconds: float = DEADLINE)
     """Asks `condition` until it says something true, and returns that."""
     deadline = time.monotonic() + seconds
     while True:
+        asked = time.monotonic()
         found = condition()
         if found:
             return found
         assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
-        time.sleep(0.01)
+        # Asking may be a connection of its own. Most of the time is for what is waited for.
+        time.sleep(min(max(0.01, 3 * (time.monotonic() - asked)), 0.2))
 
 
 class Attempt(NamedTuple):

@@ -73,6 +73,51 @@ def test_a_test_that_leaves_the_broker_dead_does_no_harm_to_the_next(pytester: p
     run(pytester).assert_outcomes(passed=2)
 
 
+@pytest.mark.skipif("REDRIVE_URL" in os.environ, reason="a broker of somebody else is everybody's")
+def test_processes_share_a_broker_and_whoever_may_stop_one_has_its_own(pytester: pytest.Pytester) -> None:
+    pytester.makeconftest(TWO_LINES)
+    pytester.makepyfile(
+        """
+        import os
+        import pathlib
+        import time
+        from urllib.parse import urlsplit
+
+        import pytest
+
+        met = pathlib.Path(os.environ["MEETING"])
+
+        def met_on(name, url):
+            (met / f"{name}-{os.environ['PYTEST_XDIST_WORKER']}").write_text(str(urlsplit(url).port))
+            deadline = time.monotonic() + 120
+            while len(found := list(met.glob(f"{name}-*"))) < 2:
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+            return [file.read_text() for file in found]
+
+        @pytest.mark.parametrize("turn", [1, 2])
+        def test_together(turn, rabbitmq_url, rabbitmq_management_url):
+            one, other = met_on("shared", rabbitmq_url)
+            assert one == other
+
+        @pytest.mark.parametrize("turn", [1, 2])
+        def test_alone(turn, rabbitmq_url, rabbitmq_broker):
+            rabbitmq_broker.restart()
+            one, other = met_on("own", rabbitmq_url)
+            assert one != other
+            (shared,) = {file.read_text() for file in met.glob("shared-*")}
+            assert shared not in (one, other)
+        """
+    )
+    meeting = pytester.mkdir("meeting")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MEETING", str(meeting))
+        # Each process gets one of two: were both of one, the second would wait for the first.
+        result = pytester.runpytest_subprocess("-p", "no:cacheprovider", "-n", "2", "--dist", "load", "--maxschedchunk", "1")
+    result.assert_outcomes(passed=4)
+    result.stdout.re_match_lines([r"RabbitMQ \d+\.\d+\.\d+ \((container|process).*\)"])
+
+
 def test_a_broker_that_can_not_be_had_is_an_error_that_says_what_to_install(pytester: pytest.Pytester) -> None:
     pytester.makeconftest(TWO_LINES + NOTHING_TO_BE_HAD)
     pytester.makepyfile("def test_the_broker(rabbitmq_url): pass")

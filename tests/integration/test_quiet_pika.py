@@ -9,6 +9,7 @@ from datetime import timedelta
 import pika
 import pytest
 
+from cli_support import redrive, run_redrive
 from contract.shells import Shell
 from contract.support import DEADLINE, Service, both_shells, wait_until
 from redrive import BrokerUnavailable
@@ -82,6 +83,22 @@ def test_a_programs_own_pika_logs_as_ever(rabbitmq_url: str, caplog: pytest.LogC
 
     assert [line for line in pikas(caplog) if "connecting to" in line]
     assert [line for line in pikas(caplog) if "failed" in line]
+
+
+def test_a_command_that_is_run_within_a_program_leaves_its_pika_as_it_was(rabbitmq_url: str) -> None:
+    levels = {name: logging.getLogger(name).level for name in ("pika", "pika.connection")}
+    assert redrive("status", url=rabbitmq_url).code == 0
+
+    assert {name: logging.getLogger(name).level for name in levels} == levels
+
+
+@pytest.mark.parametrize("address", [closed_port, unknown_host])
+def test_a_command_prints_no_line_of_pikas(address: Callable[[], str]) -> None:
+    outcome = run_redrive("status", url=address())
+
+    assert outcome.code == 2
+    assert len(outcome.error_lines) <= 2
+    assert "pika" not in outcome.err
 
 
 def test_whoever_wants_all_of_redrives_lines_gets_pikas_too(caplog: pytest.LogCaptureFixture) -> None:

@@ -7,7 +7,6 @@
 """
 
 import itertools
-import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -25,8 +24,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit code. Nothing is raised at the user."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     _prepare_streams()
-    # What pika logs, redrive raises.
-    logging.getLogger("pika").setLevel(logging.CRITICAL)
     try:
         from redrive.cli.app import app
 

@@ -116,14 +116,15 @@ class Management:
 
     def _new_client(self) -> "httpx.Client":
         """A client with the certificates that the files hold now."""
-        context: ssl.SSLContext | None = None
+        # Without TLS there is none to verify, and reading the machine's certificates would take most of a request's time.
+        context: ssl.SSLContext | bool = False
         if self._place.scheme == "https":
             context = self._ssl_context or tls.tls_context(self._options)
         return self._httpx.Client(
             base_url=self._place,
             auth=self._auth,
             timeout=self._timeout.total_seconds(),
-            verify=context if context is not None else True,
+            verify=context,
         )
 
     def queue_names(self) -> list[str]:

@@ -12,6 +12,8 @@ from redrive.errors import BrokerUnavailable, PermissionDenied
 
 # Local brokers are never behind a proxy, whatever the environment says about the rest of the world.
 _direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+# A virtual host with thirty quorum queues is deleted in one request, and a busy broker takes its time for each.
+_TIMEOUT_SECONDS = 120.0
 
 
 class Management:
@@ -64,7 +66,7 @@ class Management:
             request.data = json.dumps(body).encode()
             request.add_header("Content-Type", "application/json")
         try:
-            with _direct.open(request, timeout=30) as answer:
+            with _direct.open(request, timeout=_TIMEOUT_SECONDS) as answer:
                 answer.read()
         except urllib.error.HTTPError as error:
             # An HTTPError is an open answer, too.

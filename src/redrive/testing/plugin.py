@@ -7,11 +7,13 @@
     def test_an_order_is_stored(rabbitmq_url): ...
 
 The broker is started when the first test asks for it and is there until the last one ends; each test has a virtual
-host of its own. What can't be had is an error that says what to install, and never a skipped test.
+host of its own. Processes of pytest-xdist share a broker, but for tests that ask for the broker itself: those of a process
+have one that nobody else uses. What can't be had is an error that says what to install, and never a skipped test.
 """
 
 from __future__ import annotations
 
+import contextlib
 import uuid
 from typing import TYPE_CHECKING
 
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from redrive.testing import Broker
 
 _brokers = pytest.StashKey[list[str]]()
+_shared = pytest.StashKey[contextlib.ExitStack]()
 _BROKERS = "redrive_brokers"
 
 
@@ -33,10 +36,13 @@ def brokers_used(config: pytest.Config) -> list[str]:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[_brokers] = []
+    config.stash[_shared] = contextlib.ExitStack()
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    # Of pytest-xdist: each worker has a broker of its own, and only the controller prints.
+    # Here and not in the fixture: it may wait for the other processes' last tests, which is no time of a test of this one.
+    session.config.stash[_shared].close()
+    # Of pytest-xdist: the workers have the brokers, and only the controller prints.
     output = getattr(session.config, "workeroutput", None)
     if output is not None:
         output[_BROKERS] = brokers_used(session.config)
@@ -58,38 +64,71 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 @pytest.fixture(scope="session")
 def rabbitmq_broker(pytestconfig: pytest.Config) -> Iterator[Broker]:
-    """The private broker of this test run, to stop, kill, pause and restart."""
+    """A private broker of this process, to stop, kill, pause and restart."""
     # Here and not above: a run that needs no broker doesn't pay for it.
-    from redrive.errors import RedriveError
     from redrive.testing import private_broker
 
-    try:
-        broker = private_broker()
-        broker.__enter__()
-    except RedriveError as error:
-        pytest.fail(str(error), pytrace=False)
-    with broker:
+    with _or_fail(), private_broker() as broker:
         pytestconfig.stash[_brokers].append(str(broker))
         yield broker
 
 
-@pytest.fixture
-def rabbitmq_url(rabbitmq_broker: Broker) -> Iterator[str]:
-    """The AMQP URL of a virtual host that was made for this test, and is deleted after it."""
-    if rabbitmq_broker.kind != "external":
-        # A test before this one may have stopped or paused it, and failed before it could start it again.
-        rabbitmq_broker.start()
-    name = f"test-{uuid.uuid4().hex[:12]}"
-    yield rabbitmq_broker.create_virtual_host(name)
-    if rabbitmq_broker.kind != "external":
-        rabbitmq_broker.start()
-    rabbitmq_broker.delete_virtual_host(name)
-
-
 @pytest.fixture(scope="session")
-def rabbitmq_management_url(rabbitmq_broker: Broker) -> str:
+def _shared_rabbitmq_broker(
+    request: pytest.FixtureRequest, pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
+) -> Broker:
+    """The private broker of all processes of this test run, which none of them may stop."""
+    process: dict[str, str] | None = getattr(pytestconfig, "workerinput", None)
+    if process is None:
+        own: Broker = request.getfixturevalue("rabbitmq_broker")
+        return own
+    from redrive.testing.shared import shared_broker
+
+    # The folder of pytest-xdist's controller is above the one of each worker.
+    folder = tmp_path_factory.getbasetemp().parent / "rabbitmq"
+    with _or_fail():
+        shared = pytestconfig.stash[_shared].enter_context(shared_broker(folder, process["workerid"]))
+    pytestconfig.stash[_brokers].append(shared.label)
+    return shared.broker
+
+
+@pytest.fixture
+def _rabbitmq_broker_in_use(request: pytest.FixtureRequest) -> Broker:
+    """The broker itself, where the test or a fixture of it asks for that, else the one that is shared."""
+    own = "rabbitmq_broker" in request.fixturenames
+    broker: Broker = request.getfixturevalue("rabbitmq_broker" if own else "_shared_rabbitmq_broker")
+    return broker
+
+
+@pytest.fixture
+def rabbitmq_url(_rabbitmq_broker_in_use: Broker) -> Iterator[str]:
+    """The AMQP URL of a virtual host that was made for this test, and is deleted after it."""
+    broker = _rabbitmq_broker_in_use
+    if broker.kind != "external":
+        # A test before this one may have stopped or paused it, and failed before it could start it again.
+        broker.start()
+    name = f"test-{uuid.uuid4().hex[:12]}"
+    yield broker.create_virtual_host(name)
+    if broker.kind != "external":
+        broker.start()
+    broker.delete_virtual_host(name)
+
+
+@pytest.fixture
+def rabbitmq_management_url(_rabbitmq_broker_in_use: Broker) -> str:
     """The URL of the broker's management HTTP API; its user is in the AMQP URL, `guest` for a private broker."""
-    url = rabbitmq_broker.management_url
+    url = _rabbitmq_broker_in_use.management_url
     if url is None:
         pytest.fail("The management API of this broker does not answer.\nSet REDRIVE_MANAGEMENT_URL to where it listens.", pytrace=False)
     return url
+
+
+@contextlib.contextmanager
+def _or_fail() -> Iterator[None]:
+    """A broker that can't be had fails the test, in a line or two."""
+    from redrive.errors import RedriveError
+
+    try:
+        yield
+    except RedriveError as error:
+        pytest.fail(str(error), pytrace=False)
