@@ -6,8 +6,8 @@ PYTHON := .venv/bin/python
 # Commands are started by the hundred: without it, each would compile all of its modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 ARGS :=
-# Most of a test's time is waiting: several run at a time, each process with a broker of its own.
-PROCESSES := 3
+# Most of a test's time is waiting: several run at a time, and share a broker.
+PROCESSES := 6
 UPGRADE :=
 BROKERS := 3.10 4.0 4.3
 SUITES := bookworm trixie forky

@@ -87,7 +87,7 @@ class Administration:
 
     def _send(self, method: str, path: str, content: Mapping[str, object] | None = None) -> bytes:
         # A local broker is behind no proxy, and has no certificate to verify.
-        with httpx.Client(auth=self._login, timeout=120, trust_env=False, verify=False) as client:  # noqa: S501
+        with httpx.Client(auth=self._login, timeout=120, trust_env=False, verify=False) as client:
             answer = client.request(method, f"{self._api}/{path}", json=content)
             answer.raise_for_status()
             return answer.content

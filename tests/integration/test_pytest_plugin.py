@@ -83,8 +83,6 @@ def test_processes_share_a_broker_and_whoever_may_stop_one_has_its_own(pytester:
         import time
         from urllib.parse import urlsplit
 
-        import pytest
-
         met = pathlib.Path(os.environ["MEETING"])
 
         def met_on(name, url):
@@ -95,13 +93,11 @@ def test_processes_share_a_broker_and_whoever_may_stop_one_has_its_own(pytester:
                 time.sleep(0.05)
             return [file.read_text() for file in found]
 
-        @pytest.mark.parametrize("turn", [1, 2])
-        def test_together(turn, rabbitmq_url, rabbitmq_management_url):
+        def test_together(rabbitmq_url, rabbitmq_management_url):
             one, other = met_on("shared", rabbitmq_url)
             assert one == other
 
-        @pytest.mark.parametrize("turn", [1, 2])
-        def test_alone(turn, rabbitmq_url, rabbitmq_broker):
+        def test_alone(rabbitmq_url, rabbitmq_broker):
             rabbitmq_broker.restart()
             one, other = met_on("own", rabbitmq_url)
             assert one != other
@@ -112,8 +108,7 @@ def test_processes_share_a_broker_and_whoever_may_stop_one_has_its_own(pytester:
     meeting = pytester.mkdir("meeting")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MEETING", str(meeting))
-        # Each process gets one of two: were both of one, the second would wait for the first.
-        result = pytester.runpytest_subprocess("-p", "no:cacheprovider", "-n", "2", "--dist", "load", "--maxschedchunk", "1")
+        result = pytester.runpytest_subprocess("-p", "no:cacheprovider", "-n", "2", "--dist", "each")
     result.assert_outcomes(passed=4)
     result.stdout.re_match_lines([r"RabbitMQ \d+\.\d+\.\d+ \((container|process).*\)"])
 

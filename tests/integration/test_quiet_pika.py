@@ -9,7 +9,7 @@ from datetime import timedelta
 import pika
 import pytest
 
-from cli_support import redrive, run_redrive
+from cli_support import declare, run_redrive
 from contract.shells import Shell
 from contract.support import DEADLINE, Service, both_shells, wait_until
 from redrive import BrokerUnavailable
@@ -87,7 +87,7 @@ def test_a_programs_own_pika_logs_as_ever(rabbitmq_url: str, caplog: pytest.LogC
 
 def test_a_command_that_is_run_within_a_program_leaves_its_pika_as_it_was(rabbitmq_url: str) -> None:
     levels = {name: logging.getLogger(name).level for name in ("pika", "pika.connection")}
-    assert redrive("status", url=rabbitmq_url).code == 0
+    declare(rabbitmq_url, "shop@orders")
 
     assert {name: logging.getLogger(name).level for name in levels} == levels
 

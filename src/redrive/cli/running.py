@@ -98,6 +98,8 @@ def subscriber_at(target: str) -> redrive.Subscriber:
 def _log_to_stderr(level: Level, form: LogFormat) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if form is LogFormat.JSON else TextFormatter())
+    # Of pika's debug lines there are dozens for each message, and what goes wrong redrive says itself.
+    handler.addFilter(lambda record: record.name.partition(".")[0] != "pika")
     logging.basicConfig(level=level.name, handlers=[handler])
 
 
