@@ -12,6 +12,11 @@ import time
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# How long an example takes says something of the machine, and nothing of redrive.
+settings.register_profile("redrive", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("redrive")
 
 pytest_plugins = ["redrive.testing.plugin", "pytester"]
 
