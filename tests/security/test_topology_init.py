@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from corpus import STEERING, steering_in
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cli_support import redrive
@@ -44,7 +44,6 @@ def seen(queue: str, keys: list[str], stray: list[str], delay: int | None = 30_0
     return Observed({one.name: one.type for one in (*wanted.exchanges, *wanted.pointers)}, arguments, frozenset(bindings))
 
 
-@settings(deadline=None)
 @given(hostile.map("shop@{}".format), st.lists(hostile, max_size=3), st.lists(hostile, max_size=3))
 def test_the_file_is_read_back_as_what_was_found(queue: str, keys: list[str], stray: list[str]) -> None:
     recovered = recover(seen(queue, keys, stray))

@@ -1,7 +1,7 @@
 """Attempts to have a part of a password shown by the error of the URL that it stands in."""
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from redrive.errors import ConfigurationError
@@ -65,7 +65,6 @@ def test_what_is_to_be_encoded_and_how_is_said(character: str) -> None:
     assert "/ as %2F, ? as %3F" in told.value.remedy
 
 
-@settings(deadline=None)
 @given(passwords)
 @example("5671/QXZ7")
 @example("QXZ7?840")
@@ -80,7 +79,6 @@ def test_a_password_is_read_right_or_not_shown(password: str) -> None:
         assert not [part for part in parts_of(password) if part in str(url)]
 
 
-@settings(deadline=None)
 @given(passwords, st.sampled_from(["amqp//", "http://", "amqp:", "", "amqps//:", "ŽÝ://"]))
 def test_a_password_behind_a_mistyped_scheme_is_not_shown(password: str, scheme: str) -> None:
     with pytest.raises(ConfigurationError) as told:

@@ -2,16 +2,11 @@
 
 import struct
 
-from hypothesis import settings
 from hypothesis import strategies as st
 
 from redrive.topology import headers
 from redrive.topology.properties import Properties
 from redrive.topology.table import EMPTY, Table
-
-# A shared machine may stop for longer than Hypothesis' 200 ms; pytest-timeout watches the whole test.
-settings.register_profile("unit", deadline=None)
-settings.load_profile("unit")
 
 QUEUE = "ucenter@user"
 

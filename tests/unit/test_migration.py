@@ -122,7 +122,7 @@ def test_a_migration_ends_with_the_new_topology_and_every_message(old: Subscript
     assert_migrated(broker, before)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(st.sampled_from(OLD), st.lists(st.integers(0, 60), max_size=12))
 def test_a_migration_that_dies_anywhere_goes_on(old: Subscription, deaths: list[int]) -> None:
     broker = ModelBroker(old)

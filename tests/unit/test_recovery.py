@@ -66,7 +66,7 @@ subscriptions = st.builds(
 )
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.lists(subscriptions, max_size=4, unique_by=(lambda subscription: subscription.queue)))
 def test_what_was_declared_is_recovered_and_its_file_says_the_same(declared: list[Subscription]) -> None:
     recovered = recover(on_broker(*declared))
