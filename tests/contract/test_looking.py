@@ -2,7 +2,7 @@
 
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 
@@ -43,6 +43,50 @@ def foreign_reader(url: str, queue: str, count: int) -> Iterator[None]:
 
 def ids_of(failed: KeepsFailed, limit: int | None = None) -> list[str | None]:
     return [message.message_id for message in failed.browse(limit)]
+
+
+@contextlib.contextmanager
+def failures_keep_coming(service: Service) -> Iterator[threading.Event]:
+    """New messages in the failed queue, a hundred a second, for as long as the block; gives what is set when they have ended."""
+    over, ended = threading.Event(), threading.Event()
+
+    def fail() -> None:
+        with plain_channel(service.url) as channel:
+            while not over.wait(0.01):
+                channel.basic_publish("", f"{service.queue}@failed", b"{}", mandatory=True)
+        ended.set()
+
+    thread = threading.Thread(target=fail)
+    thread.start()
+    try:
+        service_has = service.failed_queue
+        wait_until(lambda: service_has.depth() > 0, "the first has come")
+        yield ended
+    finally:
+        over.set()
+        thread.join()
+
+
+# --- while failures keep coming -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda failed: list(failed.browse(3)),
+        lambda failed: failed.requeue(limit=3),
+        lambda failed: failed.requeue(lambda message: True, limit=3),
+        lambda failed: failed.purge(),
+    ],
+    ids=["browse", "requeue", "requeue some", "purge"],
+)
+def test_what_is_done_to_a_queue_that_keeps_growing_comes_to_an_end(service: Service, act: Callable[[KeepsFailed], object]) -> None:
+    service.declare()
+    with failures_keep_coming(service) as ended, ThreadPoolExecutor() as pool:
+        done = pool.submit(act, service.failed_queue)
+        wait_until(done.done, "it comes to an end")
+        assert done.result()
+        assert not ended.is_set()
 
 
 # --- the order ------------------------------------------------------------------------------------------------------------------------

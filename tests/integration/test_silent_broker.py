@@ -238,7 +238,8 @@ def health(port: int) -> int:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=DEADLINE) as answer:
             return int(answer.status)
     except urllib.error.HTTPError as error:
-        return error.code
+        with error:  # an open answer, too
+            return error.code
 
 
 @contextlib.contextmanager

@@ -37,6 +37,8 @@ _SETTLING = 0.3
 _MOST_SWEEPS = 2
 _ALL_BACK = 0.05
 """Seconds in which a broker that is still returning what somebody has left returns some of it."""
+_RETURNED_WITHIN = 3.0
+"""Seconds after which a queue that still grows has new failures, and nothing that somebody returned."""
 _OTHERS_LEAVE = 5.0
 """Seconds that another consumer is waited for: a broker takes a moment to see that a process was killed, and returns what it held."""
 
@@ -322,10 +324,8 @@ class FailedQueue:
     def _is_more_than(self, count: int, *, settling: bool) -> bool:
         """Whether more messages are in the queue than should be; a queue that takes many back does so for a while."""
         depth = self.depth()
-        while settling:
-            time.sleep(_SETTLING)
-            before, depth = depth, self.depth()
-            settling = depth > before
+        if settling:
+            depth = _settled(self.depth, depth, _SETTLING)
         return depth > count
 
     def restore(self, deliveries: Iterable[Delivery]) -> PublishReport:
@@ -456,13 +456,7 @@ class FailedQueue:
         if depth.consumers:
             held = held_in(failed_queue(self._queue), depth, self._connector, self._management_url)
             return depth.messages, held
-        pause = _SETTLING if settling else _ALL_BACK
-        while True:
-            time.sleep(pause)
-            before, depth = depth.messages, self._look(declarer)
-            if depth.messages <= before:
-                return depth.messages, 0
-            pause = _SETTLING
+        return _settled(lambda: self._depth(declarer), depth.messages, _SETTLING if settling else _ALL_BACK), 0
 
     def _ready_to_take(self, *, to_return: bool, settling: bool) -> tuple[int, int | None]:
         """The depth, and what others hold; where some will be returned, only if the broker deletes none for it."""
@@ -491,6 +485,23 @@ class FailedQueue:
 
     def _is_empty(self) -> bool:
         return self.depth() == 0
+
+
+def _settled(depth: Callable[[], int], seen: int, pause: float) -> int:
+    """The depth of a queue once it grows no more, or for so long that what comes is new.
+
+    Args:
+        depth: asks for it.
+        seen: what it was.
+        pause: seconds until it is asked for the first time.
+    """
+    deadline = time.monotonic() + _RETURNED_WITHIN
+    while True:
+        time.sleep(pause)
+        before, seen = seen, depth()
+        if seen <= before or time.monotonic() > deadline:
+            return seen
+        pause = _SETTLING
 
 
 def _choosing(where: Where) -> Choose:
