@@ -1,13 +1,19 @@
-# Each target does all of its own set-up: a .venv with pinned dependencies, and a RabbitMQ where it needs one.
+# Each target does all of its own set-up: a .venv with those of the pinned dependencies that it needs, and a RabbitMQ if it
+# needs one. What is missing, or will be installed, is said before anything is downloaded.
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-spark demo demo-spark matrix suites check coverage pictures bench bench-spark constraints lowest clean
+.PHONY: help setup test test-cluster test-spark demo demo-spark matrix suites check coverage pictures bench bench-spark constraints lowest clean
 
 PYTHON := .venv/bin/python
 # Commands are started by the hundred: without it, each would compile all of its modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 ARGS :=
+TESTS := tests/unit tests/contract
 # Most of a test's time is waiting: several run at a time, and share a broker.
 PROCESSES := 6
+# Each has three brokers of its own, which mostly wait for each other.
+CLUSTER_PROCESSES := 2
+# Each has a Java of its own, and most of such a test's time is processor.
+SPARK_PROCESSES := 2
 UPGRADE :=
 BROKERS := 3.10 4.0 4.3
 SUITES := bookworm trixie forky
@@ -15,70 +21,74 @@ SUITES := bookworm trixie forky
 help: ## print this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-setup: ## make .venv with the pinned dependencies and this package
+setup: ## make .venv with all pinned dependencies, Spark included, and this package
 	@.ci/setup.sh
 
-test: ## run all tests but those of the Spark job on one private RabbitMQ (ARGS="-k name" for some)
-	@.ci/setup.sh --broker --peers
-	@$(PYTHON) -m pytest -n $(PROCESSES) --dist worksteal --ignore=tests/spark $(ARGS)
+test: ## run all tests but those of clusters and of the Spark job on one private RabbitMQ (ARGS="-k name" for some)
+	@.ci/setup.sh test --broker --peers
+	@$(PYTHON) -m pytest -n $(PROCESSES) --dist worksteal --ignore=tests/spark --ignore=tests/cluster $(ARGS)
+
+test-cluster: ## run the tests of clusters on three private RabbitMQ nodes
+	@.ci/setup.sh test --broker
+	@$(PYTHON) -m pytest -n $(CLUSTER_PROCESSES) --dist worksteal tests/cluster $(ARGS)
 
 test-spark: ## run the tests of the Spark job on one private RabbitMQ
-	@.ci/setup.sh --broker --java
-	@$(PYTHON) -m pytest tests/spark $(ARGS)
+	@.ci/setup.sh dev --broker --java
+	@$(PYTHON) -m pytest -n $(SPARK_PROCESSES) --dist worksteal tests/spark $(ARGS)
 
-demo: ## see a message fail, come back, be set aside and be sent back, on a private RabbitMQ
-	@.ci/setup.sh --broker
+demo: ## see a message fail, come back, be set aside and be requeued, on a private RabbitMQ
+	@.ci/setup.sh demo --broker
 	@$(PYTHON) -m redrive.cli demo $(ARGS)
 
-demo-spark: ## see failed messages by the thousand drained, planned, sent back and counted, on Spark and a private RabbitMQ
-	@.ci/setup.sh --broker --java
+demo-spark: ## see failed messages by the thousand drained, planned, requeued and counted, on Spark and a private RabbitMQ
+	@.ci/setup.sh spark --broker --java
 	@$(PYTHON) -m redrive.cli spark demo $(ARGS)
 
-matrix: ## run the contract, integration and interop tests on each RabbitMQ in containers (BROKERS="4.3" for one)
-	@.ci/setup.sh --peers
+matrix: ## run the contract, integration, interop and cluster tests on each RabbitMQ in containers (BROKERS="4.3" for one)
+	@.ci/setup.sh test --peers
 	@REDRIVE_TEST_PROCESSES=$(PROCESSES) tests/brokers/matrix.sh $(BROKERS) -- $(ARGS)
 
 suites: ## run make test on other releases of Debian, in containers (SUITES="trixie", or "ubuntu:24.04"; takes long)
 	@REDRIVE_TEST_PROCESSES=$(PROCESSES) tests/brokers/suites.sh $(SUITES) -- $(ARGS)
 
 check: ## check style and types
-	@.ci/setup.sh
-	@.venv/bin/ruff check --no-cache src tests
-	@.venv/bin/ruff format --check src tests
+	@.ci/setup.sh dev
+	@.venv/bin/ruff check --no-cache src tests benchmarks examples
+	@.venv/bin/ruff format --check src tests benchmarks examples
 	@.venv/bin/mypy
+	@for example in examples/*/*.py; do echo $$example; .venv/bin/mypy $$example || exit 1; done
 
 coverage: ## run the unit tests, and see that no branch of the topology is left out
-	@.ci/setup.sh
+	@.ci/setup.sh test
 	@.venv/bin/coverage erase
-	@.venv/bin/coverage run -m pytest -q -n 2 tests/unit tests/typing
+	@.venv/bin/coverage run -m pytest -q -n 2 tests/unit tests/typing tests/security/test_hostile_frames.py
 	@.venv/bin/coverage combine --quiet
-	@.venv/bin/coverage report --include='src/redrive/topology/*' --fail-under=100
+	@.venv/bin/coverage report --fail-under=100
 
 pictures: ## take the README's pictures anew, of real commands on a private RabbitMQ
-	@.ci/setup.sh --broker
+	@.ci/setup.sh demo --broker
 	@$(PYTHON) tests/pictures.py docs/pictures
 
 bench: ## measure redrive beside its peers on a private RabbitMQ
-	@.ci/setup.sh --broker
+	@.ci/setup.sh demo --broker
 	@test -x .cache/bench/bin/python || .venv/bin/uv venv --quiet .cache/bench
 	@. .ci/uv.sh; export VIRTUAL_ENV=$(CURDIR)/.cache/bench; .venv/bin/uv pip install --quiet --require-hashes --no-deps -r benchmarks/lock.txt \
 		&& .venv/bin/uv pip install --quiet --no-deps --no-build-isolation -e .
 	@.cache/bench/bin/python -m benchmarks $(ARGS)
 
 bench-spark: ## measure the Spark job beside the broker's shovel on a private RabbitMQ (ARGS="--count 500000")
-	@.ci/setup.sh --broker --java
+	@.ci/setup.sh spark --broker --java
 	@$(PYTHON) -m benchmarks.spark_job $(ARGS)
 
-constraints: ## write the pinned dependencies anew (UPGRADE=1 for newer ones)
-	@.ci/setup.sh
+constraints: ## write the pinned dependencies again (UPGRADE=1 for newer ones)
+	@.ci/setup.sh tools
 	@UPGRADE=$(UPGRADE) .ci/constraints.sh
 
-lowest: ## run the unit and contract tests with the oldest dependencies that pyproject.toml allows
-	@.ci/setup.sh --broker
-	@.venv/bin/uv venv --quiet --clear .cache/lowest
-	@. .ci/uv.sh; export VIRTUAL_ENV=$(CURDIR)/.cache/lowest; .venv/bin/uv pip install --quiet --require-hashes -r .ci/lowest.txt \
-		&& .venv/bin/uv pip install --quiet --no-deps --no-build-isolation -e .
-	@.cache/lowest/bin/python -m pytest tests/unit tests/contract $(ARGS)
+lowest: ## run the unit and contract tests with the oldest dependencies that pyproject.toml allows (TESTS="tests/unit" for some)
+	@.ci/lowest.sh --python >/dev/null
+	@.ci/setup.sh demo --broker
+	@.ci/lowest.sh -n 2 $(TESTS) $(ARGS)
 
-clean: ## delete .venv and what the tools leave behind
+clean: ## delete .venv and what the tools leave behind in this folder
 	@rm -rf .venv .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage dist build
+	@.ci/kept.sh

@@ -7,22 +7,15 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source .ci/uv.sh
 uv=.venv/bin/uv
 export UV_CUSTOM_COMPILE_COMMAND="make constraints"
-# The group names this project itself with its extras, which no index has: --all-extras stands for that line.
-group=$(.venv/bin/python - <<'PYTHON'
-import pathlib, tomllib
-
-dev = tomllib.loads(pathlib.Path("pyproject.toml").read_text())["dependency-groups"]["dev"]
-print(*(line for line in dev if not line.startswith("redrive[")), sep="\n")
-PYTHON
-)
 compile() {
     # What is pinned stays pinned unless a new requirement or UPGRADE=1 moves it.
     "$uv" pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-emit-index-url \
         ${UPGRADE:+--upgrade} "$@"
 }
-printf '%s\n' "$group" | compile pyproject.toml - --all-extras --no-emit-package redrive --output-file constraints.txt
+everything=(pyproject.toml --all-extras --group dev --no-emit-package redrive)
+compile "${everything[@]}" --output-file constraints.txt
 echo uv | compile - --output-file .ci/uv.txt
-printf '%s\n' "$group" | compile pyproject.toml - --all-extras --resolution lowest-direct --no-emit-package redrive --output-file .ci/lowest.txt
+compile "${everything[@]}" --resolution lowest-direct --output-file .ci/lowest.txt
 echo uv_build | compile pyproject.toml benchmarks/requirements.txt - --extra async --extra cli --extra metrics --extra testing --constraints constraints.txt \
     --override benchmarks/overrides.txt --no-emit-package redrive --output-file benchmarks/lock.txt
 if grep -nE '://|--(extra-)?index-url|--find-links' constraints.txt .ci/uv.txt .ci/lowest.txt benchmarks/lock.txt; then

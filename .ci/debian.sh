@@ -20,7 +20,8 @@ has_package_lists() {
 # release_has NAME: whether this release of the distribution has a package. A fresh machine gets its package lists first.
 release_has() {
     has_package_lists || apt-get update </dev/null >/dev/null 2>&1
-    apt-cache show "$1" >/dev/null 2>&1
+    # What is only named by others is shown as well, with a note and without an error: it can't be installed.
+    [ -n "$(apt-cache show "$1" 2>/dev/null)" ]
 }
 
 # install_packages NAME...: installs what is missing and starts no service, now or at the next boot.

@@ -1,6 +1,11 @@
 #!/usr/bin/env bash
-# Makes .venv with the pinned dependencies and this package; with --broker also sees that a RabbitMQ can be had, with --java
-# that Spark has a Java to run on, with --peers that what the tests use besides is there.
+# Makes .venv with this package and a set of the pinned dependencies: demo, spark, test, or dev, which is everything and the default.
+# With tools it has nothing but uv, which is enough to write the pins themselves.
+# A .venv that has less is given what it lacks.
+#
+#     .ci/setup.sh [SET] [--broker] [--java] [--peers]
+#
+# --broker sees that a RabbitMQ can be had, --java that Spark has a Java to run on, --peers that what the tests use besides is there.
 # What is missing, or will be installed, is said at once and before anything is downloaded.
 # A second run finds everything in its place and does nothing.
 set -euo pipefail
@@ -9,6 +14,15 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source .ci/debian.sh
 # shellcheck source=uv.sh
 source .ci/uv.sh
+set_wanted=dev
+case ${1:-} in
+    "" | --*) ;;
+    *)
+        set_wanted=$1
+        shift
+        ;;
+esac
+what_is "$set_wanted" >/dev/null
 arguments=("$@")
 
 wants() {
@@ -109,7 +123,7 @@ announce() {
         done
     fi
     [ "${#wanted[@]}" -eq 0 ] || echo "setup: to be installed as packages: ${wanted[*]}"
-    is_current || echo "setup: to be downloaded: the pinned dependencies, about 1 GB in .venv and up to 3 GB in uv's cache; it takes minutes"
+    has_set "$set_wanted" || echo "setup: to be installed into .venv: $(what_is "$set_wanted"); what is downloaded stays in $(uv_cache)"
 }
 
 make_environment() {
@@ -134,8 +148,30 @@ state() {
     .venv/bin/python -c 'import sys; print(sys.version)'
 }
 
-is_current() {
-    has_environment && [ "$(cat .venv/.redrive 2>/dev/null)" = "$(state)" ]
+# has_set SET: whether .venv has this set as it is pinned now, or a larger one.
+has_set() {
+    local larger now
+    has_environment || return 1
+    [ "$1" != tools ] || return 0
+    now=$(state)
+    case $1 in
+        demo) larger="test spark dev" ;;
+        *) larger=dev ;;
+    esac
+    for larger in "$1" $larger; do
+        [ "$(cat ".venv/.redrive-$larger" 2>/dev/null)" != "$now" ] || return 0
+    done
+    return 1
+}
+
+have_set() {
+    ! has_set "$1" || return 0
+    echo "setup: installing into .venv $(what_is "$1")"
+    (
+        export VIRTUAL_ENV="$PWD/.venv"
+        install_pinned "$1" constraints.txt --compile-bytecode
+    )
+    state >".venv/.redrive-$1"
 }
 
 look_around
@@ -145,14 +181,9 @@ if ! has_environment; then
     echo "setup: making .venv"
     make_environment
 fi
-if ! is_current; then
-    echo "setup: installing the pinned dependencies into .venv"
-    export VIRTUAL_ENV="$PWD/.venv"
-    .venv/bin/uv pip install --quiet --compile-bytecode --require-hashes -r constraints.txt
-    # Built by the pinned uv_build, which is among them.
-    .venv/bin/uv pip install --quiet --no-deps --no-build-isolation -e .
-    state >.venv/.redrive
-fi
+[ "$set_wanted" != tools ] || exit 0
+# With it a broker and a Java can be looked for: what else there is to install may be in vain without them.
+have_set demo
 
 has_java() {
     .venv/bin/python - <<'PYTHON'
@@ -178,19 +209,6 @@ if wants --java && ! problem=$(has_java 2>&1); then
     fi
 fi
 
-# A peer that can't be had is said here, and by the tests that need it.
-if wants --peers && can_install_packages; then
-    for peer in "${peers[@]}"; do
-        # shellcheck disable=SC2086  # lists of names
-        if lacks=$(lacking $peer) && [ -n "$lacks" ]; then
-            echo "setup: can't be had here:" $lacks"; the tests that need it are skipped"
-        else
-            install_packages $peer || echo "setup: could not be installed: $peer; the tests that need it are skipped" >&2
-        fi
-    done
-fi
-
-wants --broker || exit 0
 has_broker() {
     .venv/bin/python - <<'PYTHON'
 import sys
@@ -204,7 +222,7 @@ except ConfigurationError as error:
     sys.exit(str(error))
 PYTHON
 }
-if ! problem=$(has_broker 2>&1); then
+if wants --broker && ! problem=$(has_broker 2>&1); then
     # An image that was asked for by name is not replaced by something else.
     if can_install_packages && [ -z "${REDRIVE_TEST_IMAGE:-}" ]; then
         install_packages rabbitmq-server
@@ -213,4 +231,18 @@ if ! problem=$(has_broker 2>&1); then
         echo "$problem" >&2
         exit 1
     fi
+fi
+
+have_set "$set_wanted"
+
+# A peer that can't be had is said here, and by the tests that need it.
+if wants --peers && can_install_packages; then
+    for peer in "${peers[@]}"; do
+        # shellcheck disable=SC2086  # lists of names
+        if lacks=$(lacking $peer) && [ -n "$lacks" ]; then
+            echo "setup: can't be had here:" $lacks"; the tests that need it are skipped"
+        else
+            install_packages $peer || echo "setup: could not be installed: $peer; the tests that need it are skipped" >&2
+        fi
+    done
 fi
