@@ -1,4 +1,5 @@
-"""Runs the command `redrive` as people and programs do: in this process where speed matters, else as a process of its own."""
+"""Runs the command `redrive` as people and programs do: in this process where speed matters, else
+as a process of its own."""
 
 import codecs
 import contextlib
@@ -23,6 +24,8 @@ from redrive import FailedQueue, Message, Publisher, RetryPolicy, Subscriber
 from redrive.cli.__main__ import main
 
 PATIENCE = 90.0
+_VARIABLES = ("REDRIVE_URL", "REDRIVE_MANAGEMENT_URL", "REDRIVE_EXCHANGE")
+"""What would stand for options that a test does not give."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +38,7 @@ class Outcome:
 
     def json(self) -> Any:
         """What it printed, as JSON."""
+        assert self.out, f"it ended with {self.code}, and printed nothing but {self.err!r}"
         return json.loads(self.out)
 
     @property
@@ -52,8 +56,11 @@ def redrive(*arguments: str, url: str | None = None) -> Outcome:
         mock.patch.object(sys, "stdin", io.StringIO()),
         mock.patch.dict(os.environ),
     ):
-        os.environ.pop("REDRIVE_URL", None)
-        os.environ.pop("COLUMNS", None)  # pytest-xdist sets it: what is printed is for a file, and as wide as it is
+        for variable in _VARIABLES:
+            os.environ.pop(variable, None)
+        os.environ.pop(
+            "COLUMNS", None
+        )  # pytest-xdist sets it: what is printed is for a file, and as wide as it is
         code = main(_with_url(arguments, url))
         out.flush()
         err.flush()
@@ -61,7 +68,11 @@ def redrive(*arguments: str, url: str | None = None) -> Outcome:
 
 
 def run_redrive(
-    *arguments: str, url: str | None = None, stdin: bytes = b"", environment: Mapping[str, str] | None = None, cwd: str | None = None
+    *arguments: str,
+    url: str | None = None,
+    stdin: bytes = b"",
+    environment: Mapping[str, str] | None = None,
+    cwd: str | None = None,
 ) -> Outcome:
     """Runs the command as a process of its own."""
     done = subprocess.run(
@@ -78,7 +89,10 @@ def run_redrive(
 
 @contextlib.contextmanager
 def running(
-    *arguments: str, url: str | None = None, environment: Mapping[str, str] | None = None, cwd: str | None = None
+    *arguments: str,
+    url: str | None = None,
+    environment: Mapping[str, str] | None = None,
+    cwd: str | None = None,
 ) -> Iterator["Process"]:
     """The command as a process that goes on."""
     popen = subprocess.Popen(
@@ -115,12 +129,22 @@ class Process:
 class Terminal:
     """The command at a terminal of its own."""
 
-    def __init__(self, *arguments: str, url: str | None = None, columns: int = 80, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        *arguments: str,
+        url: str | None = None,
+        columns: int = 80,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self._screen = b""
         self._pid, self._terminal = pty.fork()
         if self._pid == 0:  # the command
             command = _command(arguments, url)
-            os.execve(command[0], command, {**_environment(environment), "COLUMNS": str(columns), "TERM": "xterm"})
+            os.execve(
+                command[0],
+                command,
+                {**_environment(environment), "COLUMNS": str(columns), "TERM": "xterm"},
+            )
 
     def __enter__(self) -> "Terminal":
         return self
@@ -140,16 +164,21 @@ class Terminal:
 
     @property
     def words(self) -> str:
-        """What it has written, without colours."""
-        return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", self.screen)
+        """What it has written, without colours. A line of progress that was written over is a line:
+        a look that lasts shows some."""
+        return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", self.screen.replace("\r", "\n"))
 
     def wait_for(self, text: str) -> None:
         """Waits until it has written a text."""
         deadline = time.monotonic() + PATIENCE
         while text not in self.screen:
-            assert time.monotonic() < deadline, f"{text!r} never came; the screen is:\n{self.screen}"
+            assert time.monotonic() < deadline, (
+                f"{text!r} never came; the screen is:\n{self.screen}"
+            )
             if not self._read(0.1):
-                raise AssertionError(f"it ended before {text!r} came; the screen is:\n{self.screen}")
+                raise AssertionError(
+                    f"it ended before {text!r} came; the screen is:\n{self.screen}"
+                )
 
     def type(self, text: str) -> None:
         """Types a text; \\x03 is Ctrl-C."""
@@ -187,12 +216,29 @@ def wait_until(happened: Callable[[], bool], what: str) -> None:
 
 def declare(url: str, queue: str) -> None:
     """Declares a subscription to `user.*` with a short delay."""
-    assert redrive("declare", "--queue", queue, "--routing-key", "user.*", "--retry-delay", "200ms", url=url).code == 0
+    assert (
+        redrive(
+            "declare",
+            "--queue",
+            queue,
+            "--routing-key",
+            "user.*",
+            "--retry-delay",
+            "200ms",
+            url=url,
+        ).code
+        == 0
+    )
 
 
-def give_up_on(url: str, queue: str, bodies: list[object], error: Exception | None = None) -> list[str]:
-    """Publishes messages whose handler fails, and waits until each is in the failed queue; returns their ids."""
-    subscriber = Subscriber(url, queue, ["user.*"], retry=RetryPolicy(0, timedelta(milliseconds=200)))
+def give_up_on(
+    url: str, queue: str, bodies: list[object], error: Exception | None = None
+) -> list[str]:
+    """Publishes messages whose handler fails, and waits until each is in the failed queue; returns
+    their ids."""
+    subscriber = Subscriber(
+        url, queue, ["user.*"], retry=RetryPolicy(0, timedelta(milliseconds=200))
+    )
 
     @subscriber.handler
     def fail(_: Message) -> None:
@@ -200,7 +246,9 @@ def give_up_on(url: str, queue: str, bodies: list[object], error: Exception | No
 
     subscriber.declare()
     with Publisher(url) as publisher:
-        ids = [publisher.publish(body, "user.create", headers={"tenant": "acme"}) for body in bodies]
+        ids = [
+            publisher.publish(body, "user.create", headers={"tenant": "acme"}) for body in bodies
+        ]
     failed = FailedQueue(url, queue)
     before = failed.depth()
     subscriber.start()
@@ -215,7 +263,9 @@ def give_up_on(url: str, queue: str, bodies: list[object], error: Exception | No
 def depth_of(url: str, queue: str) -> dict[str, int | None]:
     """How many messages are in main, retry and failed, as `redrive status` says."""
     found = redrive("status", queue, "--output", "json", url=url).json()[0]
-    return {place: found[place] and found[place]["messages"] for place in ("main", "retry", "failed")}
+    return {
+        place: found[place] and found[place]["messages"] for place in ("main", "retry", "failed")
+    }
 
 
 def _with_url(arguments: tuple[str, ...], url: str | None) -> list[str]:
@@ -227,7 +277,11 @@ def _command(arguments: tuple[str, ...], url: str | None) -> list[str]:
 
 
 def _environment(more: Mapping[str, str] | None) -> dict[str, str]:
-    mine = {name: value for name, value in os.environ.items() if name not in {"REDRIVE_URL", "COLUMNS", "FORCE_COLOR", "NO_COLOR"}}
+    mine = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in {*_VARIABLES, "COLUMNS", "FORCE_COLOR", "NO_COLOR"}
+    }
     return {**mine, "PYTHONWARNINGS": "error", **(more or {})}
 
 

@@ -1,58 +1,128 @@
-"""What all tests share: the private broker that redrive gives to its users' tests, and the version matrix's table.
+"""What all tests share: the private broker that redrive gives to its users' tests, and the version
+matrix's table.
 
-A matrix is several runs of pytest. Each appends what it ran to the file REDRIVE_TEST_TABLE and prints the table so
-far, so the last run prints all of it, above pytest's own summary line.
+A matrix is several runs of pytest. Each appends what it ran, and what failed, to the file
+REDRIVE_TEST_TABLE and prints the table so far, so the last run prints all of it, above pytest's own
+summary line.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+# The links at the top of the repository are names of packages, too: with the root on the path, as
+# `python -m pytest` has it, a second copy of each part could be imported through them.
+_ROOT = Path(__file__).resolve().parents[1]
+sys.path[:] = [entry for entry in sys.path if Path(entry or os.curdir).resolve() != _ROOT]
+
 # How long an example takes says something of the machine, and nothing of redrive.
-settings.register_profile("redrive", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "redrive",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    max_examples=int(os.environ.get("REDRIVE_TEST_EXAMPLES", "100")),
+)
 settings.load_profile("redrive")
 
 pytest_plugins = ["redrive.testing.plugin", "pytester"]
 
+_FAILED = "failed: "
+"""How the table's lines of tests that failed begin."""
+_INTEGRATION = Path(__file__).with_name("integration")
 _OUTCOMES = ("passed", "failed", "error", "skipped")
 _started = pytest.StashKey[float]()
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--every-broker",
+        action="store_true",
+        help="of tests/integration run only what each version of RabbitMQ has to show for itself",
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    left_out = [item for item in items if _is_left_out(item, config)]
+    kept = set(items) - set(left_out)
+    # First those that stop and kill a broker of their own. They take longest, and among the first
+    # of a run they are one process's, for which one broker starts.
+    items[:] = sorted(
+        (item for item in items if item in kept), key=lambda item: not _has_its_own_broker(item)
+    )
+    config.hook.pytest_deselected(items=left_out)
+
+
+def _is_left_out(item: pytest.Item, config: pytest.Config) -> bool:
+    return (
+        bool(config.getoption("--every-broker"))
+        and _INTEGRATION in item.path.parents
+        and item.get_closest_marker("every_broker") is None
+    )
+
+
+def _has_its_own_broker(item: pytest.Item) -> bool:
+    return "rabbitmq_broker" in getattr(item, "fixturenames", ())
+
+
 def pytest_sessionstart(session: pytest.Session) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        # A shell has what it runs in the background ignore Ctrl-C, and all that these tests start would inherit that.
+        # A shell has what it runs in the background ignore Ctrl-C, and all that these tests start
+        # would inherit that.
         signal.signal(signal.SIGINT, signal.default_int_handler)
     session.config.stash[_started] = time.monotonic()
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
     # Imported only now: pytest rewrites the plugin's asserts when it loads it by its name.
     from redrive.testing.plugin import brokers_used
 
     table = os.environ.get("REDRIVE_TEST_TABLE")
     if not table or hasattr(config, "workerinput"):
-        return  # what processes that run a share of the tests have to say, the one that started them says for all
+        # what processes that run a share of the tests have to say, the one that started them says
+        # for all
+        return
     brokers = "; ".join(brokers_used(config)) or "no broker"
     counts = (str(len(terminalreporter.stats.get(outcome, []))) for outcome in _OUTCOMES)
     seconds = f"{time.monotonic() - config.stash[_started]:.0f} s"
-    row = "\t".join([os.environ.get("REDRIVE_TEST_LABEL", "tests"), brokers, *counts, seconds])
+    label = os.environ.get("REDRIVE_TEST_LABEL", "tests")
+    failed = [
+        f"{_FAILED}{report.nodeid} ({label}, {brokers})"
+        for outcome in ("failed", "error")
+        for report in terminalreporter.stats.get(outcome, [])
+    ]
     with Path(table).open("a", encoding="utf-8") as rows:
-        rows.write(row + "\n")
+        rows.writelines(
+            f"{line}\n" for line in ["\t".join([label, brokers, *counts, seconds]), *failed]
+        )
     _print_table(terminalreporter, Path(table).read_text(encoding="utf-8"))
 
 
 def _print_table(terminalreporter: pytest.TerminalReporter, text: str) -> None:
-    rows = [["tests", "broker", *_OUTCOMES, "time"], *(line.split("\t") for line in text.splitlines())]
-    widths = [max(len(row[column]) for row in rows if column < len(row)) for column in range(len(rows[0]))]
+    lines = text.splitlines()
+    rows = [
+        ["tests", "broker", *_OUTCOMES, "time"],
+        *(line.split("\t") for line in lines if not line.startswith(_FAILED)),
+    ]
+    widths = [
+        max(len(row[column]) for row in rows if column < len(row)) for column in range(len(rows[0]))
+    ]
     terminalreporter.write_sep("=", "what ran on which broker")
     for row in rows:
-        terminalreporter.write_line("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=False)).rstrip())
+        terminalreporter.write_line(
+            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=False)).rstrip()
+        )
+    for line in lines:
+        if line.startswith(_FAILED):
+            terminalreporter.write_line(line)
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -1,4 +1,5 @@
-"""Takes the README's pictures: what real commands show at a real terminal, of a real failed queue. `make pictures` runs it."""
+"""Takes the README's pictures: what real commands show at a real terminal, of a real failed queue.
+`make pictures` runs it."""
 
 import os
 import sys
@@ -25,7 +26,17 @@ def main() -> None:
         fill(broker.url, QUEUE, 2000)
         journal = ("--journal", f"{state}/journal.sqlite3")
         _take(folder / "groups.svg", broker.url, "failed", "groups", QUEUE)
-        _take(folder / "requeue.svg", broker.url, "failed", "requeue", QUEUE, "--where", WHERE, *journal, answer="y\n")
+        _take(
+            folder / "requeue.svg",
+            broker.url,
+            "failed",
+            "requeue",
+            QUEUE,
+            "--where",
+            WHERE,
+            *journal,
+            answer="y\n",
+        )
 
 
 def _take(picture: Path, url: str, *arguments: str, answer: str | None = None) -> None:
@@ -37,7 +48,11 @@ def _take(picture: Path, url: str, *arguments: str, answer: str | None = None) -
     shown = [word for word in arguments if "journal" not in word]
     with open(os.devnull, "w") as nowhere:
         console = Console(record=True, width=COLUMNS, file=nowhere)
-        console.print("$ redrive " + " ".join(f'"{word}"' if " " in word else word for word in shown), style="bold", highlight=False)
+        console.print(
+            "$ redrive " + " ".join(f'"{word}"' if " " in word else word for word in shown),
+            style="bold",
+            highlight=False,
+        )
         console.print(Text.from_ansi(terminal.screen.strip("\n")))
     console.save_svg(str(picture), title="redrive")
 

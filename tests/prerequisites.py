@@ -11,9 +11,13 @@ import pytest
 def unavailable(*packages: str) -> NoReturn:
     """Skips a test that needs these Debian packages, or fails it.
 
-    Not everybody has another language at hand; but where CI is set nothing may be left out that this release of the distribution has.
+    Not everybody has another language at hand; but where CI is set nothing may be left out that
+    this release of the distribution has.
     """
-    reason = f"This needs {' and '.join(packages)} (the names of Debian's packages); `make test` installs them if it can."
+    reason = (
+        f"This needs {' and '.join(packages)} (the names of Debian's packages); `make test` "
+        "installs them if it can."
+    )
     if os.environ.get("CI") and not any(_release_lacks(package) for package in packages):
         pytest.fail(reason, pytrace=False)
     pytest.skip(reason)
@@ -24,4 +28,8 @@ def _release_lacks(package: str) -> bool:
     apt = shutil.which("apt-cache")
     if apt is None:
         return False
-    return subprocess.run([apt, "show", package], stdin=subprocess.DEVNULL, capture_output=True, check=False).returncode != 0
+    # What other packages only name is shown without an error, and empty.
+    shown = subprocess.run(
+        [apt, "show", package], stdin=subprocess.DEVNULL, capture_output=True, check=False
+    )
+    return not shown.stdout

@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cli_support import Outcome, redrive
+from redrive.pubsub.admin.management_api import ManagementAPI
 from redrive.pubsub.blocking.connection import Connector
-from redrive.pubsub.blocking.declare import Declarer, declaring
-from redrive.pubsub.management import Management
-from redrive.topology.compare import Observed
+from redrive.pubsub.blocking.declarer import Declarer, declaring
+from redrive.topology.diff import Observed
 
 
 class Team(NamedTuple):
@@ -20,7 +20,15 @@ class Team(NamedTuple):
 
     def run(self, command: str, *arguments: str) -> Outcome:
         """Runs a command on the file."""
-        return redrive("topology", command, str(self.file), "--management-url", self.management_url, *arguments, url=self.url)
+        return redrive(
+            "topology",
+            command,
+            str(self.file),
+            "--management-url",
+            self.management_url,
+            *arguments,
+            url=self.url,
+        )
 
     def with_file(self, text: str) -> "Team":
         """Another file beside this one, for the same virtual host."""
@@ -30,9 +38,13 @@ class Team(NamedTuple):
 
     def observe(self) -> Observed:
         """What is on the broker."""
-        with Management(self.url, self.management_url) as management:
+        with ManagementAPI(self.url, self.management_url) as management:
             found = management.observe()
-        ours = {name: kind for name, kind in found.exchanges.items() if name and not name.startswith("amq.")}
+        ours = {
+            name: kind
+            for name, kind in found.exchanges.items()
+            if name and not name.startswith("amq.")
+        }
         return Observed(ours, found.queues, found.bindings)
 
     def change(self, change: Callable[[Declarer], object]) -> None:

@@ -1,4 +1,4 @@
-"""A handler with a mistake sets messages aside; after the fix they are sent back and succeed."""
+"""A handler with a mistake sets messages aside; after the fix they are requeued and succeed."""
 
 import os
 
@@ -36,10 +36,13 @@ run({"DE": 0.19}, expected=4)
 
 failed = FailedQueue(URL, QUEUE)
 for message in failed.browse(limit=10):
-    print(f"  set aside: {message.body.decode()} because of {message.error_type}: {message.error_message}")
+    print(
+        f"  set aside: {message.body.decode()} because of {message.error_type}: "
+        f"{message.error_message}"
+    )
 
 report = failed.requeue(where=lambda message: message.error_type == "KeyError")
-print(f"sent back: {report.requeued}")
+print(f"requeued: {report.requeued}")
 
 print("after the fix:")
 run({"DE": 0.19, "FR": 0.20}, expected=report.requeued)

@@ -1,4 +1,5 @@
-"""A web service that publishes: one publisher for all requests, opened and closed with the service."""
+"""A web service that publishes: one publisher for all requests, opened and closed with the
+service."""
 
 import os
 from collections.abc import AsyncIterator

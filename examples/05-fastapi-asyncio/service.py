@@ -18,7 +18,9 @@ class User(BaseModel):
 
 
 welcomed: list[str] = []
-subscriber = AsyncSubscriber(URL, queue="newsletter@user", routing_keys=["user.create"], concurrency=10, grace=10)
+subscriber = AsyncSubscriber(
+    URL, queue="newsletter@user", routing_keys=["user.create"], concurrency=10, grace=10
+)
 
 
 @subscriber.handler
@@ -29,7 +31,10 @@ async def on_user(user: User) -> None:
 
 @asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-    async with AsyncPublisher(URL, connection_name="user service", timeout=5) as publisher, subscriber:
+    async with (
+        AsyncPublisher(URL, connection_name="user service", timeout=5) as publisher,
+        subscriber,
+    ):
         app.state.publisher = publisher
         yield
     # What was being handled has been acked; the rest is in the queue.

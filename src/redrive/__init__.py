@@ -1,53 +1,69 @@
 """redrive: a retry topology kit for RabbitMQ.
 
-Publish, fail, retry after a delay, set aside with the reason, and send back after the fix.
+Publish, fail, retry after a delay, set aside with the reason, and requeue after the fix.
+
+A name is imported when it is asked for: `import redrive` costs next to nothing, a blocking service
+never imports the asyncio client, and a publisher nothing of a failed queue.
 """
 
 import importlib
 from typing import TYPE_CHECKING
 
-from redrive.errors import (
-    BrokerUnavailable,
-    ConfigurationError,
-    GiveUp,
-    HandlerTimeout,
-    InvalidMessage,
-    PermissionDenied,
-    PublishError,
-    PublishNacked,
-    PublishRefused,
-    PublishTimeout,
-    RedriveError,
-    Retry,
-    TopologyMismatch,
-    Unroutable,
-)
-from redrive.pubsub.blocking.failed import FailedQueue
-from redrive.pubsub.blocking.publisher import Publisher
-from redrive.pubsub.blocking.subscriber import Subscriber, run
-from redrive.pubsub.message import FailedMessage, Message
-from redrive.pubsub.report import FailedPublish, FailedRequeue, PublishReport, RequeueProgress, RequeueReport
-from redrive.pubsub.telemetry import instrument, uninstrument
-from redrive.topology.backoff import Delays, Exponential
-from redrive.topology.names import ExchangeFamily
-from redrive.topology.policy import NO_RETRY, ErrorRule, RetryPolicy
-
 if TYPE_CHECKING:
-    from redrive.pubsub.aio.failed import AsyncFailedQueue as AsyncFailedQueue
-    from redrive.pubsub.aio.publisher import AsyncPublisher as AsyncPublisher
-    from redrive.pubsub.aio.subscriber import AsyncSubscriber as AsyncSubscriber
-    from redrive.pubsub.aio.subscriber import run as _run_async
-
-    run_async = _run_async
+    from redrive.errors import (
+        BrokerUnavailable,
+        ConfigurationError,
+        GiveUp,
+        HandlerTimeout,
+        InvalidMessage,
+        PermissionDenied,
+        PublishError,
+        PublishNacked,
+        PublishRefused,
+        PublishTimeout,
+        RedriveError,
+        Retry,
+        TopologyMismatch,
+        Unroutable,
+    )
+    from redrive.failures.async_failed_queue import AsyncFailedQueue
+    from redrive.failures.failed_queue import FailedQueue
+    from redrive.pubsub.aio.publisher import AsyncPublisher
+    from redrive.pubsub.aio.subscriber import AsyncSubscriber
+    from redrive.pubsub.aio.subscriber import run as run_async
+    from redrive.pubsub.blocking.publisher import Publisher
+    from redrive.pubsub.blocking.subscriber import Subscriber, run
+    from redrive.pubsub.envelope import Extras
+    from redrive.pubsub.message import FailedMessage, Message
+    from redrive.pubsub.reports import (
+        DiscardReport,
+        FailedPublish,
+        FailedRequeue,
+        PublishReport,
+        RequeueProgress,
+        RequeueReport,
+    )
+    from redrive.pubsub.telemetry import instrument, uninstrument
+    from redrive.topology.backoff import Backoff, Delays, Exponential
+    from redrive.topology.durations import Duration
+    from redrive.topology.names import ExchangeFamily
+    from redrive.topology.policy import NO_RETRY, ErrorRule, RetryPolicy
 
 __all__ = [
     "NO_RETRY",
+    "AsyncFailedQueue",
+    "AsyncPublisher",
+    "AsyncSubscriber",
+    "Backoff",
     "BrokerUnavailable",
     "ConfigurationError",
     "Delays",
+    "DiscardReport",
+    "Duration",
     "ErrorRule",
     "ExchangeFamily",
     "Exponential",
+    "Extras",
     "FailedMessage",
     "FailedPublish",
     "FailedQueue",
@@ -73,25 +89,87 @@ __all__ = [
     "Unroutable",
     "instrument",
     "run",
+    "run_async",
     "uninstrument",
 ]
 
-_ASYNC = {
-    "AsyncFailedQueue": ("failed", "AsyncFailedQueue"),
-    "AsyncPublisher": ("publisher", "AsyncPublisher"),
-    "AsyncSubscriber": ("subscriber", "AsyncSubscriber"),
-    "run_async": ("subscriber", "run"),
+_MODULES = {
+    "redrive.errors": (
+        "BrokerUnavailable",
+        "ConfigurationError",
+        "GiveUp",
+        "HandlerTimeout",
+        "InvalidMessage",
+        "PermissionDenied",
+        "PublishError",
+        "PublishNacked",
+        "PublishRefused",
+        "PublishTimeout",
+        "RedriveError",
+        "Retry",
+        "TopologyMismatch",
+        "Unroutable",
+    ),
+    "redrive.failures.async_failed_queue": ("AsyncFailedQueue",),
+    "redrive.failures.failed_queue": ("FailedQueue",),
+    "redrive.pubsub.aio.publisher": ("AsyncPublisher",),
+    "redrive.pubsub.aio.subscriber": ("AsyncSubscriber",),
+    "redrive.pubsub.blocking.publisher": ("Publisher",),
+    "redrive.pubsub.blocking.subscriber": (
+        "Subscriber",
+        "run",
+    ),
+    "redrive.pubsub.envelope": ("Extras",),
+    "redrive.pubsub.message": (
+        "FailedMessage",
+        "Message",
+    ),
+    "redrive.pubsub.reports": (
+        "DiscardReport",
+        "FailedPublish",
+        "FailedRequeue",
+        "PublishReport",
+        "RequeueProgress",
+        "RequeueReport",
+    ),
+    "redrive.pubsub.telemetry": (
+        "instrument",
+        "uninstrument",
+    ),
+    "redrive.topology.backoff": (
+        "Backoff",
+        "Delays",
+        "Exponential",
+    ),
+    "redrive.topology.durations": ("Duration",),
+    "redrive.topology.names": ("ExchangeFamily",),
+    "redrive.topology.policy": (
+        "ErrorRule",
+        "NO_RETRY",
+        "RetryPolicy",
+    ),
 }
-"""What is imported when it is asked for: it needs aiormq, which a blocking service does without."""
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
 
 def __getattr__(name: str) -> object:
-    if name not in _ASYNC:
+    module, attribute = (
+        ("redrive.pubsub.aio.subscriber", "run")
+        if name == "run_async"
+        else (_MODULE_OF.get(name), name)
+    )
+    if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module, attribute = _ASYNC[name]
     try:
-        return getattr(importlib.import_module(f"redrive.pubsub.aio.{module}"), attribute)
+        found = globals()[name] = getattr(importlib.import_module(module), attribute)
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith("redrive"):
             raise
-        raise ImportError(f"redrive.{name} needs {error.name}: pip install 'redrive[async]'", name=error.name) from error
+        raise ImportError(
+            f"redrive.{name} needs {error.name}: pip install 'redrive[async]'", name=error.name
+        ) from error
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

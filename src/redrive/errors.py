@@ -3,13 +3,13 @@
     RedriveError
     ├── ConfigurationError      what was asked for can't be: mend the code or the command
     ├── TopologyMismatch        an object on the broker has other arguments than the ones asked for
-    ├── BrokerUnavailable       no broker answered, or the connection was lost and did not come back in time
+    ├── BrokerUnavailable       no broker answered, or a lost connection did not come back in time
     ├── PermissionDenied        the broker refused the user, the password or the right
     ├── PublishError            a message was not confirmed
     │   ├── PublishNacked       the broker did not take it now
-    │   ├── PublishRefused      the broker will never take it: too large, or a property that it does not allow
+    │   ├── PublishRefused      the broker will never take it: too large, or a forbidden property
     │   ├── Unroutable          no queue is bound for it, and it was published as mandatory
-    │   └── PublishTimeout      no confirm came in time; whether the broker has the message is not known
+    │   └── PublishTimeout      no confirm came in time; the broker may have the message or not
     ├── InvalidMessage          a body can't be read as what the handler wants
     ├── HandlerTimeout          a handler ran longer than it may
     ├── Retry                   raised by a handler: try this message again
@@ -21,7 +21,7 @@ All of them pickle, and none of them ever holds a password.
 import contextlib
 from datetime import datetime, timedelta
 
-from redrive.durations import NoDuration, parse_duration
+from redrive.duration_text import NoDuration, parse_duration
 from redrive.redaction import redact
 
 
@@ -67,11 +67,14 @@ class TopologyMismatch(RedriveError):
         self.found = found
 
     def __str__(self) -> str:
+        mend = "migrate it (redrive topology migrate)"
+        if self.kind != "queue":
+            mend = "delete it once nothing uses it"
         return (
             f"{self.kind} {self.name!r} is on the broker with {self.argument}={self.found}; "
             f"{self.argument}={self.wanted} is asked for.\n"
-            f"RabbitMQ can't change this on a live {self.kind}: ask for {self.found}, use another name, "
-            f"or {'migrate it (redrive topology migrate)' if self.kind == 'queue' else 'delete it once nothing uses it'}."
+            f"RabbitMQ can't change this on a live {self.kind}: ask for {self.found}, use another "
+            f"name, or {mend}."
         )
 
 
@@ -84,7 +87,12 @@ class BrokerUnavailable(RedriveError):
         remedy: what to do about it.
     """
 
-    def __init__(self, address: str, reason: str, remedy: str = "Check that RabbitMQ runs there, and the host and port.") -> None:
+    def __init__(
+        self,
+        address: str,
+        reason: str,
+        remedy: str = "Check that RabbitMQ runs there, and the host and port.",
+    ) -> None:
         address, reason, remedy = redact(address), redact(reason), redact(remedy)
         super().__init__(address, reason, remedy)
         self.address = address
@@ -130,15 +138,20 @@ class PublishError(RedriveError):
         self.reason = reason
 
     def __str__(self) -> str:
-        return f"message {self.message_id} with routing key {self.routing_key!r} was not confirmed: {self.reason}"
+        return (
+            f"message {self.message_id} with routing key {self.routing_key!r} was not "
+            f"confirmed: {self.reason}"
+        )
 
 
 class PublishNacked(PublishError):
-    """The broker did not take the message: a full queue that rejects publishes, or a queue that fails. It may later."""
+    """The broker did not take the message: a full queue that rejects publishes, or a queue that
+    fails. It may later."""
 
 
 class PublishRefused(PublishError):
-    """The broker will not take this message however often it is sent: it is too large, or has a property that is not allowed."""
+    """The broker will not take this message however often it is sent: it is too large, or has a
+    property that is not allowed."""
 
 
 class Unroutable(PublishError):
@@ -146,11 +159,13 @@ class Unroutable(PublishError):
 
 
 class PublishTimeout(PublishError):
-    """No confirm came in time. Whether the broker has the message is not known: publishing it again may duplicate it."""
+    """No confirm came in time. Whether the broker has the message is not known: publishing it again
+    may duplicate it."""
 
 
 class InvalidMessage(RedriveError):
-    """A body that can't be read as what the handler wants. The message is set aside at once, without retries.
+    """A body that can't be read as what the handler wants. The message is set aside at once,
+    without retries.
 
     Args:
         problem: what is wrong with the body: a text, or the exception that it is.
@@ -186,36 +201,48 @@ class HandlerTimeout(RedriveError):
 class Retry(RedriveError):
     """Raised by a handler: this attempt failed, try the message again.
 
-    The retry counts against `max_retries`, as any other failure does. Given alone, a wait may come first: `Retry("5m")`, `Retry(300)`.
+    The retry counts against `max_retries`, as any other failure does. Given alone, a wait may come
+    first: `Retry("5m")`, `Retry(300)`.
 
     Args:
-        reason: why, for the log and for the failed queue should it be the last one: a text, or the exception that it is.
-        after: how long the message waits (a timedelta, a number of seconds, a text such as "5m"), or until when (an aware datetime, such
-            as an HTTP Retry-After); None leaves it to the policy. A time that is past means at once.
+        reason: why, for the log and for the failed queue should it be the last one: a text, or the
+            exception that it is.
+        after: how long the message waits (a timedelta, a number of seconds, a text such as "5m"),
+            or until when (an aware datetime, such as an HTTP Retry-After); None leaves it to the
+            policy. A time that is past means at once.
 
     Raises:
-        ConfigurationError: `after` is negative, a time without a time zone, or no wait, or `reason` is neither a reason nor a wait. Raised
-            inside the handler, it is a failed attempt that says so.
+        ConfigurationError: `after` is negative, a time without a time zone, or no wait, or `reason`
+            is neither a reason nor a wait. Raised inside the handler, it is a failed attempt that
+            says so.
     """
 
     reason: str
     after: timedelta | datetime | None
 
     def __init__(
-        self, reason: str | BaseException | timedelta | datetime | float = "", after: timedelta | datetime | float | str | None = None
+        self,
+        reason: str | BaseException | timedelta | datetime | float = "",
+        after: timedelta | datetime | float | str | None = None,
     ) -> None:
         wait = _wait_of(reason if after is None else after)
         if after is None and wait is not None:
             reason = ""
         elif after is not None and wait is None:
-            raise ConfigurationError(f"Retry(after={after!r:.200}) was raised, which is no wait", _WAITS)
-        self.reason = _reason_of(self, reason, f"Give the reason as a text or an exception. As for the wait: {_WAITS}")
+            raise ConfigurationError(
+                f"Retry(after={after!r:.200}) was raised, which is no wait", _WAITS
+            )
+        self.reason = _reason_of(
+            self, reason, f"Give the reason as a text or an exception. As for the wait: {_WAITS}"
+        )
         self.after = wait
         super().__init__(self.reason, wait)
 
     def wait(self, now: datetime) -> timedelta | None:
         """How long the message waits; None leaves it to the policy."""
-        return max(timedelta(0), self.after - now) if isinstance(self.after, datetime) else self.after
+        return (
+            max(timedelta(0), self.after - now) if isinstance(self.after, datetime) else self.after
+        )
 
     def __str__(self) -> str:
         return self.reason or "the handler asked for a retry"
@@ -225,10 +252,12 @@ class GiveUp(RedriveError):
     """Raised by a handler: set this message aside now, without further retries.
 
     Args:
-        reason: why, for the people who will look at the failed queue: a text, or the exception that it is.
+        reason: why, for the people who will look at the failed queue: a text, or the exception that
+            it is.
 
     Raises:
-        ConfigurationError: `reason` is neither. Raised inside the handler, it is a failed attempt that says so.
+        ConfigurationError: `reason` is neither. Raised inside the handler, it is a failed attempt
+            that says so.
     """
 
     reason: str
@@ -249,7 +278,9 @@ def text_of(error: BaseException) -> str:
         return f"<its text can't be made: {type(broken).__name__}>"
 
 
-_WAITS = 'Give a timedelta from zero, or an aware datetime, seconds as a number, or a text such as "5m".'
+_WAITS = (
+    'Give a timedelta from zero, or an aware datetime, seconds as a number, or a text such as "5m".'
+)
 
 
 def _wait_of(value: object) -> timedelta | datetime | None:
@@ -277,4 +308,6 @@ def _reason_of(error: RedriveError, value: object, remedy: str) -> str:
             error.__cause__ = value
             return redact(f"{type(value).__name__}: {text_of(value)}".removesuffix(": "))
         case _:
-            raise ConfigurationError(f"{type(error).__name__}({value!r:.200}) was raised, which is no reason", remedy)
+            raise ConfigurationError(
+                f"{type(error).__name__}({value!r:.200}) was raised, which is no reason", remedy
+            )

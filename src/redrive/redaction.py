@@ -1,60 +1,89 @@
 """Makes text fit for people to read: without secrets, and without control characters.
 
-Errors, log lines, traces and failure headers all pass through `redact`. A password in a URL is always taken out. Beyond URLs it is a
-best effort: what is named as a secret (`password=…`, `"api_key": "…"`, `Authorization: …`) or has the shape of one (a JWT, a private
-key). A program that knows secrets of other shapes says so with `add_pattern`.
-What messages hold comes from anywhere: `printable`, `in_one_line` and `printable_json` take out what would steer a terminal or forge
-a log line.
+Errors, log lines, traces and failure headers all pass through `redact`. A password in a URL is
+always taken out. Beyond URLs it is a best effort: what is named as a secret (`password=…`,
+`"api_key": "…"`, `Authorization: …`) or has the shape of one (a JWT, a private key). A program that
+knows secrets of other shapes says so with `add_pattern`. What messages hold comes from anywhere:
+`printable`, `in_one_line` and `printable_json` take out what would steer a terminal or forge a log
+line.
 """
 
 import json
 import re
 import unicodedata
 from collections.abc import Callable
-from typing import NamedTuple
+from functools import cached_property
 
 HIDDEN = "***"
 """What stands in the place of a secret."""
 
 _PASSES = 4
-"""What one rule takes out may have kept another from a secret: a text with secrets is looked at again, at most so often."""
+"""What one rule takes out may have kept another from a secret: a text with secrets is looked at
+again, at most so often."""
 
 
-class _Rule(NamedTuple):
+class _Rule:
     """One kind of secret.
 
-    A pattern is tried only where one of its words stands, and what it reads on from there is bounded or ends where the next one begins:
-    so a text takes time in proportion to its length, however hostile it is.
+    A pattern is tried only where one of its words stands, and what it reads on from there is
+    bounded or ends where the next one begins: so a text takes time in proportion to its length,
+    however hostile it is. It is compiled when one of its words is found for the first time:
+    compiling all of them would take a fifth of the time of a short command.
 
     Args:
         words: where to look, in lower case.
-        pattern: what is replaced by `***`, but for its group `kept`, which stays in front. It begins with one of the words.
-        any_word: finds the words.
+        pattern: what is replaced by `***`, but for its group `kept`, which stays in front. It
+            begins with one of the words.
     """
 
-    words: frozenset[str]
-    pattern: re.Pattern[str]
-    any_word: re.Pattern[str]
+    def __init__(self, words: str, pattern: str) -> None:
+        self.words = frozenset(words.split())
+        self._in_order = words.split()
+        self._pattern = pattern
+
+    @cached_property
+    def pattern(self) -> re.Pattern[str]:
+        """Return the pattern, compiled."""
+        return re.compile(self._pattern, re.IGNORECASE)
+
+    @cached_property
+    def any_word(self) -> re.Pattern[str]:
+        """Return a pattern that finds each of the words."""
+        return re.compile("|".join(map(re.escape, self._in_order)))
 
 
-def _rule(words: str, pattern: str) -> _Rule:
-    return _Rule(frozenset(words.split()), re.compile(pattern, re.IGNORECASE), re.compile("|".join(map(re.escape, words.split()))))
+# --- what a secret is called, and what one looks like ---------------------------------------------
 
-
-# --- what a secret is called, and what one looks like ---------------------------------------------------------------------------------
-
-_KEY_KINDS = ["api", "access", "secret", "private", "signing", "encryption", "account", "auth", "master", "shared", "subscription"]
+_KEY_KINDS = [
+    "api",
+    "access",
+    "secret",
+    "private",
+    "signing",
+    "encryption",
+    "account",
+    "auth",
+    "master",
+    "shared",
+    "subscription",
+]
 """A key is a secret if it stands behind one of these: `api_key`, and not `routing_key`."""
 _KEYS = "|".join(f"{kind}{between}key" for kind in _KEY_KINDS for between in ("", "-", "_", " "))
-_STRONG = rf"(?:password|passwd|passphrase|passcode|(?<![a-z])pwd(?!=/)|(?<=[_-])pass|secret|{_KEYS})"
+_STRONG = (
+    rf"(?:password|passwd|passphrase|passcode|(?<![a-z])pwd(?!=/)|(?<=[_-])pass|secret|{_KEYS})"
+)
 """Names of what is always a secret, and the ends of such names."""
 _WEAK = r"(?:token|signature)"
-"""Names of what is a secret in settings, and another thing in sentences: `unexpected token: '}'`."""
+"""Names of what is a secret in settings, and another thing in sentences:
+`unexpected token: '}'`."""
 _NAME = rf"(?:{_STRONG}|{_WEAK})"
 _STRONG_WORDS = " ".join(("password passwd passphrase passcode pwd pass secret", *_KEY_KINDS))
 _WEAK_WORDS = "token signature"
 _WORDS = f"{_STRONG_WORDS} {_WEAK_WORDS}"
-_ENDS_AS_NAME = "|".join(f"(?<={end})" for end in f"password passwd passphrase passcode pwd _pass -pass secret {_WEAK_WORDS}".split())
+_ENDS_AS_NAME = "|".join(
+    f"(?<={end})"
+    for end in f"password passwd passphrase passcode pwd _pass -pass secret {_WEAK_WORDS}".split()
+)
 _ENDS_AS_NAME = rf"(?:{_ENDS_AS_NAME}|{'|'.join(f'(?<={key})' for key in _KEYS.split('|'))})"
 
 _NOTHING = r"(?!\*\*\*|(?:None|null|nil|true|false|undefined)(?:[\s,;&)}\]]|$))"
@@ -75,45 +104,78 @@ _MANY_PARTS = r"digest|oauth|hawk|signature|aws4-[\w-]{1,40}"
 _COOKIE = r"""[\w.!#$%&*+^`|~-]{1,100}+=[^;\s"',\\]*+"""
 
 _RULES = (
-    _rule(
+    _Rule(
         "-----begin",
-        r"(?P<kept>-----BEGIN [A-Z0-9 ]{0,30}PRIVATE KEY-----)[\s\S]+?(?:(?=-----END [A-Z0-9 ]{0,30}PRIVATE KEY-----)|\Z)",
+        r"(?P<kept>-----BEGIN [A-Z0-9 ]{0,30}PRIVATE KEY-----)[\s\S]+?"
+        r"(?:(?=-----END [A-Z0-9 ]{0,30}PRIVATE KEY-----)|\Z)",
     ),
     # A password may hold anything but white space and a slash, an @ included, and so may a user.
-    _rule("://", r"(?P<kept>://[^\s:/]*+:)[^\s/]*(?=@)"),
+    _Rule("://", r"(?P<kept>://[^\s:/]*+:)[^\s/]*(?=@)"),
     # It may hold a slash where what stands before that is no port.
-    _rule("://", r"(?P<kept>://[^\s:/@\[\]]{0,64}+:)(?!\d{1,5}/|\*\*\*)[^\s/@]{1,64}+/[^\s@]{0,128}+(?=@)"),
+    _Rule(
+        "://",
+        r"(?P<kept>://[^\s:/@\[\]]{0,64}+:)(?!\d{1,5}/|\*\*\*)[^\s/@]{1,64}+/[^\s@]{0,128}+(?=@)",
+    ),
     # Who logs in over HTTP with a user alone has a token for it.
-    _rule("://", r"(?P<kept>(?:(?<=http)|(?<=https))://)[^\s:/@?#]++(?=@)"),
-    _rule(
-        "hooks.slack.com/ discord.com/api discordapp.com/api api.telegram.org/bot .office.com/webhook",
+    _Rule("://", r"(?P<kept>(?:(?<=http)|(?<=https))://)[^\s:/@?#]++(?=@)"),
+    _Rule(
+        "hooks.slack.com/ discord.com/api discordapp.com/api api.telegram.org/bot "
+        ".office.com/webhook",
         r"(?P<kept>hooks\.slack\.com/(?:services|workflows|triggers)/|discord(?:app)?\.com/api/webhooks/|"
         r"api\.telegram\.org/bot|\.office\.com/webhook(?:b2)?/)(?!/)[^\s\"'<>]++",
     ),
-    _rule(
+    _Rule(
         "? & #",
         rf"(?P<kept>[?&#][\w.-]{{1,80}}+(?:{_ENDS_AS_NAME}|(?<=credential)|(?<=[?&#]sig)|(?<=[?&#]key)|(?<=[?&#]auth))=)[^&\s'\"]++",
     ),
     # --- what is called a header
-    _rule("authorization", rf"(?P<kept>authorization{_TELLS}(?:{_MANY_PARTS})[ \t]++)[^\n'}}]++"),
-    _rule("authorization", rf"""(?P<kept>authorization{_TELLS}(?:{_ONE_PART})[ \t]++)[^\s"'\\,;]++"""),
-    _rule(
+    _Rule("authorization", rf"(?P<kept>authorization{_TELLS}(?:{_MANY_PARTS})[ \t]++)[^\n'}}]++"),
+    _Rule(
+        "authorization", rf"""(?P<kept>authorization{_TELLS}(?:{_ONE_PART})[ \t]++)[^\s"'\\,;]++"""
+    ),
+    _Rule(
         "authorization",
         rf"""(?P<kept>authorization{_TELLS})(?!{_MANY_PARTS}|{_ONE_PART}){_NOTHING}{_SECRET_LOOKS}[^\s"'\\,;]++""",
     ),
-    _rule("bearer", r"(?P<kept>\bbearer[ \t]++)(?=[\w.~+/=-]{8})(?=[\w.~+/=-]{0,64}\d|[\w.~+/=-]{20})[\w.~+/=-]++"),
-    _rule("basic", r"(?P<kept>\bbasic[ \t]++)(?:[a-z0-9+/]{6,}+={1,2}|(?=[a-z+/]{0,64}\d)[a-z0-9+/]{20,}+)"),
-    _rule("cookie", rf"(?P<kept>cookie{_TELLS}){_COOKIE}(?:;[ \t]*+{_COOKIE})*+"),
+    _Rule(
+        "bearer",
+        r"(?P<kept>\bbearer[ \t]++)(?=[\w.~+/=-]{8})"
+        r"(?=[\w.~+/=-]{0,64}\d|[\w.~+/=-]{20})[\w.~+/=-]++",
+    ),
+    _Rule(
+        "basic",
+        r"(?P<kept>\bbasic[ \t]++)(?:[a-z0-9+/]{6,}+={1,2}|(?=[a-z+/]{0,64}\d)[a-z0-9+/]{20,}+)",
+    ),
+    _Rule("cookie", rf"(?P<kept>cookie{_TELLS}){_COOKIE}(?:;[ \t]*+{_COOKIE})*+"),
     # --- what is called a secret
-    _rule(_WORDS, rf"""(?P<kept>{_NAME}(?:\\{{0,8}}["']\]?[ \t]*+(?:=>|[:=])|[ \t]*+=(?!=)>?)[ \t]*+(?:{_QUOTE})?){_VALUE}"""),
-    _rule(_STRONG_WORDS, rf"""(?P<kept>{_STRONG}[ \t]*+:[ \t]*+(?:{_QUOTE})?)(?:{_IN_QUOTES}|(?<!["']){_SECRET_LOOKS}{_VALUE})"""),
-    _rule(_WEAK_WORDS, rf"(?P<kept>{_WEAK}[ \t]*+:[ \t]*+(?:{_QUOTE})?){_RANDOM_LOOKS}{_VALUE}"),
-    _rule("--", rf"(?P<kept>(?<![\w-])--[\w-]{{1,80}}+{_ENDS_AS_NAME}[ \t]++){_NOTHING}(?!-){_SECRET_LOOKS}[^\s\"',\]]++"),
-    _rule("--", rf"""(?P<kept>(?<![\w-])--[\w-]{{1,80}}+{_ENDS_AS_NAME}["'],[ \t]*+["'])(?!-)[^"'\n]++"""),
-    _rule("<", rf"(?P<kept><[\w:.-]{{1,80}}+{_ENDS_AS_NAME}(?:[ \t][^<>\n]{{0,100}}+)?>)[^<\n]{{1,1000}}+(?=</)"),
+    _Rule(
+        _WORDS,
+        rf"""(?P<kept>{_NAME}(?:\\{{0,8}}["']\]?[ \t]*+(?:=>|[:=])|[ \t]*+=(?!=)>?)[ \t]*+"""
+        rf"(?:{_QUOTE})?){_VALUE}",
+    ),
+    _Rule(
+        _STRONG_WORDS,
+        rf"(?P<kept>{_STRONG}[ \t]*+:[ \t]*+(?:{_QUOTE})?)"
+        rf"""(?:{_IN_QUOTES}|(?<!["']){_SECRET_LOOKS}{_VALUE})""",
+    ),
+    _Rule(_WEAK_WORDS, rf"(?P<kept>{_WEAK}[ \t]*+:[ \t]*+(?:{_QUOTE})?){_RANDOM_LOOKS}{_VALUE}"),
+    _Rule(
+        "--",
+        rf"(?P<kept>(?<![\w-])--[\w-]{{1,80}}+{_ENDS_AS_NAME}[ \t]++)"
+        rf"{_NOTHING}(?!-){_SECRET_LOOKS}[^\s\"',\]]++",
+    ),
+    _Rule(
+        "--",
+        rf"""(?P<kept>(?<![\w-])--[\w-]{{1,80}}+{_ENDS_AS_NAME}["'],[ \t]*+["'])(?!-)[^"'\n]++""",
+    ),
+    _Rule(
+        "<",
+        rf"(?P<kept><[\w:.-]{{1,80}}+{_ENDS_AS_NAME}(?:[ \t][^<>\n]{{0,100}}+)?>)"
+        r"[^<\n]{1,1000}+(?=</)",
+    ),
     # --- what shows itself
-    _rule("eyj", r"(?<![\w-])eyJ[\w-]++\.[\w-]++(?:\.[\w-]*+){1,3}"),
-    _rule(
+    _Rule("eyj", r"(?<![\w-])eyJ[\w-]++\.[\w-]++(?:\.[\w-]*+){1,3}"),
+    _Rule(
         "ghp_ gho_ ghu_ ghs_ ghr_ github_pat_ glpat- xox sk_ rk_ aiza npm_ hvs. sg. sk-",
         r"(?<![a-z0-9])(?:gh[pousr]_[a-z0-9]{20,}|github_pat_\w{20,}|glpat-[\w-]{16,}|xox[abeoprs]-[\w-]{10,}|[sr]k_(?:live|test)_\w{10,}|"
         r"AIza[\w-]{35}|npm_[a-z0-9]{36}|hvs\.[\w-]{20,}|SG\.[\w-]{16,}\.[\w-]{16,}|sk-(?:proj|ant)-[\w-]{20,})",
@@ -128,7 +190,8 @@ _own: tuple[re.Pattern[str], ...] = ()
 
 
 def redact(text: str) -> str:
-    """`text` with `***` for each secret in it: passwords of URLs for sure, others as far as they are known by their name or shape."""
+    """`text` with `***` for each secret in it: passwords of URLs for sure, others as far as they
+    are known by their name or shape."""
     for _ in range(_PASSES):
         redacted = _redacted_once(text)
         if redacted == text:
@@ -138,10 +201,12 @@ def redact(text: str) -> str:
 
 
 def add_pattern(pattern: str | re.Pattern[str]) -> None:
-    """Has `redact` take out what a pattern of your own matches, too, in this process and from now on.
+    """Has `redact` take out what a pattern of your own matches, too, in this process and from now
+    on.
 
-    What it matches becomes `***`; with a group named `secret`, that group alone. It is searched in each error, log line and traceback,
-    after redrive's own rules: a slow pattern slows failures down.
+    What it matches becomes `***`; with a group named `secret`, that group alone. It is searched in
+    each error, log line and traceback, after redrive's own rules: a slow pattern slows failures
+    down.
 
         redrive.redaction.add_pattern(r"card (?P<secret>\\d{16})")
 
@@ -157,13 +222,17 @@ def add_pattern(pattern: str | re.Pattern[str]) -> None:
     except re.error as error:
         raise ValueError(f"the pattern {pattern!r} is no regular expression: {error}") from error
     if compiled.search("") is not None:
-        raise ValueError(f"the pattern {compiled.pattern!r} matches the empty text: give one that needs a character at least")
+        raise ValueError(
+            f"the pattern {compiled.pattern!r} matches the empty text: give one that needs a "
+            "character at least"
+        )
     if compiled not in _own:
         _own = (*_own, compiled)
 
 
 def printable(text: str) -> str:
-    """`text` with every character that would steer a terminal or hide something written as an escape; line feeds and tabs stay."""
+    """`text` with every character that would steer a terminal or hide something written as an
+    escape; line feeds and tabs stay."""
     return _UNUSUAL.sub(_escape_with(_as_python), text)
 
 
@@ -173,8 +242,11 @@ def in_one_line(text: str) -> str:
 
 
 def printable_json(value: object, *, indent: int | None = None) -> str:
-    """A value as JSON that steers no terminal: what would do so is escaped, everything else stands as it is."""
-    return _UNUSUAL.sub(_escape_with(json.dumps), json.dumps(value, indent=indent, ensure_ascii=False))
+    """A value as JSON that steers no terminal: what would do so is escaped, everything else stands
+    as it is."""
+    return _UNUSUAL.sub(
+        _escape_with(json.dumps), json.dumps(value, indent=indent, ensure_ascii=False)
+    )
 
 
 _UNUSUAL = re.compile(r"[^ -~\n\t]")
@@ -190,14 +262,17 @@ def _as_python(character: str) -> str:
 
 
 def _steers(character: str) -> bool:
-    """Whether a character is no letter, digit, sign or space: a control, an invisible format, a line's end, a half or private one."""
+    """Whether a character is no letter, digit, sign or space: a control, an invisible format, a
+    line's end, a half or private one."""
     category = unicodedata.category(character)
     return category[0] == "C" or category in ("Zl", "Zp")
 
 
 def _redacted_once(text: str) -> str:
     lowered = _lowered(text)
-    there = {word for word in _ALL_WORDS if word in lowered}  # none in most texts, and to see that is fast
+    there = {
+        word for word in _ALL_WORDS if word in lowered
+    }  # none in most texts, and to see that is fast
     for rule in _RULES if there else ():
         if not there.isdisjoint(rule.words):
             redacted = _follow(rule, text, lowered)

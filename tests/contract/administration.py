@@ -1,4 +1,5 @@
-"""What only the broker's management API can make or tell: users, permissions, policies, connections."""
+"""What only the broker's management API can make or tell: users, permissions, policies,
+connections."""
 
 import contextlib
 import json
@@ -29,19 +30,37 @@ class Administration:
 
     @contextlib.contextmanager
     def user(
-        self, name: str, *, configure: str = ".*", write: str = ".*", read: str = ".*", password: str = "s3cret", tags: str = ""
+        self,
+        name: str,
+        *,
+        configure: str = ".*",
+        write: str = ".*",
+        read: str = ".*",
+        password: str = "s3cret",
+        tags: str = "",
     ) -> Iterator[str]:
-        """A user with these permissions in the virtual host, as long as the block; gives the AMQP address that logs in as it."""
+        """A user with these permissions in the virtual host, as long as the block; gives the AMQP
+        address that logs in as it."""
         self._send("PUT", f"users/{name}", {"password": password, "tags": tags})
-        self._send("PUT", f"permissions/{self.virtual_host}/{name}", {"configure": configure, "write": write, "read": read})
+        self._send(
+            "PUT",
+            f"permissions/{self.virtual_host}/{name}",
+            {"configure": configure, "write": write, "read": read},
+        )
         try:
             yield self.address_of(name, password)
         finally:
             self._send("DELETE", f"users/{name}")
 
-    def set_topic_permission(self, user: str, exchange: str, *, write: str, read: str = "^$") -> None:
+    def set_topic_permission(
+        self, user: str, exchange: str, *, write: str, read: str = "^$"
+    ) -> None:
         """Restricts a user to some routing keys of a topic exchange, which must be there."""
-        self._send("PUT", f"topic-permissions/{self.virtual_host}/{user}", {"exchange": exchange, "write": write, "read": read})
+        self._send(
+            "PUT",
+            f"topic-permissions/{self.virtual_host}/{user}",
+            {"exchange": exchange, "write": write, "read": read},
+        )
 
     def address_of(self, user: str, password: str) -> str:
         """The AMQP address with another user."""
@@ -52,23 +71,35 @@ class Administration:
         """Gives a user another password."""
         self._send("PUT", f"users/{user}", {"password": password, "tags": ""})
 
-    def set_policy(self, name: str, pattern: str, definition: Mapping[str, object], apply_to: str) -> None:
+    def set_policy(
+        self, name: str, pattern: str, definition: Mapping[str, object], apply_to: str
+    ) -> None:
         """Sets a policy of the virtual host."""
-        self._send("PUT", f"policies/{self.virtual_host}/{name}", {"pattern": pattern, "definition": definition, "apply-to": apply_to})
+        self._send(
+            "PUT",
+            f"policies/{self.virtual_host}/{name}",
+            {"pattern": pattern, "definition": definition, "apply-to": apply_to},
+        )
 
     def connection_names(self) -> list[str]:
         """The names that clients gave their connections to the virtual host."""
         return [
-            str(connection.get("user_provided_name") or connection.get("client_properties", {}).get("connection_name"))
+            str(
+                connection.get("user_provided_name")
+                or connection.get("client_properties", {}).get("connection_name")
+            )
             for connection in self._get(f"vhosts/{self.virtual_host}/connections")
         ]
 
     def wait_for_connection(self, name: str) -> None:
         """Waits until a connection of this name is listed."""
-        wait_until(lambda: name in self.connection_names(), f"the broker lists the connection {name!r}")
+        wait_until(
+            lambda: name in self.connection_names(), f"the broker lists the connection {name!r}"
+        )
 
     def close_connections(self, name: str) -> int:
-        """Closes the connections of this name, as an administrator does; returns how many there were."""
+        """Closes the connections of this name, as an administrator does; returns how many there
+        were."""
         found = [
             connection["name"]
             for connection in self._get(f"vhosts/{self.virtual_host}/connections")

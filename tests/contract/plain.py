@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pika
 from pika.adapters.blocking_connection import BlockingChannel
 
+from redrive.amqp.field_table import Table
 from redrive.pubsub.blocking.connection import Connector
-from redrive.pubsub.blocking.declare import declaring
-from redrive.topology.table import Table
+from redrive.pubsub.blocking.declarer import declaring
 
 _HEADERS_FLAG = 1 << 13
 _DELIVERY_MODE_FLAG = 1 << 12
@@ -32,7 +32,9 @@ def properties_of(headers: bytes | Table, message_id: str) -> RawProperties:
     table = headers.encode() if isinstance(headers, Table) else headers
     name = message_id.encode()
     flags = struct.pack(">H", _HEADERS_FLAG | _DELIVERY_MODE_FLAG | _MESSAGE_ID_FLAG)
-    return RawProperties(flags + struct.pack(">I", len(table)) + table + b"\2" + bytes((len(name),)) + name)
+    return RawProperties(
+        flags + struct.pack(">I", len(table)) + table + b"\2" + bytes((len(name),)) + name
+    )
 
 
 @contextlib.contextmanager
@@ -48,14 +50,21 @@ def plain_channel(url: str) -> Iterator[BlockingChannel]:
             connection.close()
 
 
-def publish_plain(url: str, routing_key: str, body: bytes, properties: pika.BasicProperties, exchange: str = "master") -> None:
+def publish_plain(
+    url: str,
+    routing_key: str,
+    body: bytes,
+    properties: pika.BasicProperties,
+    exchange: str = "master",
+) -> None:
     """Publishes one message as a peer would; it must get into a queue."""
     with plain_channel(url) as channel:
         channel.basic_publish(exchange, routing_key, body, properties, mandatory=True)
 
 
 def depth(url: str, queue: str) -> int:
-    """How many messages of a queue are ready; counted as redrive does, since a busy broker says 0 of a queue that is full."""
+    """How many messages of a queue are ready; counted as redrive does, since a busy broker says 0
+    of a queue that is full."""
     with declaring(Connector(url, "test")) as declarer:
         found = declarer.depth(queue)
     assert found is not None, f"there is no queue {queue}"
@@ -65,11 +74,24 @@ def depth(url: str, queue: str) -> int:
 def drain(url: str, queue: str) -> list[tuple[pika.BasicProperties, bytes]]:
     """Takes out what is ready in a queue."""
     taken: list[tuple[pika.BasicProperties, bytes]] = []
+
+    def take(_: object, __: object, properties: pika.BasicProperties, body: bytes) -> None:
+        taken.append((properties, body))
+
     with plain_channel(url) as channel:
+        # Thousands come this way in the time in which hundreds can be asked for one by one.
+        consumer = channel.basic_consume(queue, take, auto_ack=True)
+        before = -1
+        while len(taken) > before:
+            before = len(taken)
+            channel.connection.process_data_events(0.2)
+        for _, properties, body in channel.basic_cancel(consumer):
+            taken.append((properties, body))
+        # That nothing came may have been the machine's fault: the broker itself says what is left.
         while True:
-            method, properties, body = channel.basic_get(queue, auto_ack=True)
+            method, left, last = channel.basic_get(queue, auto_ack=True)
             if method is None:
                 return taken
-            assert properties is not None
-            assert body is not None
-            taken.append((properties, body))
+            assert left is not None
+            assert last is not None
+            taken.append((left, last))

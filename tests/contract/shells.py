@@ -1,13 +1,24 @@
 """The shells that the contract binds, each behind the same few calls.
 
-A shell of another kind joins with one class here: it runs what is asynchronous itself, and a test never sees a difference.
+A shell of another kind joins with one class here: it runs what is asynchronous itself, and a test
+never sees a difference.
 """
 
 import asyncio
 import contextlib
 import inspect
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Generator, Iterable, Iterator, Mapping
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Coroutine,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+)
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
@@ -26,9 +37,13 @@ from redrive import (
     RequeueReport,
     Subscriber,
 )
-from redrive.pubsub.blocking.declare import Depth
-from redrive.pubsub.report import LookProgress
-from redrive.topology.table import FieldValue
+from redrive.amqp.field_table import FieldValue
+from redrive.failures.outcome_watch import Watch, Whereabouts
+from redrive.failures.requeue import Choose, Edit
+from redrive.pubsub.blocking.declarer import Depth
+from redrive.pubsub.reports import DiscardReport, LookProgress
+from redrive.topology.headers import Delivery
+from redrive.topology.outcome_events import Outcomes
 
 T = TypeVar("T")
 
@@ -61,7 +76,11 @@ class Publishes(Protocol):
     ) -> str: ...
 
     def publish_many(
-        self, messages: Iterable[Publishable], *, mandatory: bool = False, timeout: float | timedelta | None = None
+        self,
+        messages: Iterable[Publishable],
+        *,
+        mandatory: bool = False,
+        timeout: float | timedelta | None = None,
     ) -> PublishReport: ...
 
     def close(self) -> None: ...
@@ -91,7 +110,11 @@ class KeepsFailed(Protocol):
     def count(self) -> Depth | None: ...
 
     def browse(
-        self, limit: int | None = None, *, on_progress: Callable[[LookProgress], None] | None = None, patience: float | None = None
+        self,
+        limit: int | None = None,
+        *,
+        on_progress: Callable[[LookProgress], None] | None = None,
+        patience: float | None = None,
     ) -> Generator[FailedMessage, None, None]: ...
 
     def requeue(
@@ -99,11 +122,35 @@ class KeepsFailed(Protocol):
         where: Callable[[FailedMessage], bool] | None = None,
         limit: int | None = None,
         *,
+        choose: Choose | None = None,
+        to: str | None = None,
+        rate: float | None = None,
+        edit: Edit | None = None,
         most_redrives: int | None = 5,
         job: str | None = None,
-        progress: Callable[[RequeueProgress], None] | None = None,
+        on_progress: Callable[[RequeueProgress], None] | None = None,
         cancel: threading.Event | None = None,
     ) -> RequeueReport: ...
+
+    def discard(
+        self,
+        where: Callable[[FailedMessage], bool] | None = None,
+        limit: int | None = None,
+        *,
+        choose: Choose | None = None,
+    ) -> DiscardReport: ...
+
+    def restore(self, deliveries: Iterable[Delivery]) -> PublishReport: ...
+
+    def watch(self, job: str, queue: str | None = None) -> AbstractContextManager[Watch]: ...
+
+    def whereabouts(self, queue: str | None = None) -> Whereabouts: ...
+
+    def retry_delay(self, queue: str | None = None) -> timedelta | None: ...
+
+    def listen(self, job: str) -> None: ...
+
+    def heard(self, job: str) -> list[Outcomes]: ...
 
     def purge(self) -> int: ...
 
@@ -118,7 +165,9 @@ class Shell(Protocol):
     def publisher(self, url: str, **options: Any) -> AbstractContextManager[Publishes]:
         """An open publisher."""
 
-    def subscriber(self, handler: Handles, url: str, queue: str, **options: Any) -> AbstractContextManager[Subscribes]:
+    def subscriber(
+        self, handler: Handles, url: str, queue: str, **options: Any
+    ) -> AbstractContextManager[Subscribes]:
         """A subscriber that runs as long as the block, and raises why it could not."""
 
     def declare(self, url: str, queue: str, **options: Any) -> None:
@@ -140,7 +189,9 @@ class BlockingShell:
             yield publisher
 
     @contextlib.contextmanager
-    def subscriber(self, handler: Handles, url: str, queue: str, **options: Any) -> Iterator[Subscribes]:
+    def subscriber(
+        self, handler: Handles, url: str, queue: str, **options: Any
+    ) -> Iterator[Subscribes]:
         subscriber = Subscriber(url, queue, **options)
         subscriber.handler(handler)
         subscriber.start()
@@ -158,7 +209,8 @@ class BlockingShell:
 
 
 class AsyncShell:
-    """`AsyncPublisher`, `AsyncSubscriber` and `AsyncFailedQueue`, over aiormq, on an event loop of a thread of their own."""
+    """`AsyncPublisher`, `AsyncSubscriber` and `AsyncFailedQueue`, over aiormq, on an event loop of
+    a thread of their own."""
 
     name = "async"
     hangs_in = "run_in_executor(threads, handler, argument)"
@@ -174,7 +226,9 @@ class AsyncShell:
                 loop.run(publisher.close())
 
     @contextlib.contextmanager
-    def subscriber(self, handler: Handles, url: str, queue: str, **options: Any) -> Iterator[Subscribes]:
+    def subscriber(
+        self, handler: Handles, url: str, queue: str, **options: Any
+    ) -> Iterator[Subscribes]:
         subscriber = AsyncSubscriber(url, queue, **options)
         with EventLoop() as loop, ThreadPoolExecutor(options.get("concurrency", 1) + 2) as threads:
             subscriber.handler(awaited(handler, threads))
@@ -250,7 +304,9 @@ class _Subscribes:
         self._subscriber.abort()
 
     def stopped(self, timeout: float = 0.0) -> bool:
-        with contextlib.suppress(RedriveError):  # why it could not run is told at the end of the block
+        with contextlib.suppress(
+            RedriveError
+        ):  # why it could not run is told at the end of the block
             self._loop.run(self._subscriber.wait(timeout))
         return self._subscriber.stopped()
 
@@ -274,7 +330,11 @@ class _KeepsFailed:
         return asyncio.run(self._failed.count())
 
     def browse(
-        self, limit: int | None = None, *, on_progress: Callable[[LookProgress], None] | None = None, patience: float | None = None
+        self,
+        limit: int | None = None,
+        *,
+        on_progress: Callable[[LookProgress], None] | None = None,
+        patience: float | None = None,
     ) -> Generator[FailedMessage, None, None]:
         with EventLoop() as loop:
             messages = self._failed.browse(limit, on_progress=on_progress, patience=patience)
@@ -292,6 +352,40 @@ class _KeepsFailed:
     ) -> RequeueReport:
         return asyncio.run(self._failed.requeue(where, limit, **options))
 
+    def discard(
+        self,
+        where: Callable[[FailedMessage], bool] | None = None,
+        limit: int | None = None,
+        *,
+        choose: Choose | None = None,
+    ) -> DiscardReport:
+        return asyncio.run(self._failed.discard(where, limit, choose=choose))
+
+    def restore(self, deliveries: Iterable[Delivery]) -> PublishReport:
+        return asyncio.run(self._failed.restore(deliveries))
+
+    @contextlib.contextmanager
+    def watch(self, job: str, queue: str | None = None) -> Iterator[Watch]:
+        with EventLoop() as loop:
+            watching = self._failed.watch(job, queue)
+            watch = loop.run(watching.__aenter__())
+            try:
+                yield watch
+            finally:
+                loop.run(watching.__aexit__(None, None, None))
+
+    def whereabouts(self, queue: str | None = None) -> Whereabouts:
+        return asyncio.run(self._failed.whereabouts(queue))
+
+    def retry_delay(self, queue: str | None = None) -> timedelta | None:
+        return asyncio.run(self._failed.retry_delay(queue))
+
+    def listen(self, job: str) -> None:
+        asyncio.run(self._failed.listen(job))
+
+    def heard(self, job: str) -> list[Outcomes]:
+        return asyncio.run(self._failed.heard(job))
+
     def purge(self) -> int:
         return asyncio.run(self._failed.purge())
 
@@ -301,7 +395,8 @@ async def _next(messages: AsyncIterator[FailedMessage]) -> FailedMessage | None:
 
 
 def awaited(handler: Handles, threads: ThreadPoolExecutor) -> Callable[..., Awaitable[object]]:
-    """The handler of a test as one that is awaited: it runs on a thread, since it may wait for whatever the test does."""
+    """The handler of a test as one that is awaited: it runs on a thread, since it may wait for
+    whatever the test does."""
 
     async def handle(argument: Any) -> object:
         return await asyncio.get_running_loop().run_in_executor(threads, handler, argument)

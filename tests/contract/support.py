@@ -1,4 +1,5 @@
-"""What the tests of both suites say things with: a service, handlers that remember, and waiting with a deadline."""
+"""What the tests of both suites say things with: a service, handlers that remember, and waiting
+with a deadline."""
 
 import threading
 import time
@@ -13,19 +14,29 @@ import pytest
 
 from contract.shells import BLOCKING, SHELLS, Handles, KeepsFailed, Publishes, Shell, Subscribes
 from redrive import ExchangeFamily, FailedMessage, FailedQueue, Message, RedriveError, RetryPolicy
+from redrive.amqp.field_table import FieldValue, Table
+from redrive.amqp.properties import Properties
 from redrive.topology.headers import Delivery
 from redrive.topology.model import QueueType
-from redrive.topology.properties import Properties
-from redrive.topology.table import FieldValue, Table
 
 T = TypeVar("T")
 
 DEADLINE = 60.0
-"""What should come within a second may take this long on a machine that does many things at once; then it counts as never."""
+"""What should come within a second may take this long on a machine that does many things at once;
+then it counts as never."""
 SOON = timedelta(milliseconds=50)
 """A retry delay that a test can wait for."""
 
-_WHAT_IS_DECLARED = {"routing_keys", "retry", "queue_type", "retry_via", "exchange", "tags", "ordered", "max_failed"}
+_WHAT_IS_DECLARED = {
+    "routing_keys",
+    "retry",
+    "queue_type",
+    "retry_via",
+    "exchange",
+    "tags",
+    "ordered",
+    "max_failed",
+}
 
 both_types = pytest.mark.parametrize("queue_type", ["quorum", "classic"])
 both_shells = pytest.mark.parametrize("shell", SHELLS, ids=lambda shell: shell.name)
@@ -41,7 +52,7 @@ def wait_until(condition: Callable[[], T], what: str, seconds: float = DEADLINE)
             return found
         assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
         # Asking may be a connection of its own. Most of the time is for what is waited for.
-        time.sleep(min(max(0.01, 3 * (time.monotonic() - asked)), 0.2))
+        time.sleep(min(max(0.01, 8 * (time.monotonic() - asked)), 0.5))
 
 
 class Attempt(NamedTuple):
@@ -105,7 +116,9 @@ class Recorder:
     def wait_for_handled(self, ids: Iterable[str], seconds: float = DEADLINE) -> None:
         """Waits until each of these was handled at least once."""
         wanted = set(ids)
-        wait_until(lambda: wanted <= self.handled.keys(), f"{len(wanted)} messages are handled", seconds)
+        wait_until(
+            lambda: wanted <= self.handled.keys(), f"{len(wanted)} messages are handled", seconds
+        )
 
     def wait_for_attempts(self, count: int, seconds: float = DEADLINE) -> None:
         """Waits until so many runs were begun."""
@@ -149,8 +162,12 @@ class Service:
 
     def subscriber(self, handler: Handles, **options: Any) -> AbstractContextManager[Subscribes]:
         """Declares the subscription, and runs it for as long as the block."""
-        self.declare(**{name: value for name, value in options.items() if name in _WHAT_IS_DECLARED})
-        return self.shell.subscriber(handler, options.pop("url", self.url), self.queue, **self._subscription(options))
+        self.declare(
+            **{name: value for name, value in options.items() if name in _WHAT_IS_DECLARED}
+        )
+        return self.shell.subscriber(
+            handler, options.pop("url", self.url), self.queue, **self._subscription(options)
+        )
 
     def declare(self, **options: Any) -> None:
         """Declares the subscription."""
@@ -161,7 +178,12 @@ class Service:
         return self.shell.publisher(options.pop("url", self.url), **options)
 
     def publish(
-        self, body: object = "socks", routing_key: str = "order.paid", *, exchange: str | ExchangeFamily = "master", **options: Any
+        self,
+        body: object = "socks",
+        routing_key: str = "order.paid",
+        *,
+        exchange: str | ExchangeFamily = "master",
+        **options: Any,
     ) -> str:
         """Publishes one message that must get into a queue; returns its id."""
         with self.publisher(exchange=exchange) as publisher:
@@ -175,7 +197,10 @@ class Service:
     def publish_numbered(self, count: int, routing_key: str = "order.paid") -> list[str]:
         """Publishes the numbers from 0 on, one at a time, and returns the ids in their order."""
         with self.publisher() as publisher:
-            return [publisher.publish(str(number), routing_key, mandatory=True) for number in range(count)]
+            return [
+                publisher.publish(str(number), routing_key, mandatory=True)
+                for number in range(count)
+            ]
 
     @property
     def failed_queue(self) -> KeepsFailed:
@@ -192,46 +217,69 @@ class Service:
 
     def wait_for_failed(self, count: int = 1, seconds: float = DEADLINE) -> list[FailedMessage]:
         """Waits until so many messages are in the failed queue, and returns them."""
-        wait_until(lambda: self.failed_queue.depth() >= count, f"{count} messages are in the failed queue", seconds)
+        wait_until(
+            lambda: self.failed_queue.depth() >= count,
+            f"{count} messages are in the failed queue",
+            seconds,
+        )
         found = self.failed()
         assert len(found) == count
         return found
 
     def fail(self, count: int) -> list[str]:
-        """Publishes numbered messages and has them all set aside without a retry; returns their ids in the failed queue's order."""
+        """Publishes numbered messages and has them all set aside without a retry; returns their ids
+        in the failed queue's order."""
         retry = retrying(0, self.retry.delay)
         self.declare()
         with self.publisher() as publisher:
-            report = publisher.publish_many(((str(number), "order.paid") for number in range(count)), mandatory=True)
+            report = publisher.publish_many(
+                ((str(number), "order.paid") for number in range(count)), mandatory=True
+            )
         assert report.confirmed == count
         with self.subscriber(always_fails, retry=retry, prefetch=200):
             self.wait_for_failed(count, DEADLINE + count / 50)
         return self.failed_ids()
 
     def set_aside(self, count: int) -> list[str]:
-        """Puts numbered messages into the failed queue as if they had failed, which takes much longer; returns their ids in its order."""
+        """Puts numbered messages into the failed queue as if they had failed, which takes much
+        longer; returns their ids in its order."""
         self.declare()
         return self.set_aside_declared(count)
 
-    def set_aside_declared(self, count: int, headers: Mapping[str, FieldValue] | None = None) -> list[str]:
+    def set_aside_declared(
+        self, count: int, headers: Mapping[str, FieldValue] | None = None
+    ) -> list[str]:
         """The same, for a subscription that was declared in its own way, and with more headers."""
         ids = [str(number) for number in range(count)]
-        report = FailedQueue(self.url, self.queue).restore(self._set_aside(id_, headers or {}) for id_ in ids)
+        report = FailedQueue(self.url, self.queue).restore(
+            self._set_aside(id_, headers or {}) for id_ in ids
+        )
         assert report.confirmed == count
         return ids
 
     def _set_aside(self, message_id: str, headers: Mapping[str, FieldValue]) -> Delivery:
         # With other headers it is another failure.
-        own = {"redrive-failure-id": f"{message_id}{'-'.join(map(str, headers.values()))}", "x-orig-routing-key": "order.paid"}
-        properties = Properties(headers=Table.of({**own, **headers}), delivery_mode=2, message_id=message_id)
+        own = {
+            "redrive-failure-id": f"{message_id}{'-'.join(map(str, headers.values()))}",
+            "x-orig-routing-key": "order.paid",
+        }
+        properties = Properties(
+            headers=Table.of({**own, **headers}), delivery_mode=2, message_id=message_id
+        )
         return Delivery(self.queue, "master.failed", self.queue, properties, b"{}")
 
     def _subscription(self, options: dict[str, Any]) -> dict[str, Any]:
-        return {"routing_keys": self.routing_keys, "retry": self.retry, "queue_type": self.queue_type, **options}
+        return {
+            "routing_keys": self.routing_keys,
+            "retry": self.retry,
+            "queue_type": self.queue_type,
+            **options,
+        }
 
 
 def assert_it_helps(error: RedriveError, *found: str, secret: str = "guest:guest") -> None:
-    """An error that a person can act on: one or two lines that say what was found and what to do, and no password."""
+    """An error that a person can act on: one or two lines that say what was found and what to do,
+    and no password."""
     text = str(error)
     assert 1 <= len(text.splitlines()) <= 2, text
     for words in found:

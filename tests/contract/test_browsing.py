@@ -16,7 +16,7 @@ from contract.support import DEADLINE, Recorder, Service, assert_it_helps, both_
 from redrive import ConfigurationError
 from redrive.testing import Broker, Proxy
 from redrive.testing.address import Address
-from redrive.topology.broker import BrokerVersion
+from redrive.topology.broker_version import BrokerVersion
 from redrive.topology.names import failed_queue
 
 
@@ -61,8 +61,10 @@ def test_a_message_that_is_looked_at_is_not_handled(service: Service) -> None:
 
 
 @both_types
-def test_messages_that_a_dying_process_still_holds_are_waited_for(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("redrive.pubsub.blocking.failed._OTHERS_LEAVE", DEADLINE)
+def test_messages_that_a_dying_process_still_holds_are_waited_for(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("redrive.failures.failed_queue._OTHERS_LEAVE", DEADLINE)
     ids = service.fail(20)
     with Proxy(service.url) as proxy:
         connection = pika.BlockingConnection(pika.URLParameters(proxy.url))
@@ -97,22 +99,31 @@ def test_purging_deletes_all_and_says_how_many(service: Service) -> None:
     assert service.failed() == []
 
 
-_SET_POLICY = re.compile(r"rabbitmqctl set_policy (?:-p \S+ )?(\S+) '(.+?)' '(.+?)' (--apply-to) (\w+)")
+_SET_POLICY = re.compile(
+    r"rabbitmqctl set_policy (?:-p \S+ )?(\S+) '(.+?)' '(.+?)' (--apply-to) (\w+)"
+)
 
 
 class ForeignQueue:
-    """A quorum failed queue that somebody declared without a delivery limit, with one message in it."""
+    """A quorum failed queue that somebody declared without a delivery limit, with one message in
+    it."""
 
     def __init__(self, service: Service, broker: Broker) -> None:
         assert broker.management_url is not None
-        self.loses_messages = BrokerVersion.parse(broker.version).deletes_after_deliveries is not None
+        self.loses_messages = (
+            BrokerVersion.parse(broker.version).deletes_after_deliveries is not None
+        )
         self.administration = Administration(broker.management_url, service.url)
         with plain_channel(service.url) as channel:
-            channel.queue_declare("shop@orders@failed", durable=True, arguments={"x-queue-type": "quorum"})
+            channel.queue_declare(
+                "shop@orders@failed", durable=True, arguments={"x-queue-type": "quorum"}
+            )
             channel.queue_declare("shop@orders", durable=True)
             properties = pika.BasicProperties(message_id="old", delivery_mode=2)  # type: ignore[no-untyped-call]
             channel.basic_publish("", "shop@orders@failed", b"socks", properties, mandatory=True)
-        self.failed = service.shell.failed_queue(service.url, service.queue, management_url=broker.management_url)
+        self.failed = service.shell.failed_queue(
+            service.url, service.queue, management_url=broker.management_url
+        )
 
     def look(self) -> list[str | None]:
         """The ids of what is in it."""
@@ -133,14 +144,18 @@ def foreign(service: Service, rabbitmq_broker: Broker) -> ForeignQueue:
     return ForeignQueue(service, rabbitmq_broker)
 
 
-def test_a_failed_queue_that_looking_would_empty_is_refused_where_the_broker_has_a_limit(foreign: ForeignQueue) -> None:
+def test_a_failed_queue_that_looking_would_empty_is_refused_where_the_broker_has_a_limit(
+    foreign: ForeignQueue,
+) -> None:
     if not foreign.loses_messages:
         assert [foreign.look() for _ in range(50)] == [["old"]] * 50
         return
     with pytest.raises(ConfigurationError) as told:
         foreign.look()
 
-    assert_it_helps(told.value, "'shop@orders@failed' could delete messages", "rabbitmqctl set_policy")
+    assert_it_helps(
+        told.value, "'shop@orders@failed' could delete messages", "rabbitmqctl set_policy"
+    )
 
 
 def test_choosing_what_to_send_back_from_such_a_queue_is_refused_too(foreign: ForeignQueue) -> None:
@@ -150,10 +165,14 @@ def test_choosing_what_to_send_back_from_such_a_queue_is_refused_too(foreign: Fo
     with pytest.raises(ConfigurationError) as told:
         foreign.failed.requeue(lambda message: True)
 
-    assert_it_helps(told.value, "'shop@orders@failed' could delete messages", "rabbitmqctl set_policy")
+    assert_it_helps(
+        told.value, "'shop@orders@failed' could delete messages", "rabbitmqctl set_policy"
+    )
 
 
-def test_the_policy_that_the_refusal_names_mends_the_queue(foreign: ForeignQueue, rabbitmq_broker: Broker) -> None:
+def test_the_policy_that_the_refusal_names_mends_the_queue(
+    foreign: ForeignQueue, rabbitmq_broker: Broker
+) -> None:
     if not foreign.loses_messages:
         assert foreign.look() == ["old"]
         return
@@ -161,7 +180,9 @@ def test_the_policy_that_the_refusal_names_mends_the_queue(foreign: ForeignQueue
         foreign.look()
     command = _SET_POLICY.search(str(told.value))
     assert command is not None
-    rabbitmq_broker.control("set_policy", "-p", foreign.administration.virtual_host, *command.groups())
+    rabbitmq_broker.control(
+        "set_policy", "-p", foreign.administration.virtual_host, *command.groups()
+    )
     wait_until(foreign.is_safe, "the management API shows the policy")
 
     assert [foreign.look() for _ in range(50)] == [["old"]] * 50
@@ -176,7 +197,9 @@ def silent_leader(broker: Broker, url: str, queue: str) -> Iterator[None]:
     """A quorum queue whose leader answers nobody, as one that has much to do."""
     virtual_host = Address.parse(url).virtual_host
     name = f'rabbit_misc:r(<<"{virtual_host}">>, queue, <<"{queue}">>)'
-    find = f"{{ok, Queue}} = rabbit_amqqueue:lookup({name}), {{Leader, _}} = amqqueue:get_pid(Queue)"
+    find = (
+        f"{{ok, Queue}} = rabbit_amqqueue:lookup({name}), {{Leader, _}} = amqqueue:get_pid(Queue)"
+    )
     broker.control("eval", f"{find}, sys:suspend(Leader).")
     try:
         yield
@@ -187,7 +210,9 @@ def silent_leader(broker: Broker, url: str, queue: str) -> Iterator[None]:
 def test_a_queue_whose_leader_is_silent_for_a_while_is_not_taken_for_empty(
     rabbitmq_broker: Broker, rabbitmq_url: str, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("redrive.pubsub.blocking.declare._PATIENCE", 10 * DEADLINE)  # to hold a leader up takes a busy machine long
+    monkeypatch.setattr(
+        "redrive.pubsub.blocking.declarer._PATIENCE", 10 * DEADLINE
+    )  # to hold a leader up takes a busy machine long
     service.set_aside(3)
     with ThreadPoolExecutor(1) as pool:
         with silent_leader(rabbitmq_broker, rabbitmq_url, failed_queue(service.queue)):
@@ -201,7 +226,7 @@ def test_a_queue_whose_leader_is_silent_for_a_while_is_not_taken_for_empty(
 def test_more_than_one_consumer_holds_is_shown_sent_back_and_given_back_in_its_order(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("redrive.pubsub.blocking.taking.WINDOW", 40)
+    monkeypatch.setattr("redrive.pubsub.transfer.queue_reader.WINDOW", 40)
     ids = service.fail(150)
     picked = set(ids[::3])
 

@@ -1,11 +1,14 @@
-"""Others who listen on the same exchange see what is published, and nothing of what becomes of it elsewhere."""
+"""Others who listen on the same exchange see what is published, and nothing of what becomes of it
+elsewhere."""
 
 from contract.plain import drain, plain_channel
 from contract.support import Recorder, Service, always_fails, both_types
 
 
 @both_types
-def test_a_queue_bound_with_hash_gets_one_copy_of_a_message_that_another_retries_sets_aside_and_requeues(service: Service) -> None:
+def test_a_queue_bound_with_hash_gets_one_copy_of_what_another_retries_sets_aside_and_requeues(
+    service: Service,
+) -> None:
     service.declare()
     with plain_channel(service.url) as channel:
         channel.queue_declare("audit", durable=True)
@@ -21,7 +24,9 @@ def test_a_queue_bound_with_hash_gets_one_copy_of_a_message_that_another_retries
     assert [properties.message_id for properties, _ in drain(service.url, "audit")] == [message_id]
 
 
-def test_a_subscription_of_everything_handles_a_message_once_that_another_retries_sets_aside_and_requeues(service: Service) -> None:
+def test_a_subscription_of_everything_handles_once_what_another_retries_sets_aside_and_requeues(
+    service: Service,
+) -> None:
     everything = Recorder()
     others = Service(service.url, service.shell, queue="audit@everything", routing_keys=("#",))
     with others.subscriber(everything):
@@ -50,9 +55,14 @@ def test_two_subscriptions_of_one_message_fail_each_for_itself(service: Service)
     assert others.failed() == []
 
 
-def test_a_message_published_with_the_queue_as_its_key_reaches_only_that_queue(service: Service) -> None:
+def test_a_message_published_with_the_queue_as_its_key_reaches_only_that_queue(
+    service: Service,
+) -> None:
     handler, other = Recorder(), Recorder()
-    with service.subscriber(handler), Service(service.url, service.shell, queue="mail@orders").subscriber(other):
+    with (
+        service.subscriber(handler),
+        Service(service.url, service.shell, queue="mail@orders").subscriber(other),
+    ):
         direct = service.publish(routing_key=service.queue)
         both = service.publish()
         handler.wait_for_handled([direct, both])

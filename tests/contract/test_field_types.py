@@ -5,7 +5,7 @@ import struct
 from contract.plain import properties_of, publish_plain
 from contract.support import Recorder, Service, always_fails, both_types, retrying, wait_until
 from redrive import FailedMessage, Message
-from redrive.topology.table import Table
+from redrive.amqp.field_table import Table
 
 
 def _long(tag: bytes, payload: bytes) -> bytes:
@@ -40,7 +40,9 @@ FIELDS: dict[str, bytes] = {
     "empty array": _long(b"A", b""),
     "empty table": _long(b"F", b""),
     "array": _ALL_IN_AN_ARRAY,
-    "table": _long(b"F", Table([("inner table", _ALL_IN_A_TABLE), ("inner array", _ALL_IN_AN_ARRAY)]).encode()),
+    "table": _long(
+        b"F", Table([("inner table", _ALL_IN_A_TABLE), ("inner array", _ALL_IN_AN_ARRAY)]).encode()
+    ),
 }
 
 
@@ -50,7 +52,9 @@ def users_fields(message: Message | FailedMessage) -> dict[str, bytes]:
 
 
 @both_types
-def test_headers_of_every_type_are_the_same_bytes_at_each_attempt_when_set_aside_and_after_a_requeue(service: Service) -> None:
+def test_headers_of_every_type_are_the_same_bytes_at_each_attempt_set_aside_and_after_a_requeue(
+    service: Service,
+) -> None:
     seen: list[dict[str, bytes]] = []
 
     def handler(message: Message) -> None:
@@ -58,7 +62,9 @@ def test_headers_of_every_type_are_the_same_bytes_at_each_attempt_when_set_aside
         raise RuntimeError("again")
 
     service.declare()
-    publish_plain(service.url, "order.paid", b"socks", properties_of(Table(FIELDS.items()), "all-types"))
+    publish_plain(
+        service.url, "order.paid", b"socks", properties_of(Table(FIELDS.items()), "all-types")
+    )
     with service.subscriber(handler, retry=retrying(1)):
         (failed,) = service.wait_for_failed()
         seen.append(users_fields(failed))
@@ -90,7 +96,10 @@ def test_no_other_property_changes_on_the_way(service: Service) -> None:
         first.wait_for_attempts(4)
         (again,) = service.wait_for_failed()
 
-    properties += [failed.properties._replace(headers=Table()), again.properties._replace(headers=Table())]
+    properties += [
+        failed.properties._replace(headers=Table()),
+        again.properties._replace(headers=Table()),
+    ]
     assert again.message_id == message_id
     assert again.content_type == "application/json"
     assert again.published_at is not None

@@ -1,4 +1,5 @@
-"""What peers without redrive publish is retried and set aside like anything else, and breaks nothing beside it."""
+"""What peers without redrive publish is retried and set aside like anything else, and breaks
+nothing beside it."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -12,7 +13,7 @@ from contract.administration import Administration
 from contract.plain import depth, drain, plain_channel, properties_of, publish_plain
 from contract.support import Recorder, Service, always_fails, both_types, retrying, wait_until
 from redrive import FailedMessage, FailedQueue, Message, Retry, RetryPolicy
-from redrive.topology.table import FieldValue, Table
+from redrive.amqp.field_table import FieldValue, Table
 
 
 def fails_unless_ours(message: Message) -> None:
@@ -22,24 +23,35 @@ def fails_unless_ours(message: Message) -> None:
 
 
 def set_aside(
-    service: Service, properties: pika.BasicProperties, url: str | None = None, retry: RetryPolicy | None = None
+    service: Service,
+    properties: pika.BasicProperties,
+    url: str | None = None,
+    retry: RetryPolicy | None = None,
 ) -> tuple[Recorder, FailedMessage]:
-    """Has a peer publish a message between ten of ours; returns what was tried, and the peer's message in the failed queue."""
+    """Has a peer publish a message between ten of ours; returns what was tried, and the peer's
+    message in the failed queue."""
     recorder, (failed,) = all_set_aside(service, [properties], url, retry)
     return recorder, failed
 
 
 def all_set_aside(
-    service: Service, foreign: Sequence[pika.BasicProperties], url: str | None = None, retry: RetryPolicy | None = None
+    service: Service,
+    foreign: Sequence[pika.BasicProperties],
+    url: str | None = None,
+    retry: RetryPolicy | None = None,
 ) -> tuple[Recorder, list[FailedMessage]]:
     """The same with several messages of peers."""
     recorder = Recorder(fails_unless_ours)
     with service.subscriber(recorder, retry=retry or service.retry):
         ours = service.publish_numbered(5)
-        recorder.wait_for_handled(ours)  # from now on what comes is handed over at once: nothing expires before it
+        recorder.wait_for_handled(
+            ours
+        )  # from now on what comes is handed over at once: nothing expires before it
         with plain_channel(url or service.url) as channel:
             for properties in foreign:
-                channel.basic_publish("master", "order.paid", b"foreign", properties, mandatory=True)
+                channel.basic_publish(
+                    "master", "order.paid", b"foreign", properties, mandatory=True
+                )
         ours += service.publish_numbered(5)
         failed = service.wait_for_failed(len(foreign))
         recorder.wait_for_handled(ours)
@@ -51,7 +63,9 @@ def all_set_aside(
 
 def properties(**values: Any) -> pika.BasicProperties:
     """A peer's properties."""
-    made: pika.BasicProperties = pika.BasicProperties(message_id="foreign", delivery_mode=2, **values)  # type: ignore[no-untyped-call]
+    made: pika.BasicProperties = pika.BasicProperties(
+        message_id="foreign", delivery_mode=2, **values
+    )  # type: ignore[no-untyped-call]
     return made
 
 
@@ -71,7 +85,9 @@ def test_a_message_of_a_plain_client_is_retried_and_set_aside(service: Service) 
     assert failed.reason == "retries-exhausted"
 
 
-def test_the_log_names_a_message_of_php_by_the_id_in_its_envelope(service: Service, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_log_names_a_message_of_php_by_the_id_in_its_envelope(
+    service: Service, caplog: pytest.LogCaptureFixture
+) -> None:
     service.declare()
     body = b'{"body":{"id":121},"__id":"20240517093000-664726a8d1f3e"}'
     publish_plain(service.url, "order.paid", body, pika.BasicProperties())  # type: ignore[no-untyped-call]
@@ -101,7 +117,9 @@ def test_a_user_id_of_somebody_else_does_not_stop_a_message_from_being_set_aside
 
 @both_types
 @pytest.mark.parametrize("header", ["CC", "BCC"])
-def test_a_message_that_was_copied_elsewhere_is_not_copied_again_by_a_move(service: Service, header: str) -> None:
+def test_a_message_that_was_copied_elsewhere_is_not_copied_again_by_a_move(
+    service: Service, header: str
+) -> None:
     with plain_channel(service.url) as channel:
         channel.queue_declare("copies", durable=True)
     recorder, failed = set_aside(service, properties(headers={header: ["copies"]}))
@@ -122,9 +140,12 @@ def test_a_message_that_was_copied_elsewhere_is_not_copied_again_by_a_move(servi
 def test_a_copy_list_that_is_no_list_breaks_nothing(service: Service, header: str) -> None:
     service.declare()
     recorder = Recorder(always_fails)
-    # The broker refuses such a message from a publisher; a peer's shovel or an older broker may have let it in.
+    # The broker refuses such a message from a publisher; a peer's shovel or an older broker may
+    # have let it in.
     with plain_channel(service.url) as channel, pytest.raises(pika.exceptions.AMQPError):
-        channel.basic_publish("master", "order.paid", b"", properties(headers={header: "copies"}), mandatory=True)
+        channel.basic_publish(
+            "master", "order.paid", b"", properties(headers={header: "copies"}), mandatory=True
+        )
     with service.subscriber(recorder):
         message_id = service.publish(headers={header: "copies"})
         (failed,) = service.wait_for_failed()
@@ -191,28 +212,52 @@ FORGED: Mapping[str, FieldValue] = {
 
 @both_types
 def test_a_forged_x_death_gives_no_retry_and_takes_none(service: Service) -> None:
-    forged = [properties_of(Table.of({"x-death": value, "tenant": "acme"}), name) for name, value in FORGED.items()]
+    forged = [
+        properties_of(Table.of({"x-death": value, "tenant": "acme"}), name)
+        for name, value in FORGED.items()
+    ]
     recorder, failed = all_set_aside(service, forged)
 
-    assert {name: retries_of(recorder, name) for name in FORGED} == {name: [0, 1, 2, 3] for name in FORGED}
+    assert {name: retries_of(recorder, name) for name in FORGED} == {
+        name: [0, 1, 2, 3] for name in FORGED
+    }
     assert {message.message_id for message in failed} == FORGED.keys()
-    assert {(message.reason, message.retries, message.headers["tenant"]) for message in failed} == {("retries-exhausted", 3, "acme")}
+    assert {(message.reason, message.retries, message.headers["tenant"]) for message in failed} == {
+        ("retries-exhausted", 3, "acme")
+    }
 
 
 @both_types
 def test_a_forged_delivery_count_is_no_crash(service: Service) -> None:
-    counts: dict[str, FieldValue] = {"5": 5, "huge": 1_000_000_000, "negative": -1, "text": "many", "list": [1]}
+    counts: dict[str, FieldValue] = {
+        "5": 5,
+        "huge": 1_000_000_000,
+        "negative": -1,
+        "text": "many",
+        "list": [1],
+    }
     recorder, failed = all_set_aside(
-        service, [properties_of(Table.of({"x-delivery-count": count}), name) for name, count in counts.items()]
+        service,
+        [
+            properties_of(Table.of({"x-delivery-count": count}), name)
+            for name, count in counts.items()
+        ],
     )
 
-    assert {name: retries_of(recorder, name) for name in counts} == {name: [0, 1, 2, 3] for name in counts}
+    assert {name: retries_of(recorder, name) for name in counts} == {
+        name: [0, 1, 2, 3] for name in counts
+    }
     assert {message.reason for message in failed} == {"retries-exhausted"}
 
 
 @both_types
 def test_headers_that_name_redrives_own_are_no_key_to_it(service: Service) -> None:
-    forged: dict[str, FieldValue] = {"redrive-retries": [1], "redrive-count": "many", "redrive-failure-id": 7, "x-orig-routing-key": 5}
+    forged: dict[str, FieldValue] = {
+        "redrive-retries": [1],
+        "redrive-count": "many",
+        "redrive-failure-id": 7,
+        "x-orig-routing-key": 5,
+    }
     recorder, failed = set_aside(service, properties_of(Table.of(forged), "foreign"))
 
     assert retries_of(recorder) == [0, 1, 2, 3]
@@ -221,19 +266,28 @@ def test_headers_that_name_redrives_own_are_no_key_to_it(service: Service) -> No
 
 
 @both_types
-def test_a_message_of_a_headers_table_that_is_garbage_is_set_aside_with_it(service: Service) -> None:
-    # A table inside the headers whose own content is no table: the broker does not look inside, and keeps it.
-    table = Table([("inner", b"F\x00\x00\x00\x03\xff\x00\x01"), ("tenant", b"S\x00\x00\x00\x04acme")])
+def test_a_message_of_a_headers_table_that_is_garbage_is_set_aside_with_it(
+    service: Service,
+) -> None:
+    # A table inside the headers whose own content is no table: the broker does not look inside, and
+    # keeps it.
+    table = Table(
+        [("inner", b"F\x00\x00\x00\x03\xff\x00\x01"), ("tenant", b"S\x00\x00\x00\x04acme")]
+    )
     service.declare()
     with plain_channel(service.url) as channel:
         try:
-            channel.basic_publish("master", "order.paid", b"foreign", properties_of(table, "foreign"), mandatory=True)
+            channel.basic_publish(
+                "master", "order.paid", b"foreign", properties_of(table, "foreign"), mandatory=True
+            )
         except pika.exceptions.AMQPError:
             return  # a broker that looks inside has nothing for us to keep
     with service.subscriber(Recorder(always_fails), retry=retrying(1)):
         (failed,) = service.wait_for_failed()
 
-    assert dict(failed.properties.headers.raw_fields())["inner"] == dict(table.raw_fields())["inner"]
+    assert (
+        dict(failed.properties.headers.raw_fields())["inner"] == dict(table.raw_fields())["inner"]
+    )
 
 
 MADE_UP: dict[str, FieldValue] = {
@@ -247,10 +301,14 @@ MADE_UP: dict[str, FieldValue] = {
 
 
 @both_types
-def test_what_a_publisher_makes_up_of_redrives_headers_is_neither_counted_nor_kept(service: Service) -> None:
+def test_what_a_publisher_makes_up_of_redrives_headers_is_neither_counted_nor_kept(
+    service: Service,
+) -> None:
     recorder = Recorder(fails_unless_ours)
     with service.subscriber(recorder):
-        publish_plain(service.url, "order.paid", b"foreign", properties_of(Table.of(MADE_UP), "foreign"))
+        publish_plain(
+            service.url, "order.paid", b"foreign", properties_of(Table.of(MADE_UP), "foreign")
+        )
         (failed,) = service.wait_for_failed()
     assert retries_of(recorder) == [0, 1, 2, 3]
     assert (failed.job, failed.redrive_count, failed.exchange) == (None, 0, "master")
@@ -261,10 +319,16 @@ def test_what_a_publisher_makes_up_of_redrives_headers_is_neither_counted_nor_ke
 
 def waits_longer_at_first(message: Message) -> None:
     """A handler that fails, and has its first retry come down the delay ladder."""
-    raise Retry("not yet", after=timedelta(milliseconds=10)) if not message.retries else RuntimeError("no")
+    raise (
+        Retry("not yet", after=timedelta(milliseconds=10))
+        if not message.retries
+        else RuntimeError("no")
+    )
 
 
-def test_a_requeue_is_known_by_its_headers_through_the_ladder_and_the_retry_queue(service: Service) -> None:
+def test_a_requeue_is_known_by_its_headers_through_the_ladder_and_the_retry_queue(
+    service: Service,
+) -> None:
     service.fail(1)
     recorder = Recorder(waits_longer_at_first)
     with service.subscriber(recorder):
@@ -272,7 +336,12 @@ def test_a_requeue_is_known_by_its_headers_through_the_ladder_and_the_retry_queu
         recorder.wait_for_attempts(4)
         (failed,) = service.wait_for_failed()
     assert [attempt.retries for attempt in recorder.attempts] == [0, 1, 2, 3]
-    assert (failed.job, failed.redrive_count, failed.exchange, failed.routing_key) == ("after-the-fix", 1, "master", "order.paid")
+    assert (failed.job, failed.redrive_count, failed.exchange, failed.routing_key) == (
+        "after-the-fix",
+        1,
+        "master",
+        "order.paid",
+    )
 
 
 def test_a_job_that_a_publisher_makes_up_is_not_told_of(service: Service) -> None:
@@ -287,7 +356,12 @@ def test_a_job_that_a_publisher_makes_up_is_not_told_of(service: Service) -> Non
         return bool(heard)
 
     with service.subscriber(recorder):
-        publish_plain(service.url, "order.paid", b"foreign", properties_of(Table.of({"redrive-job": "after-the-fix"}), "foreign"))
+        publish_plain(
+            service.url,
+            "order.paid",
+            b"foreign",
+            properties_of(Table.of({"redrive-job": "after-the-fix"}), "foreign"),
+        )
         recorder.wait_for_handled(["foreign"])
         failed.requeue(job="after-the-fix")
         wait_until(listen, "the requeued message is told of")

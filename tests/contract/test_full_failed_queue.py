@@ -43,7 +43,10 @@ def test_a_stop_does_not_wait_for_room(service: Service, caplog: pytest.LogCaptu
         wait_until(lambda: "trying again" in caplog.text, "some are refused")
     rest = Recorder()
     with service.subscriber(rest, retry=retrying(0), max_failed=1):
-        wait_until(lambda: rest.handled.keys() | set(service.failed_ids()) == set(ids), "all are handled or set aside")
+        wait_until(
+            lambda: rest.handled.keys() | set(service.failed_ids()) == set(ids),
+            "all are handled or set aside",
+        )
 
     assert "will be delivered again" in caplog.text
     assert "grace period" not in caplog.text
@@ -58,7 +61,10 @@ def test_what_was_refused_is_set_aside_once_there_is_room(service: Service) -> N
         seen: set[str] = set()
 
         def all_have_been_there() -> bool:
-            seen.update(str(properties.message_id) for properties, _ in drain(service.url, f"{service.queue}@failed"))
+            seen.update(
+                str(properties.message_id)
+                for properties, _ in drain(service.url, f"{service.queue}@failed")
+            )
             return seen >= set(ids)
 
         wait_until(all_have_been_there, "each was in the failed queue", 60)

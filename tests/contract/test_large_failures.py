@@ -5,7 +5,7 @@ import pytest
 from contract.plain import properties_of, publish_plain
 from contract.support import Recorder, Service, both_types, retrying
 from redrive import Message
-from redrive.topology.table import Table
+from redrive.amqp.field_table import Table
 
 _MARK = "the end of the story"
 
@@ -51,7 +51,9 @@ def test_a_long_traceback_keeps_its_beginning_and_its_end(service: Service) -> N
     assert failed.traceback.endswith(f"RuntimeError: {_MARK}\n")
 
 
-@pytest.mark.parametrize("text", ["Größe überschritten – 価格が高すぎる 🧦", "\x00\x01", "\ud800 alone", "'; DROP TABLE"])
+@pytest.mark.parametrize(
+    "text", ["Größe überschritten – 価格が高すぎる 🧦", "\x00\x01", "\ud800 alone", "'; DROP TABLE"]
+)
 def test_an_error_in_any_script_is_kept(service: Service, text: str) -> None:
     def handler(message: Message) -> None:
         raise RuntimeError(text)
@@ -78,7 +80,9 @@ def test_the_password_of_a_url_in_an_error_is_not_kept(service: Service) -> None
 
 @both_types
 @pytest.mark.parametrize("size", [64 * 1024, 130_000])
-def test_a_message_with_large_headers_of_its_own_is_retried_and_set_aside_with_them(service: Service, size: int) -> None:
+def test_a_message_with_large_headers_of_its_own_is_retried_and_set_aside_with_them(
+    service: Service, size: int
+) -> None:
     def handler(message: Message) -> None:
         raise RuntimeError("no " * 100_000)
 

@@ -9,16 +9,27 @@ import pytest
 
 from contract.shells import Shell
 from contract.support import DEADLINE, Recorder, Service
-from redrive import AsyncFailedQueue, AsyncPublisher, AsyncSubscriber, BrokerUnavailable, ConfigurationError, PermissionDenied
+from redrive import (
+    AsyncFailedQueue,
+    AsyncPublisher,
+    AsyncSubscriber,
+    BrokerUnavailable,
+    ConfigurationError,
+    PermissionDenied,
+)
+from redrive.failures.return_safety import _limit_over_management
 from redrive.pubsub.blocking.connection import Connector
-from redrive.pubsub.blocking.holding import _limit_over_management
 from redrive.testing import Broker
 
 
-def test_an_error_names_the_user_that_logs_in_and_not_the_urls(rabbitmq_url: str, shell: Shell) -> None:
+def test_an_error_names_the_user_that_logs_in_and_not_the_urls(
+    rabbitmq_url: str, shell: Shell
+) -> None:
     with (
         pytest.raises(PermissionDenied) as told,
-        shell.publisher(rabbitmq_url, timeout=DEADLINE, credentials=lambda: ("rotated-7", "wrong-password")),
+        shell.publisher(
+            rabbitmq_url, timeout=DEADLINE, credentials=lambda: ("rotated-7", "wrong-password")
+        ),
     ):
         pass
 
@@ -27,11 +38,17 @@ def test_an_error_names_the_user_that_logs_in_and_not_the_urls(rabbitmq_url: str
     assert "wrong-password" not in str(told.value)
 
 
-def test_a_virtual_host_that_is_not_there_names_the_user_that_logs_in(rabbitmq_url: str, shell: Shell) -> None:
+def test_a_virtual_host_that_is_not_there_names_the_user_that_logs_in(
+    rabbitmq_url: str, shell: Shell
+) -> None:
     place = rabbitmq_url.partition("@")[2].partition("/")[0]
     with (
         pytest.raises(PermissionDenied) as told,
-        shell.publisher(f"amqp://somebody:else@{place}/nowhere", timeout=DEADLINE, credentials=lambda: ("guest", "guest")),
+        shell.publisher(
+            f"amqp://somebody:else@{place}/nowhere",
+            timeout=DEADLINE,
+            credentials=lambda: ("guest", "guest"),
+        ),
     ):
         pass
 
@@ -39,7 +56,9 @@ def test_a_virtual_host_that_is_not_there_names_the_user_that_logs_in(rabbitmq_u
     assert "somebody" not in str(told.value)
 
 
-def test_credentials_that_cannot_be_had_are_an_error_without_a_traceback_in_the_log(shell: Shell, caplog: pytest.LogCaptureFixture) -> None:
+def test_credentials_that_cannot_be_had_are_an_error_without_a_traceback_in_the_log(
+    shell: Shell, caplog: pytest.LogCaptureFixture
+) -> None:
     def sealed() -> tuple[str, str]:
         raise OSError("the vault is sealed")
 
@@ -53,7 +72,9 @@ def test_credentials_that_cannot_be_had_are_an_error_without_a_traceback_in_the_
 
 
 @pytest.mark.parametrize("length", [127, 128, 200])
-def test_a_virtual_host_may_have_a_long_name(rabbitmq_broker: Broker, shell: Shell, length: int) -> None:
+def test_a_virtual_host_may_have_a_long_name(
+    rabbitmq_broker: Broker, shell: Shell, length: int
+) -> None:
     name = f"{shell.name}-".ljust(length, "x")
     service = Service(rabbitmq_broker.create_virtual_host(name), shell)
     recorder = Recorder()

@@ -1,4 +1,5 @@
-"""Several people who look at one failed queue, and looks at a part of it: nobody sees a part and takes it for all."""
+"""Several people who look at one failed queue, and looks at a part of it: nobody sees a part and
+takes it for all."""
 
 import contextlib
 import threading
@@ -12,7 +13,7 @@ from contract.plain import plain_channel
 from contract.shells import KeepsFailed
 from contract.support import Service, assert_it_helps, both_types, wait_until
 from redrive import ConfigurationError
-from redrive.pubsub.report import LookProgress, LookStage
+from redrive.pubsub.reports import LookProgress, LookStage
 
 NOWHERE = "http://127.0.0.1:9"
 MANY = 1200
@@ -47,7 +48,8 @@ def ids_of(failed: KeepsFailed, limit: int | None = None) -> list[str | None]:
 
 @contextlib.contextmanager
 def failures_keep_coming(service: Service) -> Iterator[threading.Event]:
-    """New messages in the failed queue, a hundred a second, for as long as the block; gives what is set when they have ended."""
+    """New messages in the failed queue, a hundred a second, for as long as the block; gives what is
+    set when they have ended."""
     over, ended = threading.Event(), threading.Event()
 
     def fail() -> None:
@@ -67,7 +69,7 @@ def failures_keep_coming(service: Service) -> Iterator[threading.Event]:
         thread.join()
 
 
-# --- while failures keep coming -------------------------------------------------------------------------------------------------------
+# --- while failures keep coming -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -80,7 +82,9 @@ def failures_keep_coming(service: Service) -> Iterator[threading.Event]:
     ],
     ids=["browse", "requeue", "requeue some", "purge"],
 )
-def test_what_is_done_to_a_queue_that_keeps_growing_comes_to_an_end(service: Service, act: Callable[[KeepsFailed], object]) -> None:
+def test_what_is_done_to_a_queue_that_keeps_growing_comes_to_an_end(
+    service: Service, act: Callable[[KeepsFailed], object]
+) -> None:
     service.declare()
     with failures_keep_coming(service) as ended, ThreadPoolExecutor() as pool:
         done = pool.submit(act, service.failed_queue)
@@ -89,11 +93,13 @@ def test_what_is_done_to_a_queue_that_keeps_growing_comes_to_an_end(service: Ser
         assert not ended.is_set()
 
 
-# --- the order ------------------------------------------------------------------------------------------------------------------------
+# --- the order ------------------------------------------------------------------------------------
 
 
 @both_types
-def test_looks_at_a_part_show_the_same_each_time_whatever_was_looked_at_before(service: Service) -> None:
+def test_looks_at_a_part_show_the_same_each_time_whatever_was_looked_at_before(
+    service: Service,
+) -> None:
     ids = service.set_aside(MANY)
     failed = service.failed_queue
     for limit in (3, 3, None, 3, 700, 3, None, 3):
@@ -112,7 +118,9 @@ def test_a_look_that_is_left_early_keeps_the_order_of_all(service: Service) -> N
 
 
 @both_types
-def test_sending_the_first_few_that_are_chosen_keeps_the_order_of_the_rest(service: Service) -> None:
+def test_sending_the_first_few_that_are_chosen_keeps_the_order_of_the_rest(
+    service: Service,
+) -> None:
     ids = service.set_aside(MANY)
     assert ids_of(service.failed_queue) == ids
     odd = [id_ for id_ in ids if int(id_) % 2]
@@ -127,14 +135,16 @@ def test_of_a_queue_that_nobody_looked_at_only_what_is_needed_is_held(service: S
     ids = service.set_aside(MANY)
     told: list[LookProgress] = []
 
-    shown = [message.message_id for message in service.failed_queue.browse(5, on_progress=told.append)]
+    shown = [
+        message.message_id for message in service.failed_queue.browse(5, on_progress=told.append)
+    ]
 
     assert shown == ids[:5]
     assert max(progress.held for progress in told) == 5
     assert {progress.total for progress in told if progress.stage is LookStage.LOOKING} == {MANY}
 
 
-# --- one at a time --------------------------------------------------------------------------------------------------------------------
+# --- one at a time --------------------------------------------------------------------------------
 
 
 @both_types
@@ -152,10 +162,14 @@ def test_two_who_look_at_once_both_see_all(service: Service) -> None:
         assert second.result() == ids
 
 
-def test_who_waits_is_told_for_whom_and_then_sees_all(service: Service, rabbitmq_management_url: str) -> None:
+def test_who_waits_is_told_for_whom_and_then_sees_all(
+    service: Service, rabbitmq_management_url: str
+) -> None:
     ids = service.set_aside(3)
     told: list[LookProgress] = []
-    waiter = service.shell.failed_queue(service.url, service.queue, management_url=rabbitmq_management_url)
+    waiter = service.shell.failed_queue(
+        service.url, service.queue, management_url=rabbitmq_management_url
+    )
 
     def look() -> list[str | None]:
         return [message.message_id for message in waiter.browse(on_progress=told.append)]
@@ -163,12 +177,21 @@ def test_who_waits_is_told_for_whom_and_then_sees_all(service: Service, rabbitmq
     with ThreadPoolExecutor(1) as pool:
         with held(service.failed_queue):
             looking = pool.submit(look)
-            wait_until(lambda: any(progress.holder for progress in told), "it is said who is waited for")
+            wait_until(
+                lambda: any(progress.holder for progress in told), "it is said who is waited for"
+            )
         assert looking.result() == ids
-    waited = [progress for progress in told if progress.stage is LookStage.WAITING and progress.holder]
+    waited = [
+        progress for progress in told if progress.stage is LookStage.WAITING and progress.holder
+    ]
     assert "redrive failed queue shop@orders on " in waited[0].holder
     assert " as guest" in waited[0].holder
-    assert (told[-1].stage, told[-1].total, told[-1].looked_at, told[-1].missing) == (LookStage.ENDED, 3, 3, 0)
+    assert (told[-1].stage, told[-1].total, told[-1].looked_at, told[-1].missing) == (
+        LookStage.ENDED,
+        3,
+        3,
+        0,
+    )
 
 
 def test_a_look_that_never_ends_is_an_error_and_no_empty_queue(service: Service) -> None:
@@ -183,7 +206,10 @@ def test_sending_waits_for_a_look(service: Service, caplog: pytest.LogCaptureFix
     with ThreadPoolExecutor(1) as pool:
         with held(service.failed_queue):
             sending = pool.submit(service.failed_queue.requeue)
-            wait_until(lambda: "is reading shop@orders@failed" in caplog.text, "the log says that sending waits")
+            wait_until(
+                lambda: "is reading shop@orders@failed" in caplog.text,
+                "the log says that sending waits",
+            )
         assert sending.result().requeued == 3
 
 
@@ -192,13 +218,20 @@ def test_purging_waits_for_a_look(service: Service, caplog: pytest.LogCaptureFix
     with ThreadPoolExecutor(1) as pool:
         with held(service.failed_queue):
             purging = pool.submit(service.failed_queue.purge)
-            wait_until(lambda: "is reading shop@orders@failed" in caplog.text, "the log says that purging waits")
+            wait_until(
+                lambda: "is reading shop@orders@failed" in caplog.text,
+                "the log says that purging waits",
+            )
         assert purging.result() == 3
 
 
-def test_a_reader_who_takes_no_turn_is_counted_as_missing(service: Service, rabbitmq_management_url: str) -> None:
+def test_a_reader_who_takes_no_turn_is_counted_as_missing(
+    service: Service, rabbitmq_management_url: str
+) -> None:
     service.set_aside(5)
-    failed = service.shell.failed_queue(service.url, service.queue, management_url=rabbitmq_management_url)
+    failed = service.shell.failed_queue(
+        service.url, service.queue, management_url=rabbitmq_management_url
+    )
     told: list[LookProgress] = []
 
     def missing() -> int | None:
@@ -220,13 +253,17 @@ def test_where_nobody_tells_what_a_reader_holds_the_number_is_unknown(service: S
     assert told[-1].missing is None
 
 
-# --- counting -------------------------------------------------------------------------------------------------------------------------
+# --- counting -------------------------------------------------------------------------------------
 
 
 @both_types
-def test_messages_that_are_looked_at_are_counted(service: Service, rabbitmq_management_url: str) -> None:
+def test_messages_that_are_looked_at_are_counted(
+    service: Service, rabbitmq_management_url: str
+) -> None:
     service.set_aside(5)
-    failed = service.shell.failed_queue(service.url, service.queue, management_url=rabbitmq_management_url)
+    failed = service.shell.failed_queue(
+        service.url, service.queue, management_url=rabbitmq_management_url
+    )
 
     def counted() -> tuple[int, int | None] | None:
         depth = failed.count()

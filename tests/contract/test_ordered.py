@@ -1,4 +1,5 @@
-"""Messages of an ordered subscription are handled one after the other, in the order in which they were published."""
+"""Messages of an ordered subscription are handled one after the other, in the order in which they
+were published."""
 
 import threading
 import time
@@ -28,8 +29,17 @@ def test_nothing_overtakes_a_message_that_is_tried_again(service: Service) -> No
         ids = service.publish_numbered(8)
         handler.wait_for_handled(ids)
 
-    assert [attempt.message_id for attempt in handler.attempts] == [*ids[:3], *[ids[3]] * 4, *ids[4:]]
-    assert [attempt.retries for attempt in handler.attempts if attempt.message_id == ids[3]] == [0, 1, 2, 3]
+    assert [attempt.message_id for attempt in handler.attempts] == [
+        *ids[:3],
+        *[ids[3]] * 4,
+        *ids[4:],
+    ]
+    assert [attempt.retries for attempt in handler.attempts if attempt.message_id == ids[3]] == [
+        0,
+        1,
+        2,
+        3,
+    ]
     assert service.failed() == []
 
 
@@ -52,15 +62,27 @@ def test_a_message_waits_in_its_place_for_its_delays(service: Service) -> None:
 
 
 @pytest.mark.parametrize("max_retries", [0, 3, 30])
-def test_a_message_that_spends_its_budget_is_set_aside_and_the_queue_goes_on(service: Service, max_retries: int) -> None:
+def test_a_message_that_spends_its_budget_is_set_aside_and_the_queue_goes_on(
+    service: Service, max_retries: int
+) -> None:
     handler = Recorder(lambda message: 1 / 0 if message.body == b"1" else None)
-    with service.subscriber(handler, ordered=True, retry=retrying(max_retries, timedelta(milliseconds=1))):
+    with service.subscriber(
+        handler, ordered=True, retry=retrying(max_retries, timedelta(milliseconds=1))
+    ):
         ids = service.publish_numbered(4)
         (failed,) = service.wait_for_failed()
         handler.wait_for_handled([ids[0], *ids[2:]])
 
-    assert [attempt.message_id for attempt in handler.attempts] == [ids[0], *[ids[1]] * (max_retries + 1), *ids[2:]]
-    assert (failed.message_id, failed.reason, failed.retries) == (ids[1], "retries-exhausted", max_retries)
+    assert [attempt.message_id for attempt in handler.attempts] == [
+        ids[0],
+        *[ids[1]] * (max_retries + 1),
+        *ids[2:],
+    ]
+    assert (failed.message_id, failed.reason, failed.retries) == (
+        ids[1],
+        "retries-exhausted",
+        max_retries,
+    )
 
 
 def test_a_failed_message_that_is_sent_back_has_its_whole_budget_again(service: Service) -> None:
@@ -100,7 +122,8 @@ def test_the_order_holds_while_instances_are_replaced_one_after_the_other(servic
     service.declare(ordered=True)
     ids: list[str] = []
     for _ in range(4):
-        # An instance may be through with all that there is before it has stopped: each finds new ones, and so does the last.
+        # An instance may be through with all that there is before it has stopped: each finds new
+        # ones, and so does the last.
         ids += service.publish_numbered(80)
         count = len(handler.attempts)
         with service.subscriber(handler, ordered=True):
@@ -120,25 +143,37 @@ def test_the_order_holds_while_the_next_instance_is_waiting_already(service: Ser
         service.subscriber(handlers[2], ordered=True),
     ):
         ids = service.publish_numbered(200)
-        wait_until(lambda: sum(len(handler.handled) for handler in handlers) > 50, "some are handled")
+        wait_until(
+            lambda: sum(len(handler.handled) for handler in handlers) > 50, "some are handled"
+        )
         first.stop()
-        wait_until(lambda: sum(len(handler.handled) for handler in handlers) > 120, "some more are handled")
+        wait_until(
+            lambda: sum(len(handler.handled) for handler in handlers) > 120, "some more are handled"
+        )
         second.stop()
-        wait_until(lambda: sum(len(handler.handled) for handler in handlers) >= 200, "all are handled")
+        wait_until(
+            lambda: sum(len(handler.handled) for handler in handlers) >= 200, "all are handled"
+        )
 
     assert sorted(_one_after_the_other(handlers)) == sorted(ids)
     positions = {message_id: place for place, message_id in enumerate(ids)}
     for handler in handlers:
-        assert [positions[message_id] for message_id in handler.order] == sorted(positions[message_id] for message_id in handler.order)
+        assert [positions[message_id] for message_id in handler.order] == sorted(
+            positions[message_id] for message_id in handler.order
+        )
 
 
 def _one_after_the_other(handlers: list[Recorder]) -> list[str]:
     return [message_id for handler in handlers for message_id in handler.order]
 
 
-def test_what_a_dying_instance_had_in_hand_comes_first_and_has_lost_an_attempt(service: Service) -> None:
+def test_what_a_dying_instance_had_in_hand_comes_first_and_has_lost_an_attempt(
+    service: Service,
+) -> None:
     dying = Recorder(always_fails)
-    with service.subscriber(dying, ordered=True, retry=RetryPolicy(delay=BRIEF, backoff=timedelta(minutes=10))) as first:
+    with service.subscriber(
+        dying, ordered=True, retry=RetryPolicy(delay=BRIEF, backoff=timedelta(minutes=10))
+    ) as first:
         ids = service.publish_numbered(3)
         dying.wait_for_attempts(1)
         first.abort()
@@ -155,7 +190,9 @@ def test_what_a_dying_instance_had_in_hand_comes_first_and_has_lost_an_attempt(s
     ]
 
 
-def test_a_handler_that_outlives_the_grace_period_leaves_its_message_at_the_head(service: Service) -> None:
+def test_a_handler_that_outlives_the_grace_period_leaves_its_message_at_the_head(
+    service: Service,
+) -> None:
     hang = threading.Event()
     try:
         stuck = Recorder(lambda _: hang.wait(DEADLINE))
@@ -208,7 +245,9 @@ def test_a_handler_that_asks_for_too_long_a_wait_gets_the_usual_one(service: Ser
 def test_a_queue_that_is_there_without_the_order_says_how_to_get_it(service: Service) -> None:
     service.declare()
 
-    with pytest.raises(TopologyMismatch, match=r"x-single-active-consumer.*\n.*redrive topology migrate"):
+    with pytest.raises(
+        TopologyMismatch, match=r"x-single-active-consumer.*\n.*redrive topology migrate"
+    ):
         service.declare(ordered=True)
 
 
@@ -220,9 +259,17 @@ def test_a_queue_that_is_there_without_the_order_says_how_to_get_it(service: Ser
         ({"concurrency": 2}, "a concurrency of 2"),
         ({"prefetch": 5}, "a prefetch of 5"),
         ({"retry": RetryPolicy(delay=timedelta(minutes=26))}, "wait 0:26:00"),
-        ({"retry": RetryPolicy(backoff=[timedelta(seconds=1), timedelta(hours=1)])}, "wait 1:00:00"),
+        (
+            {"retry": RetryPolicy(backoff=[timedelta(seconds=1), timedelta(hours=1)])},
+            "wait 1:00:00",
+        ),
     ],
 )
-def test_what_an_ordered_subscription_cannot_have_is_refused_at_once(service: Service, options: dict[str, object], found: str) -> None:
-    with pytest.raises(ConfigurationError, match=found), service.shell.subscriber(always_fails, service.url, "q", ordered=True, **options):
+def test_what_an_ordered_subscription_cannot_have_is_refused_at_once(
+    service: Service, options: dict[str, object], found: str
+) -> None:
+    with (
+        pytest.raises(ConfigurationError, match=found),
+        service.shell.subscriber(always_fails, service.url, "q", ordered=True, **options),
+    ):
         pass

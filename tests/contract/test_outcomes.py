@@ -1,4 +1,4 @@
-"""What subscribers of both shells tell of messages that a job has sent back."""
+"""What subscribers of both shells tell of messages that a job has requeued."""
 
 import contextlib
 import time
@@ -15,9 +15,9 @@ import pytest
 from contract.support import DEADLINE, Service, always_fails, wait_until
 from redrive import FailedQueue, Message, Retry, RetryPolicy
 from redrive.pubsub.blocking.connection import Connector
-from redrive.pubsub.blocking.declare import declaring
-from redrive.topology.events import Standing
+from redrive.pubsub.blocking.declarer import declaring
 from redrive.topology.model import Exchange
+from redrive.topology.outcome_events import Standing
 
 
 def fails_for_odd_ones(message: Message) -> None:
@@ -57,7 +57,13 @@ def heard(failed: FailedQueue, job: str, settled: int) -> dict[str, int]:
 
     def listen() -> bool:
         for outcomes in failed.heard(job):
-            counts.update({name: getattr(outcomes, name) for name in outcomes.__slots__ if name not in ("job", "queue")})
+            counts.update(
+                {
+                    name: getattr(outcomes, name)
+                    for name in outcomes.__slots__
+                    if name not in ("job", "queue")
+                }
+            )
         return counts["handled"] + counts["failed"] >= settled
 
     wait_until(listen, "all outcomes are told")
@@ -78,19 +84,27 @@ def asks_for_two_retries(message: Message) -> None:
     ("handler", "options"),
     [
         pytest.param(fails_twice, {}, id="dead-letter"),
-        pytest.param(fails_twice, {"queue_type": "classic", "retry_via": "republish"}, id="republish"),
+        pytest.param(
+            fails_twice, {"queue_type": "classic", "retry_via": "republish"}, id="republish"
+        ),
         pytest.param(asks_for_two_retries, {}, id="ladder"),
         pytest.param(fails_twice, {"ordered": True}, id="ordered"),
     ],
 )
-def test_a_retry_is_told_once_for_each_message_however_it_is_retried(service: Service, handler: Any, options: dict[str, Any]) -> None:
+def test_a_retry_is_told_once_for_each_message_however_it_is_retried(
+    service: Service, handler: Any, options: dict[str, Any]
+) -> None:
     failed = FailedQueue(service.url, service.queue)
     service.declare(**options)
     service.set_aside_declared(6)
     failed.listen("retried")
     with service.subscriber(handler, **options):
         failed.requeue(job="retried")
-        assert heard(failed, "retried", 6) == {"handled": 6, "handled_after_retry": 6, "retrying": 6}
+        assert heard(failed, "retried", 6) == {
+            "handled": 6,
+            "handled_after_retry": 6,
+            "retrying": 6,
+        }
 
 
 def test_what_fails_for_good_is_told_of_with_whether_it_was_retried(service: Service) -> None:
@@ -127,7 +141,9 @@ def test_a_watch_sees_the_retries_of_a_subscriber_that_tells_nothing(service: Se
         assert watch.standing == Standing(succeeded=0, failing=5, failed_again=0)
 
 
-def test_a_watch_counts_each_message_of_a_peer_once_that_is_retried_again_and_again(service: Service) -> None:
+def test_a_watch_counts_each_message_of_a_peer_once_that_is_retried_again_and_again(
+    service: Service,
+) -> None:
     service.fail(5)
     failed = FailedQueue(service.url, service.queue)
     with failed.watch("watched") as watch:
@@ -149,7 +165,9 @@ def test_a_watch_does_not_count_the_messages_of_others(service: Service) -> None
         assert watch.standing == Standing(succeeded=0, failing=1, failed_again=1)
 
 
-def test_a_watch_that_begins_and_ends_in_the_middle_of_retries_holds_none_of_them_back(service: Service) -> None:
+def test_a_watch_that_begins_and_ends_in_the_middle_of_retries_holds_none_of_them_back(
+    service: Service,
+) -> None:
     service = replace(service, retry=RetryPolicy(10, timedelta(milliseconds=20)))
     ids = service.set_aside(200)
     failed = FailedQueue(service.url, service.queue)

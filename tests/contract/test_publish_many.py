@@ -21,7 +21,9 @@ def test_all_are_confirmed_and_arrive_in_their_order(service: Service) -> None:
     assert [int(attempt.body) for attempt in recorder.attempts] == list(range(5000))
 
 
-def test_what_cannot_be_sent_is_reported_by_its_place_and_the_others_are_sent(service: Service) -> None:
+def test_what_cannot_be_sent_is_reported_by_its_place_and_the_others_are_sent(
+    service: Service,
+) -> None:
     service.declare()
 
     def messages() -> Iterator[tuple[object, str]]:
@@ -48,7 +50,9 @@ def test_what_cannot_be_sent_is_reported_by_its_place_and_the_others_are_sent(se
 def test_what_nobody_is_bound_for_is_counted_as_confirmed(service: Service) -> None:
     service.declare()
     with service.publisher() as publisher:
-        report = publisher.publish_many([("socks", "order.paid"), ("socks", "nobody.listens"), ("socks", "order.paid")])
+        report = publisher.publish_many(
+            [("socks", "order.paid"), ("socks", "nobody.listens"), ("socks", "order.paid")]
+        )
 
         assert (report.confirmed, report.failed, report.unroutable) == (3, [], 1)
         assert publisher.unroutable == 1
@@ -56,7 +60,9 @@ def test_what_nobody_is_bound_for_is_counted_as_confirmed(service: Service) -> N
 
 def test_what_nobody_is_bound_for_is_reported_where_it_is_mandatory(service: Service) -> None:
     service.declare()
-    messages = [("socks", "nobody.listens" if number % 10 == 3 else "order.paid") for number in range(100)]
+    messages = [
+        ("socks", "nobody.listens" if number % 10 == 3 else "order.paid") for number in range(100)
+    ]
     with service.publisher() as publisher:
         report = publisher.publish_many(messages, mandatory=True)
 
@@ -68,13 +74,17 @@ def test_what_nobody_is_bound_for_is_reported_where_it_is_mandatory(service: Ser
 def test_a_message_that_the_broker_closes_the_channel_over_costs_no_other(service: Service) -> None:
     service.declare()
     # Its header alone is more than a frame: this one is found before it is sent.
-    messages: list[tuple[object, str, dict[str, str]]] = [(str(number), "order.paid", {}) for number in range(1000)]
+    messages: list[tuple[object, str, dict[str, str]]] = [
+        (str(number), "order.paid", {}) for number in range(1000)
+    ]
     messages[500] = ("500", "order.paid", {"blob": "x" * 131_072})
     with service.publisher() as publisher:
         report = publisher.publish_many(messages)
 
     assert report.confirmed == 999
-    assert [(failed.position, type(failed.error)) for failed in report.failed] == [(500, PublishRefused)]
+    assert [(failed.position, type(failed.error)) for failed in report.failed] == [
+        (500, PublishRefused)
+    ]
     assert depth(service.url, service.queue) == 999
 
 
@@ -92,14 +102,22 @@ def test_what_an_iterable_gave_before_it_raised_is_sent(service: Service) -> Non
     assert depth(service.url, service.queue) == 300
 
 
-@pytest.mark.parametrize("nonsense", ["socks", 7, ("socks",), None, ("socks", "order.paid", {}, "more")])
-def test_what_is_no_message_is_reported_and_the_others_are_sent(service: Service, nonsense: object) -> None:
+@pytest.mark.parametrize(
+    "nonsense", ["socks", 7, ("socks",), None, ("socks", "order.paid", {}, "more")]
+)
+def test_what_is_no_message_is_reported_and_the_others_are_sent(
+    service: Service, nonsense: object
+) -> None:
     service.declare()
     with service.publisher() as publisher:
-        report = publisher.publish_many([("socks", "order.paid"), nonsense, ("socks", "order.paid")])  # type: ignore[list-item]
+        report = publisher.publish_many(
+            [("socks", "order.paid"), nonsense, ("socks", "order.paid")]  # type: ignore[list-item]
+        )
 
     assert report.confirmed == 2
-    assert [(failed.position, type(failed.error)) for failed in report.failed] == [(1, ConfigurationError)]
+    assert [(failed.position, type(failed.error)) for failed in report.failed] == [
+        (1, ConfigurationError)
+    ]
 
 
 def test_no_messages_are_no_error(service: Service) -> None:

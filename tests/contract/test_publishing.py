@@ -40,7 +40,9 @@ def test_a_message_is_in_its_queue_when_publish_returns(service: Service) -> Non
         (b"", b"", "application/octet-stream"),
     ],
 )
-def test_a_body_goes_out_as_what_it_is(service: Service, body: object, sent: bytes, content_type: str) -> None:
+def test_a_body_goes_out_as_what_it_is(
+    service: Service, body: object, sent: bytes, content_type: str
+) -> None:
     service.declare()
     service.publish(body)
     ((properties, received),) = drain(service.url, service.queue)
@@ -49,14 +51,18 @@ def test_a_body_goes_out_as_what_it_is(service: Service, body: object, sent: byt
     assert properties.content_type == content_type
 
 
-def test_every_message_is_persistent_and_has_an_id_a_time_and_its_first_routing_key(service: Service) -> None:
+def test_every_message_is_persistent_and_has_an_id_a_time_and_its_first_routing_key(
+    service: Service,
+) -> None:
     service.declare()
     message_id = service.publish()
     ((properties, _),) = drain(service.url, service.queue)
 
     assert properties.delivery_mode == 2
     assert properties.message_id == message_id
-    assert abs(datetime.fromtimestamp(properties.timestamp, UTC) - datetime.now(UTC)) < timedelta(minutes=1)
+    assert abs(datetime.fromtimestamp(properties.timestamp, UTC) - datetime.now(UTC)) < timedelta(
+        minutes=1
+    )
     assert properties.headers["x-orig-routing-key"] == "order.paid"
 
 
@@ -107,21 +113,38 @@ def test_a_mandatory_message_that_nobody_is_bound_for_is_an_error(service: Servi
         assert publisher.unroutable == 1
 
 
-def test_the_log_says_once_for_each_routing_key_that_nobody_is_bound_for_it(service: Service, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_log_says_once_for_each_routing_key_that_nobody_is_bound_for_it(
+    service: Service, caplog: pytest.LogCaptureFixture
+) -> None:
     service.declare()
     with service.publisher() as publisher:
         for _ in range(3):
             publisher.publish("socks", "nobody.listens")
             publisher.publish("socks", "order.paid")
-        publisher.publish_many([("socks", key) for key in ("nobody.listens", "nobody.reads", "order.paid") for _ in range(500)])
+        publisher.publish_many(
+            [
+                ("socks", key)
+                for key in ("nobody.listens", "nobody.reads", "order.paid")
+                for _ in range(500)
+            ]
+        )
 
-    told = [record for record in caplog.records if record.name == "redrive" and record.levelname == "WARNING"]
+    told = [
+        record
+        for record in caplog.records
+        if record.name == "redrive" and record.levelname == "WARNING"
+    ]
     assert [record.redrive["routing_key"] for record in told] == ["nobody.listens", "nobody.reads"]  # type: ignore[attr-defined]
-    assert "'nobody.listens': the broker dropped the message. Declare a subscription first" in told[0].getMessage()
+    assert (
+        "'nobody.listens': the broker dropped the message. Declare a subscription first"
+        in told[0].getMessage()
+    )
     assert "mandatory=True" in told[0].getMessage()
 
 
-def test_the_log_is_quiet_where_being_heard_by_nobody_is_an_error(service: Service, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_log_is_quiet_where_being_heard_by_nobody_is_an_error(
+    service: Service, caplog: pytest.LogCaptureFixture
+) -> None:
     with service.publisher() as publisher:
         with pytest.raises(Unroutable):
             publisher.publish("socks", "nobody.listens", mandatory=True)
@@ -131,7 +154,9 @@ def test_the_log_is_quiet_where_being_heard_by_nobody_is_an_error(service: Servi
     assert "nobody" not in caplog.text
 
 
-def test_a_delayed_message_is_not_told_to_be_dropped_while_it_waits(service: Service, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_delayed_message_is_not_told_to_be_dropped_while_it_waits(
+    service: Service, caplog: pytest.LogCaptureFixture
+) -> None:
     with service.publisher() as publisher:
         publisher.publish("socks", "nobody.listens.yet", delay=timedelta(hours=1))
 
@@ -145,7 +170,12 @@ def test_eight_threads_share_a_publisher(service: Service) -> None:
     with service.subscriber(recorder, prefetch=500), service.publisher() as publisher:
 
         def publish() -> None:
-            published.extend([publisher.publish(str(number), "order.paid", mandatory=True) for number in range(200)])
+            published.extend(
+                [
+                    publisher.publish(str(number), "order.paid", mandatory=True)
+                    for number in range(200)
+                ]
+            )
 
         threads = [threading.Thread(target=publish) for _ in range(8)]
         for thread in threads:
@@ -181,7 +211,9 @@ def test_an_exchange_that_somebody_deleted_is_an_error_and_not_a_hang(service: S
     assert_it_helps(told.value, "no exchange 'master'")
 
 
-def test_a_publisher_goes_on_after_an_exchange_was_deleted_and_declared_again(service: Service) -> None:
+def test_a_publisher_goes_on_after_an_exchange_was_deleted_and_declared_again(
+    service: Service,
+) -> None:
     service.declare()
     with service.publisher() as publisher:
         publisher.publish("socks", "order.paid")

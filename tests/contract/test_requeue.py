@@ -17,7 +17,13 @@ def test_all_are_sent_back_and_handled(service: Service) -> None:
         report = service.failed_queue.requeue()
         recorder.wait_for_handled(ids)
 
-    assert (report.requeued, report.skipped, report.failed, report.possible_duplicates, report.cancelled) == (10, 0, [], 0, False)
+    assert (
+        report.requeued,
+        report.skipped,
+        report.failed,
+        report.possible_duplicates,
+        report.cancelled,
+    ) == (10, 0, [], 0, False)
     assert recorder.order == ids
     assert service.failed() == []
 
@@ -33,7 +39,9 @@ def test_the_first_few_are_sent_back_and_the_rest_keeps_its_order(service: Servi
 
 
 @both_types
-def test_those_that_a_predicate_picks_are_sent_back_and_the_rest_keeps_its_order(service: Service) -> None:
+def test_those_that_a_predicate_picks_are_sent_back_and_the_rest_keeps_its_order(
+    service: Service,
+) -> None:
     ids = service.fail(20)
     picked = set(ids[::3])
     recorder = Recorder()
@@ -53,7 +61,9 @@ def test_the_first_few_that_a_predicate_picks_are_sent_back(service: Service) ->
     report = service.failed_queue.requeue(lambda message: message.message_id in picked, limit=4)
 
     assert report.requeued == 4
-    assert service.failed_ids() == [message_id for message_id in ids if message_id not in picked[:4]]
+    assert service.failed_ids() == [
+        message_id for message_id in ids if message_id not in picked[:4]
+    ]
 
 
 @both_types
@@ -169,7 +179,9 @@ def test_messages_that_a_peer_set_aside_are_sent_back_too(service: Service) -> N
     with plain_channel(service.url) as channel:
         for number in range(5):
             properties = pika.BasicProperties(delivery_mode=2)  # type: ignore[no-untyped-call]
-            channel.basic_publish("master.failed", service.queue, str(number).encode(), properties, mandatory=True)
+            channel.basic_publish(
+                "master.failed", service.queue, str(number).encode(), properties, mandatory=True
+            )
     shown = service.failed()
     recorder = Recorder()
     with service.subscriber(recorder):
@@ -186,11 +198,13 @@ def test_messages_that_a_peer_set_aside_are_sent_back_too(service: Service) -> N
 def test_a_requeue_tells_how_far_it_is(service: Service) -> None:
     service.fail(10)
     told: list[RequeueProgress] = []
-    service.failed_queue.requeue(progress=told.append)
+    service.failed_queue.requeue(on_progress=told.append)
 
     assert told
     assert told[-1] == RequeueProgress(total=10, looked_at=10, requeued=10)
-    assert [progress.requeued for progress in told] == sorted(progress.requeued for progress in told)
+    assert [progress.requeued for progress in told] == sorted(
+        progress.requeued for progress in told
+    )
 
 
 def test_an_empty_failed_queue_is_nothing_to_send_back(service: Service) -> None:
@@ -200,7 +214,9 @@ def test_an_empty_failed_queue_is_nothing_to_send_back(service: Service) -> None
     assert (report.requeued, report.skipped, report.failed) == (0, 0, [])
 
 
-def test_what_was_sent_back_is_out_of_the_failed_queue_when_the_call_returns(service: Service) -> None:
+def test_what_was_sent_back_is_out_of_the_failed_queue_when_the_call_returns(
+    service: Service,
+) -> None:
     service.declare()
     for number in range(20):
         with plain_channel(service.url) as channel:
@@ -211,7 +227,9 @@ def test_what_was_sent_back_is_out_of_the_failed_queue_when_the_call_returns(ser
     assert depth(service.url, service.queue) == 20
 
 
-def test_a_main_queue_that_is_not_there_is_an_error_before_anything_is_taken(service: Service) -> None:
+def test_a_main_queue_that_is_not_there_is_an_error_before_anything_is_taken(
+    service: Service,
+) -> None:
     ids = service.fail(3)
     with plain_channel(service.url) as channel:
         channel.queue_delete(service.queue)

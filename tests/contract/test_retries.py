@@ -1,4 +1,5 @@
-"""A message that keeps failing is tried as often as its budget says, and is then set aside with the reason."""
+"""A message that keeps failing is tried as often as its budget says, and is then set aside with the
+reason."""
 
 import itertools
 import socket
@@ -6,13 +7,23 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from contract.support import OutOfStock, Recorder, Service, always_fails, both_types, fails_first, retrying
+from contract.support import (
+    OutOfStock,
+    Recorder,
+    Service,
+    always_fails,
+    both_types,
+    fails_first,
+    retrying,
+)
 from redrive import Message
 
 
 @both_types
 @pytest.mark.parametrize("max_retries", [0, 1, 3, 25])
-def test_a_message_that_always_fails_is_tried_once_more_than_its_retries(service: Service, max_retries: int) -> None:
+def test_a_message_that_always_fails_is_tried_once_more_than_its_retries(
+    service: Service, max_retries: int
+) -> None:
     handler = Recorder(always_fails)
     with service.subscriber(handler, retry=retrying(max_retries, timedelta(milliseconds=20))):
         service.publish()
@@ -45,14 +56,21 @@ def test_a_message_that_was_set_aside_tells_what_happened(service: Service) -> N
     assert failed.first_failed_at is not None
     assert failed.failed_at is not None
     # RabbitMQ notes the first rejection to the second.
-    assert before.replace(microsecond=0) <= failed.first_failed_at <= failed.failed_at <= datetime.now(UTC)
+    assert (
+        before.replace(microsecond=0)
+        <= failed.first_failed_at
+        <= failed.failed_at
+        <= datetime.now(UTC)
+    )
 
 
 @both_types
 def test_every_attempt_sees_the_message_as_it_was_published(service: Service) -> None:
     handler = Recorder(always_fails)
     with service.subscriber(handler):
-        message_id = service.publish(b'{"item": "socks"}', "order.paid", headers={"tenant": "acme", "priority": 7})
+        message_id = service.publish(
+            b'{"item": "socks"}', "order.paid", headers={"tenant": "acme", "priority": 7}
+        )
         service.wait_for_failed()
 
     assert len(handler.attempts) == 4

@@ -1,4 +1,5 @@
-"""A subscription gets what it asks for and no more: by tags, by a predicate, or everything on each instance."""
+"""A subscription gets what it asks for and no more: by tags, by a predicate, or everything on each
+instance."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -13,16 +14,41 @@ from contract.shells import Publishes, Subscribes
 from contract.support import Recorder, Service, always_fails, both_types, fails_first, wait_until
 from redrive import ConfigurationError, ExchangeFamily, Message, RetryPolicy, Unroutable
 from redrive.topology.model import Subscription
-from redrive.topology.tags import TagFilter
+from redrive.topology.tags import TagFilter, headers_of
 
-MESSAGES: Mapping[str, set[str]] = {"none": set(), "vip": {"vip"}, "eu": {"eu"}, "both": {"vip", "eu"}, "all": {"vip", "eu", "new"}}
+MESSAGES: Mapping[str, set[str]] = {
+    "none": set(),
+    "vip": {"vip"},
+    "eu": {"eu"},
+    "both": {"vip", "eu"},
+    "all": {"vip", "eu", "new"},
+}
 END = {"vip", "eu", "us", "new", "end"}
 
 
-def publish_all(service: Service, routing_key: str = "order.paid", **options: object) -> dict[str, str]:
+def publish_all(
+    service: Service, routing_key: str = "order.paid", **options: object
+) -> dict[str, str]:
     """Publishes one message of each kind; returns their ids."""
     with service.publisher() as publisher:
-        return {name: publisher.publish(name, routing_key, tags=tags, **options) for name, tags in MESSAGES.items()}  # type: ignore[arg-type]
+        return {
+            name: publisher.publish(name, routing_key, tags=tags, **options)  # type: ignore[arg-type]
+            for name, tags in MESSAGES.items()
+        }
+
+
+def test_of_equal_messages_those_without_the_tags_are_the_unroutable_ones(service: Service) -> None:
+    messages = [
+        ("socks", "order.paid", headers_of({"eu" if number % 10 == 3 else "vip"}))
+        for number in range(100)
+    ]
+    handler = Recorder()
+    with service.subscriber(handler, tags="vip"), service.publisher() as publisher:
+        report = publisher.publish_many(messages, mandatory=True)
+        handler.wait_for_attempts(90)
+
+    assert [failed.position for failed in report.failed] == list(range(3, 100, 10))
+    assert {type(failed.error) for failed in report.failed} == {Unroutable}
 
 
 @both_types
@@ -35,7 +61,9 @@ def publish_all(service: Service, routing_key: str = "order.paid", **options: ob
         ("vip && (new || us)", {"all"}),
     ],
 )
-def test_a_subscription_gets_exactly_what_has_its_tags(service: Service, tags: str, wanted: set[str]) -> None:
+def test_a_subscription_gets_exactly_what_has_its_tags(
+    service: Service, tags: str, wanted: set[str]
+) -> None:
     handler = Recorder()
     with service.subscriber(handler, tags=tags):
         ids = publish_all(service)
@@ -56,7 +84,11 @@ def test_a_message_needs_the_routing_key_and_the_tags(service: Service) -> None:
 
 
 def test_a_mandatory_message_whose_tags_nobody_wants_is_unroutable(service: Service) -> None:
-    with service.subscriber(Recorder(), tags="vip"), service.publisher() as publisher, pytest.raises(Unroutable):
+    with (
+        service.subscriber(Recorder(), tags="vip"),
+        service.publisher() as publisher,
+        pytest.raises(Unroutable),
+    ):
         publisher.publish("x", "order.paid", tags={"eu"}, mandatory=True)
 
 
@@ -101,21 +133,28 @@ def test_tags_that_are_new_take_the_way_around_them_away(service: Service) -> No
 def test_a_scheduled_message_is_filtered_by_its_tags_when_it_is_due(service: Service) -> None:
     family = ExchangeFamily(tick=timedelta(milliseconds=50))
     handler = Recorder()
-    with service.subscriber(handler, tags="vip", exchange=family), service.publisher(exchange=family) as publisher:
+    with (
+        service.subscriber(handler, tags="vip", exchange=family),
+        service.publisher(exchange=family) as publisher,
+    ):
         publisher.publish("eu", "order.paid", tags={"eu"}, delay=timedelta(milliseconds=50))
-        wanted = publisher.publish("vip", "order.paid", tags={"vip"}, delay=timedelta(milliseconds=200))
+        wanted = publisher.publish(
+            "vip", "order.paid", tags={"vip"}, delay=timedelta(milliseconds=200)
+        )
         handler.wait_for_handled([wanted])
 
     assert handler.handled == Counter({wanted: 1})
 
 
 @pytest.mark.parametrize("tags", ["!vip", "vip &&", ""])
-def test_an_expression_that_cannot_be_is_refused_when_the_subscriber_is_made(service: Service, tags: str) -> None:
+def test_an_expression_that_cannot_be_is_refused_when_the_subscriber_is_made(
+    service: Service, tags: str
+) -> None:
     with pytest.raises(ConfigurationError, match="the tags"):
         service.declare(tags=tags)
 
 
-# --- predicates -----------------------------------------------------------------------------------------------------------------------
+# --- predicates -----------------------------------------------------------------------------------
 
 
 def test_what_a_predicate_declines_is_acked_and_counted(service: Service) -> None:
@@ -140,13 +179,15 @@ def test_a_predicate_that_raises_is_a_failed_attempt(service: Service) -> None:
     assert (failed.error_type, failed.retries) == ("KeyError", 3)
 
 
-# --- broadcast ------------------------------------------------------------------------------------------------------------------------
+# --- broadcast ------------------------------------------------------------------------------------
 
 
 def test_in_broadcast_each_instance_gets_every_message(service: Service) -> None:
     first, second = Recorder(), Recorder()
     with broadcast(service, first), broadcast(service, second):
-        wait_until(lambda: service.publish_softly() and first.handled and second.handled, "both listen")
+        wait_until(
+            lambda: service.publish_softly() and first.handled and second.handled, "both listen"
+        )
         ids = [service.publish(str(number)) for number in range(5)]
         first.wait_for_handled(ids)
         second.wait_for_handled(ids)
@@ -174,12 +215,16 @@ def test_the_queue_of_an_instance_goes_when_it_goes(service: Service) -> None:
 
 def test_broadcast_with_a_retry_policy_is_refused(service: Service) -> None:
     with pytest.raises(ConfigurationError, match="never retried"):
-        service.shell.declare(service.url, service.queue, broadcast=True, retry=RetryPolicy(max_retries=1))
+        service.shell.declare(
+            service.url, service.queue, broadcast=True, retry=RetryPolicy(max_retries=1)
+        )
 
 
 def broadcast(service: Service, handler: Recorder) -> AbstractContextManager[Subscribes]:
     """An instance of the service."""
-    return service.shell.subscriber(handler, service.url, service.queue, routing_keys=service.routing_keys, broadcast=True)
+    return service.shell.subscriber(
+        handler, service.url, service.queue, routing_keys=service.routing_keys, broadcast=True
+    )
 
 
 def raises_unroutable(publisher: Publishes) -> bool:

@@ -7,7 +7,16 @@ import pytest
 
 from contract.administration import Administration
 from contract.plain import plain_channel
-from contract.support import DEADLINE, Recorder, Service, always_fails, assert_it_helps, both_types, retrying, wait_until
+from contract.support import (
+    DEADLINE,
+    Recorder,
+    Service,
+    always_fails,
+    assert_it_helps,
+    both_types,
+    retrying,
+    wait_until,
+)
 from redrive import ConfigurationError, Message
 
 
@@ -49,7 +58,9 @@ def test_two_workers_share_a_queue(service: Service) -> None:
     one, other = Recorder(lambda _: time.sleep(0.02)), Recorder(lambda _: time.sleep(0.02))
     with service.subscriber(one, prefetch=1), service.subscriber(other, prefetch=1):
         ids = service.publish_numbered(40)
-        wait_until(lambda: set(ids) <= (one.handled.keys() | other.handled.keys()), "all are handled")
+        wait_until(
+            lambda: set(ids) <= (one.handled.keys() | other.handled.keys()), "all are handled"
+        )
 
     assert one.handled
     assert other.handled
@@ -57,7 +68,9 @@ def test_two_workers_share_a_queue(service: Service) -> None:
 
 
 @both_types
-def test_a_handler_that_takes_too_long_is_a_failed_attempt_and_another_thread_takes_over(service: Service) -> None:
+def test_a_handler_that_takes_too_long_is_a_failed_attempt_and_another_thread_takes_over(
+    service: Service,
+) -> None:
     released = threading.Event()
 
     def handler(message: Message) -> None:
@@ -99,7 +112,9 @@ def test_what_a_handler_returns_after_its_time_is_dropped(service: Service) -> N
     assert service.failed_ids() == [failed.message_id] == [message_id]
 
 
-def test_a_subscriber_that_stops_finishes_what_runs_and_gives_the_rest_back(service: Service) -> None:
+def test_a_subscriber_that_stops_finishes_what_runs_and_gives_the_rest_back(
+    service: Service,
+) -> None:
     begun, released = threading.Event(), threading.Event()
 
     def handler(message: Message) -> None:
@@ -121,10 +136,14 @@ def test_a_subscriber_that_stops_finishes_what_runs_and_gives_the_rest_back(serv
 
 
 @pytest.mark.parametrize("declare", [True, False])
-def test_a_subscriber_can_be_stopped_at_any_moment_of_its_start(service: Service, declare: bool) -> None:
+def test_a_subscriber_can_be_stopped_at_any_moment_of_its_start(
+    service: Service, declare: bool
+) -> None:
     service.declare()
     for milliseconds in range(0, 40, 2):
-        with service.shell.subscriber(Recorder(), service.url, service.queue, declare=declare, retry=service.retry) as running:
+        with service.shell.subscriber(
+            Recorder(), service.url, service.queue, declare=declare, retry=service.retry
+        ) as running:
             time.sleep(milliseconds / 1000)
             running.stop()
 
@@ -167,32 +186,49 @@ def test_a_queue_bound_to_several_patterns_gets_a_message_once(service: Service)
     assert set(recorder.tried.values()) == {1}
 
 
-def test_the_broker_shows_the_name_that_a_connection_was_given(service: Service, rabbitmq_management_url: str) -> None:
+def test_the_broker_shows_the_name_that_a_connection_was_given(
+    service: Service, rabbitmq_management_url: str
+) -> None:
     administration = Administration(rabbitmq_management_url, service.url)
-    with service.subscriber(Recorder(), connection_name="orders of the shop"), service.publisher(connection_name="the till"):
+    with (
+        service.subscriber(Recorder(), connection_name="orders of the shop"),
+        service.publisher(connection_name="the till"),
+    ):
         administration.wait_for_connection("orders of the shop")
         administration.wait_for_connection("the till")
 
 
-def test_a_connection_without_a_name_tells_what_it_is_for(service: Service, rabbitmq_management_url: str) -> None:
+def test_a_connection_without_a_name_tells_what_it_is_for(
+    service: Service, rabbitmq_management_url: str
+) -> None:
     administration = Administration(rabbitmq_management_url, service.url)
     with service.subscriber(Recorder()):
         wait_until(
-            lambda: any(name.startswith("redrive subscriber shop@orders on ") for name in administration.connection_names()),
+            lambda: any(
+                name.startswith("redrive subscriber shop@orders on ")
+                for name in administration.connection_names()
+            ),
             "the subscriber is listed",
         )
 
 
 @both_types
 @pytest.mark.parametrize("what", ["exchange", "queue"])
-def test_a_message_is_not_lost_when_the_place_for_failed_ones_was_deleted(service: Service, what: str) -> None:
+def test_a_message_is_not_lost_when_the_place_for_failed_ones_was_deleted(
+    service: Service, what: str
+) -> None:
     with service.subscriber(always_fails, retry=retrying(1)):
         service.publish()
         service.wait_for_failed()
         with plain_channel(service.url) as channel:
-            channel.exchange_delete("master.failed") if what == "exchange" else channel.queue_delete("shop@orders@failed")
+            channel.exchange_delete(
+                "master.failed"
+            ) if what == "exchange" else channel.queue_delete("shop@orders@failed")
         message_id = service.publish()
-        wait_until(lambda: _is_there(service) and message_id in service.failed_ids(), "the message is set aside")
+        wait_until(
+            lambda: _is_there(service) and message_id in service.failed_ids(),
+            "the message is set aside",
+        )
 
 
 def _is_there(service: Service) -> bool:

@@ -20,7 +20,9 @@ class Order(pydantic.BaseModel):
 
 
 @both_types
-def test_a_body_that_is_no_model_of_the_handlers_is_set_aside_at_once_with_the_reason(service: Service) -> None:
+def test_a_body_that_is_no_model_of_the_handlers_is_set_aside_at_once_with_the_reason(
+    service: Service,
+) -> None:
     seen: list[Order] = []
 
     def handler(order: Order) -> None:
@@ -46,7 +48,10 @@ def test_a_body_that_is_a_model_of_the_handlers_arrives_as_one(service: Service)
     def handler(order: Order) -> None:
         seen.append(order)
 
-    with service.subscriber(handler), Service(service.url, service.shell, queue="mail@orders").subscriber(done):
+    with (
+        service.subscriber(handler),
+        Service(service.url, service.shell, queue="mail@orders").subscriber(done),
+    ):
         message_id = service.publish(Order(id=1, item="socks"))
         done.wait_for_handled([message_id])
     assert seen == [Order(id=1, item="socks")]
@@ -98,7 +103,9 @@ def test_a_retry_that_the_handler_asks_for_counts_as_any_other_failure(service: 
 
 
 @pytest.mark.parametrize(
-    "verdict", [GiveUp(ValueError("the customer is gone")), GiveUp("ValueError: the customer is gone")], ids=["exception", "text"]
+    "verdict",
+    [GiveUp(ValueError("the customer is gone")), GiveUp("ValueError: the customer is gone")],
+    ids=["exception", "text"],
 )
 def test_giving_up_over_an_exception_says_which(service: Service, verdict: GiveUp) -> None:
     def handler(message: Message) -> None:
@@ -108,7 +115,11 @@ def test_giving_up_over_an_exception_says_which(service: Service, verdict: GiveU
         service.publish()
         (failed,) = service.wait_for_failed()
 
-    assert (failed.reason, failed.retries, failed.error_message) == ("gave-up", 0, "ValueError: the customer is gone")
+    assert (failed.reason, failed.retries, failed.error_message) == (
+        "gave-up",
+        0,
+        "ValueError: the customer is gone",
+    )
 
 
 @pytest.mark.parametrize("wait", [timedelta(milliseconds=50), 0.05, "50ms"], ids=repr)
@@ -120,7 +131,11 @@ def test_a_wait_alone_is_one(service: Service, wait: timedelta | float | str) ->
         service.publish()
         (failed,) = service.wait_for_failed()
 
-    assert (failed.reason, failed.retries, failed.error_type) == ("retries-exhausted", 1, "redrive.errors.Retry")
+    assert (failed.reason, failed.retries, failed.error_type) == (
+        "retries-exhausted",
+        1,
+        "redrive.errors.Retry",
+    )
 
 
 def test_a_delay_that_is_none_is_a_failed_attempt_that_says_so(service: Service) -> None:
@@ -144,7 +159,9 @@ class Unspeakable(Exception):
 
 
 @pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt, Unspeakable, MemoryError])
-def test_whatever_a_handler_raises_is_a_failed_attempt_and_the_worker_lives(service: Service, kind: type[BaseException]) -> None:
+def test_whatever_a_handler_raises_is_a_failed_attempt_and_the_worker_lives(
+    service: Service, kind: type[BaseException]
+) -> None:
     def handler(message: Message) -> None:
         if message.body == b"bad":
             raise kind
@@ -172,7 +189,11 @@ def count_the_socks(message: Message) -> Iterator[None]:
 
 
 @pytest.mark.parametrize(
-    ("work", "what"), [(send_a_mail, "coroutine that nobody awaits"), (count_the_socks, "generator that nobody iterates")]
+    ("work", "what"),
+    [
+        (send_a_mail, "coroutine that nobody awaits"),
+        (count_the_socks, "generator that nobody iterates"),
+    ],
 )
 def test_work_that_a_handler_returns_and_nobody_does_is_a_failed_attempt(
     service: Service, work: Callable[[Message], object], what: str
@@ -202,13 +223,20 @@ def test_a_predicate_that_gives_a_coroutine_has_decided_nothing(service: Service
 
 def in_groups(*errors: Exception) -> ExceptionGroup[Exception]:
     """What a task group in a task group raises."""
-    return ExceptionGroup("unhandled errors in a TaskGroup", [ExceptionGroup("unhandled errors in a TaskGroup", errors)])
+    return ExceptionGroup(
+        "unhandled errors in a TaskGroup",
+        [ExceptionGroup("unhandled errors in a TaskGroup", errors)],
+    )
 
 
 @pytest.mark.parametrize(
     ("errors", "reason", "kind"),
     [
-        ((OutOfStock("no socks"), GiveUp("the customer is gone")), "gave-up", "redrive.errors.GiveUp"),
+        (
+            (OutOfStock("no socks"), GiveUp("the customer is gone")),
+            "gave-up",
+            "redrive.errors.GiveUp",
+        ),
         ((OutOfStock("no socks"), KeyError("size")), "not-retryable", "KeyError"),
         ((OutOfStock("no socks"),), "retries-exhausted", "contract.support.OutOfStock"),
     ],
@@ -220,7 +248,9 @@ def test_what_is_raised_in_an_exception_group_counts_as_if_it_was_raised_alone(
         raise in_groups(*errors)
 
     recorder = Recorder(handler)
-    with service.subscriber(recorder, retry=RetryPolicy(max_retries=1, delay=SOON, errors={KeyError: NO_RETRY})):
+    with service.subscriber(
+        recorder, retry=RetryPolicy(max_retries=1, delay=SOON, errors={KeyError: NO_RETRY})
+    ):
         service.publish()
         (failed,) = service.wait_for_failed()
 
@@ -233,7 +263,9 @@ def test_what_is_raised_in_an_exception_group_counts_as_if_it_was_raised_alone(
 
 def test_failures_in_groups_of_other_kinds_are_of_other_causes(service: Service) -> None:
     def handler(message: Message) -> None:
-        raise in_groups(OutOfStock("no socks") if message.body == b"socks" else LookupError("no such customer"))
+        raise in_groups(
+            OutOfStock("no socks") if message.body == b"socks" else LookupError("no such customer")
+        )
 
     with service.subscriber(handler, retry=retrying(0)):
         service.publish("socks")

@@ -11,7 +11,17 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from contract.plain import depth, plain_channel
-from contract.support import DEADLINE, OutOfStock, Recorder, Service, always_fails, both_types, fails_first, retrying, wait_until
+from contract.support import (
+    DEADLINE,
+    OutOfStock,
+    Recorder,
+    Service,
+    always_fails,
+    both_types,
+    fails_first,
+    retrying,
+    wait_until,
+)
 from redrive import ConfigurationError, ErrorRule, ExchangeFamily, Message, Retry, RetryPolicy
 
 TICK = timedelta(milliseconds=50)
@@ -52,7 +62,9 @@ def fails_and_waits(after: timedelta) -> Callable[[Message], None]:
 @both_types
 def test_each_retry_waits_for_its_own_delay(service: Service) -> None:
     watch = Stopwatch(always_fails)
-    policy = RetryPolicy(max_retries=4, delay=ticks(4), backoff=[ticks(2), ticks(4), ticks(6), ticks(10)])
+    policy = RetryPolicy(
+        max_retries=4, delay=ticks(4), backoff=[ticks(2), ticks(4), ticks(6), ticks(10)]
+    )
     with service.subscriber(watch, retry=policy, **WAITING):
         service.publish(exchange=FAMILY)
         (failed,) = service.wait_for_failed()
@@ -65,9 +77,13 @@ def test_each_retry_waits_for_its_own_delay(service: Service) -> None:
 
 
 @both_types
-def test_a_message_that_always_fails_down_the_ladder_is_tried_as_often_as_its_budget_says(service: Service) -> None:
+def test_a_message_that_always_fails_down_the_ladder_is_tried_as_often_as_its_budget_says(
+    service: Service,
+) -> None:
     handler = Recorder(always_fails)
-    with service.subscriber(handler, retry=RetryPolicy(max_retries=25, backoff=ticks(1)), **WAITING):
+    with service.subscriber(
+        handler, retry=RetryPolicy(max_retries=25, backoff=ticks(1)), **WAITING
+    ):
         service.publish(exchange=FAMILY)
         (failed,) = service.wait_for_failed()
 
@@ -77,10 +93,17 @@ def test_a_message_that_always_fails_down_the_ladder_is_tried_as_often_as_its_bu
 
 
 def test_no_message_waits_behind_another_with_a_longer_delay(service: Service) -> None:
-    delays = [100, 60, 40, 20]  # a second apart and more: each has that long to be published behind a longer one
+    delays = [
+        100,
+        60,
+        40,
+        20,
+    ]  # a second apart and more: each has that long to be published behind a longer one
     watch = Stopwatch()
     with service.subscriber(watch, **WAITING), service.publisher(exchange=FAMILY) as publisher:
-        publisher.publish("at the end of all waiting", "order.paid", delay=ticks(2400))  # declares the ladder
+        publisher.publish(
+            "at the end of all waiting", "order.paid", delay=ticks(2400)
+        )  # declares the ladder
         began = time.monotonic()
         for delay in delays:
             publisher.publish(str(delay), "order.paid", delay=ticks(delay))
@@ -101,7 +124,9 @@ def test_a_handler_says_how_long_its_message_waits(service: Service) -> None:
     assert watch.waits()[0] >= 0.39
 
 
-def test_a_handler_that_asks_for_a_delay_beyond_the_ladder_fails_with_its_end(service: Service) -> None:
+def test_a_handler_that_asks_for_a_delay_beyond_the_ladder_fails_with_its_end(
+    service: Service,
+) -> None:
     with service.subscriber(fails_and_waits(timedelta(days=200)), retry=retrying(0), **WAITING):
         service.publish(exchange=FAMILY)
         (failed,) = service.wait_for_failed()
@@ -123,12 +148,21 @@ def test_each_kind_of_error_has_its_own_budget(service: Service) -> None:
         failed = {message.body: message for message in service.wait_for_failed(2)}
 
     assert handler.tried == Counter({ids["key"]: 1, ids["connection"]: 3})
-    assert (failed[b"key"].reason, failed[b"connection"].reason) == ("not-retryable", "retries-exhausted")
+    assert (failed[b"key"].reason, failed[b"connection"].reason) == (
+        "not-retryable",
+        "retries-exhausted",
+    )
 
 
 def test_a_message_older_than_its_subscription_allows_is_not_tried_again(service: Service) -> None:
     def handle(message: Message) -> None:
-        wait_until(lambda: message.published_at and datetime.now(UTC) - message.published_at > timedelta(seconds=1), "it is old")
+        wait_until(
+            lambda: (
+                message.published_at
+                and datetime.now(UTC) - message.published_at > timedelta(seconds=1)
+            ),
+            "it is old",
+        )
         raise OutOfStock
 
     with service.subscriber(handle, retry=RetryPolicy(max_age=timedelta(seconds=1)), **WAITING):
@@ -138,11 +172,13 @@ def test_a_message_older_than_its_subscription_allows_is_not_tried_again(service
     assert (failed.reason, failed.retries) == ("too-old", 0)
 
 
-# --- scheduled publishes --------------------------------------------------------------------------------------------------------------
+# --- scheduled publishes --------------------------------------------------------------------------
 
 
 @both_types
-def test_a_scheduled_message_comes_after_its_delay_to_each_of_its_subscribers_once(service: Service) -> None:
+def test_a_scheduled_message_comes_after_its_delay_to_each_of_its_subscribers_once(
+    service: Service,
+) -> None:
     mine, everything, another = Recorder(), Recorder(), Recorder()
     all_of_it = replace(service, queue="audit@all", routing_keys=("#",))
     elsewhere = replace(service, queue="shop@users", routing_keys=("user.*",))
@@ -168,7 +204,9 @@ def test_a_scheduled_message_comes_after_its_delay_to_each_of_its_subscribers_on
     assert mine.attempts[0].routing_key == "order.paid"
 
 
-def test_a_scheduled_message_that_fails_is_retried_and_set_aside_as_any_other(service: Service) -> None:
+def test_a_scheduled_message_that_fails_is_retried_and_set_aside_as_any_other(
+    service: Service,
+) -> None:
     handler = Recorder(always_fails)
     with service.subscriber(handler, **WAITING):
         service.publish(exchange=FAMILY, delay=ticks(2))
@@ -178,7 +216,9 @@ def test_a_scheduled_message_that_fails_is_retried_and_set_aside_as_any_other(se
     assert failed.routing_key == "order.paid"
 
 
-def test_a_message_to_be_delivered_at_a_time_comes_then_and_one_whose_time_is_past_at_once(service: Service) -> None:
+def test_a_message_to_be_delivered_at_a_time_comes_then_and_one_whose_time_is_past_at_once(
+    service: Service,
+) -> None:
     watch = Stopwatch()
     with service.subscriber(watch, **WAITING), service.publisher(exchange=FAMILY) as publisher:
         at = datetime.now(UTC) + timedelta(seconds=5)
@@ -193,15 +233,21 @@ def test_a_message_to_be_delivered_at_a_time_comes_then_and_one_whose_time_is_pa
 
 @pytest.mark.parametrize(
     "options",
-    [{"delay": timedelta(seconds=-1)}, {"delay": timedelta(days=200)}, {"deliver_at": datetime(2024, 5, 17)}],
+    [
+        {"delay": timedelta(seconds=-1)},
+        {"delay": timedelta(days=200)},
+        {"deliver_at": datetime(2024, 5, 17)},
+    ],
     ids=["negative", "too long", "naive"],
 )
-def test_a_time_that_cannot_be_waited_for_is_refused_and_nothing_is_sent(service: Service, options: dict[str, timedelta]) -> None:
+def test_a_time_that_cannot_be_waited_for_is_refused_and_nothing_is_sent(
+    service: Service, options: dict[str, timedelta]
+) -> None:
     with service.publisher(exchange=FAMILY) as publisher, pytest.raises(ConfigurationError):
         publisher.publish("socks", "order.paid", **options)  # type: ignore[arg-type]
 
 
-# --- others on the broker -------------------------------------------------------------------------------------------------------------
+# --- others on the broker -------------------------------------------------------------------------
 
 
 def test_a_queue_bound_to_everything_gets_no_copy_of_another_s_retries(service: Service) -> None:
@@ -236,19 +282,26 @@ def test_messages_for_a_queue_that_is_gone_are_parked_and_the_others_flow(servic
             all_there.set()
         with plain_channel(service.url) as channel:
             channel.queue_delete("shop@gone")
-        ids = [publisher.publish(str(number), "order.paid", delay=ticks(160)) for number in range(5)]
+        ids = [
+            publisher.publish(str(number), "order.paid", delay=ticks(160)) for number in range(5)
+        ]
         handler.wait_for_handled(ids)
-        wait_until(lambda: depth(service.url, "master.unrouted") == 40, "those for the queue that is gone are parked")
+        wait_until(
+            lambda: depth(service.url, "master.unrouted") == 40,
+            "those for the queue that is gone are parked",
+        )
 
     assert len(never_again.attempts) == 40
     assert handler.handled == Counter(ids)
 
 
-# --- queues shared with peers ---------------------------------------------------------------------------------------------------------
+# --- queues shared with peers ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("max_retries", [0, 3, 8])
-def test_on_a_shared_queue_a_message_that_always_fails_is_tried_as_often_as_its_budget_says(service: Service, max_retries: int) -> None:
+def test_on_a_shared_queue_a_message_that_always_fails_is_tried_as_often_as_its_budget_says(
+    service: Service, max_retries: int
+) -> None:
     shared = replace(service, queue_type="classic")
     handler = Recorder(always_fails)
     with shared.subscriber(handler, retry=retrying(max_retries), retry_via="republish"):
@@ -257,10 +310,16 @@ def test_on_a_shared_queue_a_message_that_always_fails_is_tried_as_often_as_its_
 
     assert [attempt.retries for attempt in handler.attempts] == list(range(max_retries + 1))
     assert {attempt.routing_key for attempt in handler.attempts} == {"order.paid"}
-    assert (failed.retries, failed.routing_key, failed.exchange) == (max_retries, "order.paid", "master")
+    assert (failed.retries, failed.routing_key, failed.exchange) == (
+        max_retries,
+        "order.paid",
+        "master",
+    )
 
 
-def test_on_a_shared_queue_a_failed_message_that_is_sent_back_has_a_fresh_budget(service: Service) -> None:
+def test_on_a_shared_queue_a_failed_message_that_is_sent_back_has_a_fresh_budget(
+    service: Service,
+) -> None:
     shared = replace(service, queue_type="classic")
     with shared.subscriber(always_fails, retry_via="republish"):
         message_id = shared.publish()

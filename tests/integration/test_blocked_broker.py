@@ -10,6 +10,8 @@ from contract.support import DEADLINE, Recorder, Service, assert_it_helps, both_
 from redrive import BrokerUnavailable, FailedQueue, Publisher, PublishTimeout
 from redrive.testing import Broker
 
+pytestmark = pytest.mark.every_broker
+
 
 class Memory:
     """The memory of the broker, which can be said to be used up."""
@@ -49,13 +51,22 @@ def test_a_publish_that_a_blocked_broker_does_not_take_in_time_is_an_error_that_
     assert_it_helps(told.value, "the broker takes no messages now", "within 2 s")
 
 
-def test_a_publisher_goes_on_when_a_blocked_broker_takes_messages_again(rabbitmq_url: str, memory: Memory) -> None:
+def test_a_publisher_goes_on_when_a_blocked_broker_takes_messages_again(
+    rabbitmq_url: str, memory: Memory
+) -> None:
     recorder = Recorder()
     published: list[str] = []
-    with Service(rabbitmq_url).subscriber(recorder), Publisher(rabbitmq_url, timeout=2 * DEADLINE) as publisher:
+    with (
+        Service(rabbitmq_url).subscriber(recorder),
+        Publisher(rabbitmq_url, timeout=2 * DEADLINE) as publisher,
+    ):
         publisher.publish("socks", "order.paid")
         memory.use_up()
-        thread = threading.Thread(target=lambda: published.extend([publisher.publish("socks", "order.paid") for _ in range(20)]))
+        thread = threading.Thread(
+            target=lambda: published.extend(
+                [publisher.publish("socks", "order.paid") for _ in range(20)]
+            )
+        )
         thread.start()
         thread.join(2)
         assert thread.is_alive()
@@ -67,7 +78,9 @@ def test_a_publisher_goes_on_when_a_blocked_broker_takes_messages_again(rabbitmq
 
 
 @both_shells
-def test_publish_many_reports_what_a_blocked_broker_did_not_take(rabbitmq_url: str, memory: Memory, shell: Shell) -> None:
+def test_publish_many_reports_what_a_blocked_broker_did_not_take(
+    rabbitmq_url: str, memory: Memory, shell: Shell
+) -> None:
     service = Service(rabbitmq_url, shell=shell)
     service.declare()
     with service.publisher() as publisher:
@@ -76,10 +89,14 @@ def test_publish_many_reports_what_a_blocked_broker_did_not_take(rabbitmq_url: s
 
     assert report.confirmed + len(report.failed) == 5000
     assert len(report.failed) >= 1000
-    assert all(isinstance(failed.error, PublishTimeout | BrokerUnavailable) for failed in report.failed)
+    assert all(
+        isinstance(failed.error, PublishTimeout | BrokerUnavailable) for failed in report.failed
+    )
 
 
-def test_messages_are_handled_while_the_broker_takes_no_new_ones(rabbitmq_url: str, memory: Memory) -> None:
+def test_messages_are_handled_while_the_broker_takes_no_new_ones(
+    rabbitmq_url: str, memory: Memory
+) -> None:
     service = Service(rabbitmq_url)
     recorder = Recorder()
     service.declare()
@@ -90,7 +107,9 @@ def test_messages_are_handled_while_the_broker_takes_no_new_ones(rabbitmq_url: s
 
 
 @both_shells
-def test_a_message_to_be_set_aside_waits_until_the_broker_takes_it(rabbitmq_url: str, memory: Memory, shell: Shell) -> None:
+def test_a_message_to_be_set_aside_waits_until_the_broker_takes_it(
+    rabbitmq_url: str, memory: Memory, shell: Shell
+) -> None:
     service = Service(rabbitmq_url, shell=shell)
     recorder = Recorder(lambda _: 1 / 0)
     service.declare()
@@ -104,7 +123,9 @@ def test_a_message_to_be_set_aside_waits_until_the_broker_takes_it(rabbitmq_url:
     assert sorted(service.failed_ids()) == sorted(ids)
 
 
-def test_a_requeue_that_a_blocked_broker_stops_says_so_and_loses_nothing(rabbitmq_url: str, memory: Memory) -> None:
+def test_a_requeue_that_a_blocked_broker_stops_says_so_and_loses_nothing(
+    rabbitmq_url: str, memory: Memory
+) -> None:
     service = Service(rabbitmq_url)
     ids = service.fail(300)
     memory.use_up()

@@ -5,9 +5,17 @@ import json
 import pytest
 
 from cli_support import PATIENCE, redrive, run_redrive
-from redrive.cli.story import Story
+from redrive.cli.demo_story import Story
 
-COUNTED = {"published": 6, "attempts": 13, "retried": 5, "failed": 2, "requeued": 2, "succeeded": 6, "lost": 0}
+COUNTED = {
+    "published": 6,
+    "attempts": 13,
+    "retried": 5,
+    "failed": 2,
+    "requeued": 2,
+    "succeeded": 6,
+    "lost": 0,
+}
 
 
 @pytest.fixture(autouse=True)
@@ -22,14 +30,24 @@ def test_the_last_line_is_what_was_counted(rabbitmq_url: str) -> None:
     assert done.code == 0
     assert lines[-1].pop("broker")
     assert lines[-1] == COUNTED
-    assert {line["event"] for line in lines[:-1]} == {"published", "attempt", "queues", "failed", "requeued"}
+    assert {line["event"] for line in lines[:-1]} == {
+        "published",
+        "attempt",
+        "queues",
+        "failed",
+        "requeued",
+    }
 
 
-def test_a_broker_of_somebody_else_is_left_as_it_was(rabbitmq_url: str, rabbitmq_management_url: str) -> None:
+def test_a_broker_of_somebody_else_is_left_as_it_was(
+    rabbitmq_url: str, rabbitmq_management_url: str
+) -> None:
     declared = ("declare", "--queue", "mine", "--routing-key", "#", "--exchange", "shop")
     assert redrive(*declared, url=rabbitmq_url).code == 0
     assert redrive("demo", "--exchange", "shop", url=rabbitmq_url).code == 0
-    found = redrive("status", "--management-url", rabbitmq_management_url, "--output", "json", url=rabbitmq_url).json()
+    found = redrive(
+        "status", "--management-url", rabbitmq_management_url, "--output", "json", url=rabbitmq_url
+    ).json()
     assert [one["queue"] for one in found] == ["mine"]
     assert redrive(*declared, "--dry-run", url=rabbitmq_url).code == 0
 

@@ -1,4 +1,5 @@
-"""`redrive doctor` on a real broker: each finding where it can occur, with what it means and the command that mends it."""
+"""`redrive doctor` on a real broker: each finding where it can occur, with what it means and the
+command that mends it."""
 
 import contextlib
 import uuid
@@ -14,7 +15,9 @@ from contract.administration import Administration
 from contract.plain import plain_channel
 from redrive import Message, Subscriber
 from redrive.testing import Broker
-from redrive.topology.broker import BrokerVersion
+from redrive.topology.broker_version import BrokerVersion
+
+pytestmark = pytest.mark.every_broker
 
 QUEUE = "ucenter@user"
 NOWHERE = "http://127.0.0.1:9"
@@ -36,8 +39,12 @@ def administration(rabbitmq_management_url: str, rabbitmq_url: str) -> Administr
 def doctor(rabbitmq_url: str, rabbitmq_management_url: str) -> Doctor:
     """Runs the command, and gives what it found."""
 
-    def run(*arguments: str, url: str = rabbitmq_url, management_url: str = rabbitmq_management_url) -> list[dict[str, str]]:
-        done = redrive("doctor", *arguments, "--management-url", management_url, "--output", "json", url=url)
+    def run(
+        *arguments: str, url: str = rabbitmq_url, management_url: str = rabbitmq_management_url
+    ) -> list[dict[str, str]]:
+        done = redrive(
+            "doctor", *arguments, "--management-url", management_url, "--output", "json", url=url
+        )
         found: list[dict[str, str]] = done.json()["findings"]
         assert done.code == (1 if found else 0), done.err
         return found
@@ -54,7 +61,11 @@ def declare_as_peers(channel: BlockingChannel, queue: str, pattern: str) -> None
     """Declares a subscription as services do that republish what fails."""
     for suffix in ("", ".retry", ".failed"):
         channel.exchange_declare(f"master{suffix}", "topic", durable=True)
-    arguments = {"x-dead-letter-exchange": "master", "x-dead-letter-routing-key": queue, "x-message-ttl": 30000}
+    arguments = {
+        "x-dead-letter-exchange": "master",
+        "x-dead-letter-routing-key": queue,
+        "x-message-ttl": 30000,
+    }
     channel.queue_declare(queue, durable=True)
     channel.queue_declare(f"{queue}@retry", durable=True, arguments=arguments)
     channel.queue_declare(f"{queue}@failed", durable=True)
@@ -84,11 +95,13 @@ def test_a_queue_whose_name_no_subscription_can_have_is_left_out_and_named(
     channel.queue_declare("\x1b]0;owned\x07@failed", durable=True)
     done = redrive("doctor", "--management-url", rabbitmq_management_url, url=rabbitmq_url)
     assert done.code == 0, done.err
-    assert "Left out: " in done.err
+    assert "Not checked: " in done.err
     assert "\x1b]" not in done.out + done.err
 
 
-def test_amqp_alone_tells_of_a_named_subscription(doctor: Doctor, rabbitmq_url: str, channel: BlockingChannel) -> None:
+def test_amqp_alone_tells_of_a_named_subscription(
+    doctor: Doctor, rabbitmq_url: str, channel: BlockingChannel
+) -> None:
     declare(rabbitmq_url, QUEUE)
     assert doctor(QUEUE, management_url=NOWHERE) == []
     channel.exchange_delete("master.retry")
@@ -107,15 +120,24 @@ def test_it_says_in_words_what_it_found_what_it_means_and_what_mends_it(
     channel.queue_unbind(f"{QUEUE}@retry", "master.retry", QUEUE)
     done = redrive("doctor", "--management-url", rabbitmq_management_url, url=rabbitmq_url)
     assert done.code == 1
-    assert "found:  it dead-letters to the exchange 'master.retry', which has no queue for the key 'ucenter@user'." in done.out
+    assert (
+        "found:  it dead-letters to the exchange 'master.retry', which has no queue for the key "
+        "'ucenter@user'." in done.out
+    )
     assert "means:  What is rejected or expires in it" in done.out
-    mend = next(line for line in done.out.splitlines() if "mend:" in line).partition("mend:")[2].split()
-    assert mend[:2] == ["redrive", "declare"]
-    assert redrive(*[word.strip("'") for word in mend[1:]], url=rabbitmq_url).code == 0
-    assert redrive("doctor", "--management-url", rabbitmq_management_url, url=rabbitmq_url).code == 0
+    fix = (
+        next(line for line in done.out.splitlines() if "fix:" in line).partition("fix:")[2].split()
+    )
+    assert fix[:2] == ["redrive", "declare"]
+    assert redrive(*[word.strip("'") for word in fix[1:]], url=rabbitmq_url).code == 0
+    assert (
+        redrive("doctor", "--management-url", rabbitmq_management_url, url=rabbitmq_url).code == 0
+    )
 
 
-def test_a_dead_letter_target_that_was_deleted_is_found(doctor: Doctor, rabbitmq_url: str, channel: BlockingChannel) -> None:
+def test_a_dead_letter_target_that_was_deleted_is_found(
+    doctor: Doctor, rabbitmq_url: str, channel: BlockingChannel
+) -> None:
     declare(rabbitmq_url, QUEUE)
     channel.queue_delete(QUEUE)
     assert kinds(doctor()) == [("not-there", QUEUE), ("dead-letter-target", f"{QUEUE}@retry")]
@@ -147,12 +169,18 @@ def declare_with_a_limit_that_deletes(channel: BlockingChannel, version: BrokerV
     """Puts a failed queue that loses what is looked at in the place of ours."""
     channel.queue_delete(f"{QUEUE}@failed")
     limit = {} if version.deletes_after_deliveries else {"x-delivery-limit": -1}
-    channel.queue_declare(f"{QUEUE}@failed", durable=True, arguments={"x-queue-type": "quorum", **limit})
+    channel.queue_declare(
+        f"{QUEUE}@failed", durable=True, arguments={"x-queue-type": "quorum", **limit}
+    )
     channel.queue_bind(f"{QUEUE}@failed", "master.failed", QUEUE)
 
 
 def test_a_delivery_limit_that_deletes_failed_messages_is_found(
-    doctor: Doctor, version: BrokerVersion, administration: Administration, rabbitmq_url: str, channel: BlockingChannel
+    doctor: Doctor,
+    version: BrokerVersion,
+    administration: Administration,
+    rabbitmq_url: str,
+    channel: BlockingChannel,
 ) -> None:
     declare(rabbitmq_url, QUEUE)
     declare_with_a_limit_that_deletes(channel, version)
@@ -160,10 +188,16 @@ def test_a_delivery_limit_that_deletes_failed_messages_is_found(
         (found,) = doctor(QUEUE, management_url=address)
         assert kinds([found]) == [("delivery-limit", f"{QUEUE}@failed")]
         assert "deletes them" in found["meaning"]
-        assert ("rabbitmqctl set_policy" if version.deletes_after_deliveries else "rabbitmqctl delete_queue") in found["remedy"]
+        assert (
+            "rabbitmqctl set_policy"
+            if version.deletes_after_deliveries
+            else "rabbitmqctl delete_queue"
+        ) in found["remedy"]
 
 
-def test_a_handler_that_takes_longer_than_the_consumer_timeout_is_found(doctor: Doctor, rabbitmq_url: str) -> None:
+def test_a_handler_that_takes_longer_than_the_consumer_timeout_is_found(
+    doctor: Doctor, rabbitmq_url: str
+) -> None:
     declare(rabbitmq_url, QUEUE)
     (found,) = doctor(QUEUE, "--handler-time", "45m")
     assert kinds([found]) == [("consumer-timeout", QUEUE)]
@@ -172,15 +206,25 @@ def test_a_handler_that_takes_longer_than_the_consumer_timeout_is_found(doctor: 
 
 
 def test_a_policy_counts_where_it_hurts_and_where_it_mends(
-    doctor: Doctor, version: BrokerVersion, administration: Administration, rabbitmq_url: str, channel: BlockingChannel
+    doctor: Doctor,
+    version: BrokerVersion,
+    administration: Administration,
+    rabbitmq_url: str,
+    channel: BlockingChannel,
 ) -> None:
     declare(rabbitmq_url, QUEUE)
     if version.deletes_after_deliveries:
         declare_with_a_limit_that_deletes(channel, version)
-    timeout = {"consumer-timeout": 5_400_000} if version.has_a_consumer_timeout_for_each_queue else {}
-    administration.set_policy("tidy", ".*", {"message-ttl": 60_000, "delivery-limit": 1_000_000_000, **timeout}, "queues")
+    timeout = (
+        {"consumer-timeout": 5_400_000} if version.has_a_consumer_timeout_for_each_queue else {}
+    )
+    administration.set_policy(
+        "tidy", ".*", {"message-ttl": 60_000, "delivery-limit": 1_000_000_000, **timeout}, "queues"
+    )
     # The management API lists a policy's effect after some seconds.
-    wait_until(lambda: sum(one["kind"] == "message-ttl" for one in doctor()) == 2, "the policy is listed")
+    wait_until(
+        lambda: sum(one["kind"] == "message-ttl" for one in doctor()) == 2, "the policy is listed"
+    )
     found = doctor(QUEUE, "--handler-time", "45m")
     assert kinds(found) == [
         ("message-ttl", QUEUE),
@@ -188,7 +232,9 @@ def test_a_policy_counts_where_it_hurts_and_where_it_mends(
         *([] if timeout else [("consumer-timeout", QUEUE)]),
     ]
     assert found[0]["problem"] == "policy 'tidy' sets message-ttl to 60000 ms"
-    assert found[0]["remedy"].endswith(f"rabbitmqctl clear_policy -p {administration.virtual_host} tidy")
+    assert found[0]["remedy"].endswith(
+        f"rabbitmqctl clear_policy -p {administration.virtual_host} tidy"
+    )
 
 
 def test_a_binding_that_is_no_longer_asked_for_is_found_and_its_remedy_mends_it(
@@ -198,7 +244,10 @@ def test_a_binding_that_is_no_longer_asked_for_is_found_and_its_remedy_mends_it(
     channel.queue_bind(QUEUE, "master", "order.#")
     (found,) = doctor(QUEUE, "--routing-key", "user.*")
     assert kinds([found]) == [("stale-binding", QUEUE)]
-    assert found["remedy"] == f"redrive declare --queue {QUEUE} --routing-key 'user.*' --retry-delay 200ms --prune"
+    assert (
+        found["remedy"]
+        == f"redrive declare --queue {QUEUE} --routing-key 'user.*' --retry-delay 200ms --prune"
+    )
 
 
 @contextlib.contextmanager
@@ -228,13 +277,15 @@ def test_a_consumer_that_can_only_republish_is_found_where_the_broker_ignores_it
     assert kinds(doctor(QUEUE, management_url=NOWHERE)) == expected
 
 
-def test_a_consumer_of_redrives_own_is_none_that_can_only_republish(doctor: Doctor, rabbitmq_url: str, channel: BlockingChannel) -> None:
+def test_a_consumer_of_redrives_own_is_none_that_can_only_republish(
+    doctor: Doctor, rabbitmq_url: str, channel: BlockingChannel
+) -> None:
     declare_as_peers(channel, QUEUE, "user.*")
     with consumed_by_redrive(rabbitmq_url):
         wait_until(lambda: not doctor(QUEUE), "the broker lists whose consumer it is")
 
 
-# --- rights ---------------------------------------------------------------------------------------------------------------------------
+# --- rights ---------------------------------------------------------------------------------------
 
 
 def test_a_user_that_may_only_publish_is_found_able_to_publish_and_nothing_else(
@@ -250,23 +301,33 @@ def test_a_user_that_may_only_publish_is_found_able_to_publish_and_nothing_else(
     assert "write exchange master," not in found[0]["problem"]
 
 
-def test_a_user_that_may_write_into_others_failed_queues_is_found_until_topic_permissions_restrict_it(
+def test_a_user_that_may_write_into_others_failed_queues_is_found_until_it_is_restricted(
     doctor: Doctor, administration: Administration, rabbitmq_url: str
 ) -> None:
     declare(rabbitmq_url, QUEUE)
     name = f"worker-{uuid.uuid4().hex[:12]}"
-    with administration.user(name, configure="^$", write=r"^master\.(retry|failed)$", read=f"^{QUEUE}$"):
+    with administration.user(
+        name, configure="^$", write=r"^master\.(retry|failed)$", read=f"^{QUEUE}$"
+    ):
         assert doctor(QUEUE) == []  # nobody else is there
         declare(rabbitmq_url, "shop@orders")
-        wait_until(lambda: kinds(doctor()) == [("topic-permission", name)], "the API lists both subscriptions")
+        wait_until(
+            lambda: kinds(doctor()) == [("topic-permission", name)],
+            "the API lists both subscriptions",
+        )
         (found,) = doctor()
-        assert f"rabbitmqctl set_topic_permissions -p {administration.virtual_host} {name} master.failed" in found["remedy"]
+        assert (
+            f"rabbitmqctl set_topic_permissions -p {administration.virtual_host} {name} "
+            "master.failed" in found["remedy"]
+        )
         for exchange in ("master.failed", "master.retry"):
             administration.set_topic_permission(name, exchange, write=f"^{QUEUE}$")
         wait_until(lambda: doctor() == [], "the API lists both topic permissions")
 
 
-def test_looking_for_rights_makes_nothing_and_sends_nothing(doctor: Doctor, rabbitmq_url: str, channel: BlockingChannel) -> None:
+def test_looking_for_rights_makes_nothing_and_sends_nothing(
+    doctor: Doctor, rabbitmq_url: str, channel: BlockingChannel
+) -> None:
     channel.exchange_declare("master", "topic", durable=True)
     channel.queue_declare("audit", durable=True)
     channel.queue_bind("audit", "master", "#")
@@ -279,9 +340,112 @@ def test_looking_for_rights_makes_nothing_and_sends_nothing(doctor: Doctor, rabb
 
 def test_a_role_that_there_is_not_is_named_with_those_that_are(rabbitmq_url: str) -> None:
     done = redrive("doctor", QUEUE, "--role", "admin", url=rabbitmq_url)
-    assert (done.code, done.error_lines[1]) == (2, "Choose of publisher, subscriber, delayer, declarer, operator.")
+    assert (done.code, done.error_lines[1]) == (
+        2,
+        "Give one of publisher, subscriber, delayer, declarer, operator.",
+    )
 
 
 def test_a_pattern_needs_one_queue(rabbitmq_url: str) -> None:
     done = redrive("doctor", "a@b", "c@d", "--routing-key", "user.*", url=rabbitmq_url)
-    assert (done.code, done.error_lines[1]) == (2, "Name the one queue that it is of.")
+    assert (done.code, done.error_lines[1]) == (2, "Name the queue that it belongs to.")
+
+
+def test_messages_that_can_not_be_dead_lettered_are_found_and_shown(
+    doctor: Doctor, rabbitmq_url: str, rabbitmq_management_url: str, channel: BlockingChannel
+) -> None:
+    declare(rabbitmq_url, QUEUE)
+    # What the main queue dead-letters finds no queue: the broker keeps it and tries on.
+    channel.queue_unbind(f"{QUEUE}@retry", "master.retry", QUEUE)
+    for _ in range(3):
+        channel.basic_publish("master", "user.create", b"{}", mandatory=True)
+    for taken, (method, _, _) in enumerate(channel.consume(QUEUE), 1):
+        assert method is not None
+        channel.basic_reject(method.delivery_tag, requeue=False)
+        if taken == 3:
+            break
+    channel.cancel()
+    status = ("status", QUEUE, "--management-url", rabbitmq_management_url)
+    wait_until(
+        lambda: (
+            redrive(*status, "--output", "json", url=rabbitmq_url).json()[0]["dead_lettering"] == 3
+        ),
+        "the management API lists what is being dead-lettered",
+    )
+    shown = " ".join(redrive(*status, url=rabbitmq_url).out.split())
+    assert f"3 messages of {QUEUE} are being dead-lettered and not counted." in shown
+    top = redrive(
+        "top",
+        "--once",
+        "--management-url",
+        rabbitmq_management_url,
+        "--output",
+        "json",
+        url=rabbitmq_url,
+    ).json()["subscriptions"][0]
+    assert (top["main"], top["dead_lettering"]) == (3, 3)
+
+    target, stuck = doctor()
+    assert kinds([target, stuck]) == [
+        ("dead-letter-target", QUEUE),
+        ("dead-lettering-stuck", QUEUE),
+    ]
+    assert stuck["problem"].startswith("3 messages that it is dead-lettering did not become fewer")
+
+
+def test_a_failed_queue_that_a_policy_has_delete_its_oldest_messages_is_found(
+    doctor: Doctor, administration: Administration, rabbitmq_url: str
+) -> None:
+    declare(rabbitmq_url, QUEUE)
+    administration.set_policy(
+        "short", f"^{QUEUE}@failed$", {"max-length": 1000, "delivery-limit": 10**9}, "queues"
+    )
+    wait_until(lambda: ("drop-head", f"{QUEUE}@failed") in kinds(doctor()), "the policy is listed")
+    (found,) = doctor()
+    assert "policy 'short' sets max-length to 1000" in found["problem"]
+
+
+def test_a_node_that_is_short_of_memory_is_found_and_permissions_are_left_out(
+    rabbitmq_broker: Broker, doctor: Doctor, rabbitmq_url: str, rabbitmq_management_url: str
+) -> None:
+    declare(rabbitmq_url, QUEUE)
+    rabbitmq_broker.control("set_vm_memory_high_watermark", "0.0000001")
+    try:
+        wait_until(lambda: "alarm" in dict(kinds(doctor())), "the alarm is listed")
+        # A check of a permission to write publishes, and the broker would never answer.
+        done = redrive("doctor", "--management-url", rabbitmq_management_url, url=rabbitmq_url)
+        blind = redrive("doctor", QUEUE, "--management-url", NOWHERE, url=rabbitmq_url)
+    finally:
+        rabbitmq_broker.control("set_vm_memory_high_watermark", "0.6")
+    assert "Permissions were not checked" in done.err
+    assert "Permissions were not checked" in blind.err
+    wait_until(lambda: doctor() == [], "the alarm has passed")
+
+
+def test_what_an_upgrade_will_hurt_is_found_before(
+    rabbitmq_url: str,
+    rabbitmq_management_url: str,
+    channel: BlockingChannel,
+    version: BrokerVersion,
+) -> None:
+    declare(rabbitmq_url, QUEUE)
+    channel.queue_delete(f"{QUEUE}@failed")
+    channel.queue_declare(f"{QUEUE}@failed", durable=True, arguments={"x-queue-type": "quorum"})
+    channel.queue_bind(f"{QUEUE}@failed", "master.failed", QUEUE)
+    arguments = ("doctor", "--for", "4.3", "--management-url", rabbitmq_management_url)
+    found = redrive(*arguments, "--output", "json", url=rabbitmq_url).json()
+    expected = [("delivery-limit", f"{QUEUE}@failed")]
+    hurts_now = version.deletes_after_deliveries is not None
+    assert kinds(found["findings"]) == (expected if hurts_now else [])
+    assert kinds(found["after_upgrade"]) == ([] if hurts_now else expected)
+    done = redrive(*arguments, url=rabbitmq_url)
+    assert done.code == 1
+    assert (
+        "No further problem found for RabbitMQ 4.3."
+        if hurts_now
+        else "Once the broker is RabbitMQ 4.3:"
+    ) in done.out
+    assert redrive("doctor", "--for", "soon", url=rabbitmq_url).error_lines == [
+        "Error: 'soon' is no version of RabbitMQ",
+        "Give one such as 4.3 or 4.3.6.",
+    ]

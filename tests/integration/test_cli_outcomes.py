@@ -1,4 +1,4 @@
-"""What becomes of messages that were sent back: seen while they are sent, and afterwards."""
+"""What becomes of messages that were requeued: seen while they are sent, and afterwards."""
 
 import contextlib
 from collections.abc import Iterator
@@ -8,17 +8,20 @@ import pytest
 
 from cli_support import Outcome, declare, depth_of, redrive, wait_until
 from redrive import FailedQueue, Message, RetryPolicy, Subscriber
+from redrive.amqp.field_table import Table
+from redrive.amqp.properties import Properties
 from redrive.topology.headers import Delivery
-from redrive.topology.properties import Properties
-from redrive.topology.table import Table
 
 QUEUE = "ucenter@user"
 
 
 @contextlib.contextmanager
 def a_worker(url: str, breaks: bool | None = None) -> Iterator[None]:
-    """A worker whose handler fails always, never, or, without being told, for every other message."""
-    subscriber = Subscriber(url, QUEUE, ["user.*"], retry=RetryPolicy(0, timedelta(milliseconds=200)))
+    """A worker whose handler fails always, never, or, without being told, for every other
+    message."""
+    subscriber = Subscriber(
+        url, QUEUE, ["user.*"], retry=RetryPolicy(0, timedelta(milliseconds=200))
+    )
 
     @subscriber.handler
     def handle(message: Message) -> None:
@@ -44,7 +47,11 @@ def failures(rabbitmq_url: str) -> str:
 def set_aside(url: str, numbers: range) -> None:
     FailedQueue(url, QUEUE).restore(
         Delivery(
-            QUEUE, "master.failed", QUEUE, Properties(headers=Table.of({"redrive-failure-id": str(n)}), delivery_mode=2), str(n).encode()
+            QUEUE,
+            "master.failed",
+            QUEUE,
+            Properties(headers=Table.of({"redrive-failure-id": str(n)}), delivery_mode=2),
+            str(n).encode(),
         )
         for n in numbers
     )
@@ -76,7 +83,9 @@ def test_what_an_older_worker_does_not_tell_is_counted_in_the_failed_queue(failu
 
 
 def test_a_job_stops_when_too_many_fail_again(failures: str) -> None:
-    set_aside(failures, range(60, 2000))  # most of a minute: more than enough to be stopped in the middle of
+    set_aside(
+        failures, range(60, 2000)
+    )  # most of a minute: more than enough to be stopped in the middle of
     with a_worker(failures, breaks=True):
         done = requeue(failures, "--rate", "40/s", "--stop-at", "5%")
     assert done.code == 1

@@ -33,7 +33,16 @@ def arrived(channel: BlockingChannel) -> tuple[pika.BasicProperties, bytes]:
 
 
 def test_the_message_arrives_with_its_id(url: str, channel: BlockingChannel) -> None:
-    done = redrive("publish", "user.create", '{"id": 1}', "--header", "tenant=acme", "--header", "empty=", url=url)
+    done = redrive(
+        "publish",
+        "user.create",
+        '{"id": 1}',
+        "--header",
+        "tenant=acme",
+        "--header",
+        "empty=",
+        url=url,
+    )
     properties, body = arrived(channel)
     assert done.code == 0
     assert done.out == f"{properties.message_id}\n"
@@ -51,7 +60,9 @@ def test_the_message_arrives_with_its_id(url: str, channel: BlockingChannel) -> 
         (b"", "text/plain; charset=utf-8"),
     ],
 )
-def test_a_body_from_standard_input_goes_as_it_is(url: str, channel: BlockingChannel, body: bytes, expected: str) -> None:
+def test_a_body_from_standard_input_goes_as_it_is(
+    url: str, channel: BlockingChannel, body: bytes, expected: str
+) -> None:
     assert run_redrive("publish", "user.create", "-", url=url, stdin=body).code == 0
     properties, found = arrived(channel)
     assert (found, properties.content_type) == (body, expected)
@@ -78,7 +89,9 @@ def test_a_typo_in_the_key_is_seen(url: str) -> None:
 def test_a_message_for_nobody_is_noted_where_that_is_allowed(url: str) -> None:
     done = redrive("publish", "usr.create", "x", "--no-mandatory", url=url)
     assert done.code == 0
-    assert done.err == "No queue is bound to master for usr.create: the broker has dropped the message.\n"
+    assert (
+        done.err == "No queue is bound to master for usr.create: the broker dropped the message.\n"
+    )
 
 
 def test_a_typo_in_the_exchange_makes_no_exchange(url: str) -> None:
@@ -92,14 +105,16 @@ def test_a_typo_in_the_exchange_makes_no_exchange(url: str) -> None:
     ("arguments", "problem"),
     [
         (("k" * 256, "x"), "is 256 bytes; at most 255 fit"),
-        (("key", "x", "--header", "tenant"), "the header 'tenant' is no NAME=VALUE"),
-        (("key", "x", "--header", "=acme"), "the header '=acme' is no NAME=VALUE"),
+        (("key", "x", "--header", "tenant"), "the header 'tenant' is not NAME=VALUE"),
+        (("key", "x", "--header", "=acme"), "the header '=acme' is not NAME=VALUE"),
         (("key", "x", "--header", "n" * 256 + "=x"), "is over 255 bytes"),
         (("key", "x", "--content-type", "t" * 256), "the property content_type is 256 bytes"),
         (("key",), "Missing argument"),
     ],
 )
-def test_what_cant_be_sent_is_said_in_two_lines(url: str, arguments: tuple[str, ...], problem: str) -> None:
+def test_what_cant_be_sent_is_said_in_two_lines(
+    url: str, arguments: tuple[str, ...], problem: str
+) -> None:
     done = redrive("publish", *arguments, url=url)
     assert done.code == 2
     assert problem in done.error_lines[0]
@@ -107,7 +122,9 @@ def test_what_cant_be_sent_is_said_in_two_lines(url: str, arguments: tuple[str, 
     assert depth_of(url, QUEUE)["main"] == 0
 
 
-def test_json_goes_in_phps_envelope_where_that_is_asked_for(url: str, channel: BlockingChannel) -> None:
+def test_json_goes_in_phps_envelope_where_that_is_asked_for(
+    url: str, channel: BlockingChannel
+) -> None:
     done = redrive("publish", "user.create", '{"id": 1}', "--codec", "php-envelope", url=url)
     _, body = arrived(channel)
     assert body.decode() == f'{{"body":{{"id":1}},"__id":"{done.out.strip()}"}}'

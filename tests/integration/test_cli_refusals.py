@@ -23,15 +23,21 @@ COMMANDS = [
 ADDRESSES = [
     pytest.param(f"http://user:{SECRET}@localhost/", "is no address of a broker", id="scheme"),
     pytest.param(f"amqp://user:{SECRET}@localhost:port/", "the URL has the port 'port'", id="port"),
-    pytest.param(f"amqp://user:{SECRET}@no-such-host.invalid/", "the host name is not known", id="host"),
+    pytest.param(
+        f"amqp://user:{SECRET}@no-such-host.invalid/", "the host name is not known", id="host"
+    ),
     pytest.param(f"amqp://user:{SECRET}@127.0.0.1:9/", "nothing listens there", id="nobody"),
-    pytest.param(f"amqp://user:{SECRET}@localhost/?foo=1", "the URL has the parameter 'foo'", id="parameter"),
+    pytest.param(
+        f"amqp://user:{SECRET}@localhost/?foo=1", "the URL has the parameter 'foo'", id="parameter"
+    ),
 ]
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize(("url", "problem"), ADDRESSES)
-def test_an_address_without_a_broker_is_said_in_two_lines(command: tuple[str, ...], url: str, problem: str) -> None:
+def test_an_address_without_a_broker_is_said_in_two_lines(
+    command: tuple[str, ...], url: str, problem: str
+) -> None:
     done = redrive(*command, url=url)
     assert done.code == 2
     assert problem in done.error_lines[0]
@@ -49,7 +55,9 @@ def test_with_json_the_error_is_json_too(command: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_wrong_password_is_said_and_not_shown(rabbitmq_url: str, command: tuple[str, ...]) -> None:
+def test_a_wrong_password_is_said_and_not_shown(
+    rabbitmq_url: str, command: tuple[str, ...]
+) -> None:
     parts = urlsplit(rabbitmq_url)
     done = redrive(*command, url=f"amqp://guest:{SECRET}@{parts.hostname}:{parts.port}{parts.path}")
     assert done.code == 2
@@ -58,7 +66,9 @@ def test_a_wrong_password_is_said_and_not_shown(rabbitmq_url: str, command: tupl
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_virtual_host_that_is_not_there_is_named(rabbitmq_url: str, command: tuple[str, ...]) -> None:
+def test_a_virtual_host_that_is_not_there_is_named(
+    rabbitmq_url: str, command: tuple[str, ...]
+) -> None:
     done = redrive(*command, url=urlsplit(rabbitmq_url)._replace(path="/no-such").geturl())
     assert done.code == 2
     assert "has no virtual host 'no-such'" in done.error_lines[0]
@@ -70,7 +80,9 @@ def powerless_url(rabbitmq_url: str, rabbitmq_management_url: str) -> Iterator[s
     parts = urlsplit(rabbitmq_url)
     name = f"powerless-{uuid.uuid4().hex[:8]}"
     administrator = (parts.username or "guest", parts.password or "guest")
-    with httpx.Client(base_url=rabbitmq_management_url, auth=administrator, trust_env=False) as client:
+    with httpx.Client(
+        base_url=rabbitmq_management_url, auth=administrator, trust_env=False
+    ) as client:
         client.put(f"/api/users/{name}", json={"password": SECRET, "tags": ""}).raise_for_status()
         virtual_host = quote(parts.path[1:], safe="")
         nothing = {"configure": "^$", "write": "^$", "read": "^$"}
@@ -80,7 +92,9 @@ def powerless_url(rabbitmq_url: str, rabbitmq_management_url: str) -> Iterator[s
 
 
 @pytest.mark.parametrize("command", [command for command in COMMANDS if command.id != "status"])
-def test_a_right_that_is_missing_is_named(rabbitmq_url: str, powerless_url: str, command: tuple[str, ...]) -> None:
+def test_a_right_that_is_missing_is_named(
+    rabbitmq_url: str, powerless_url: str, command: tuple[str, ...]
+) -> None:
     give_up_on(rabbitmq_url, "q", ["one"])
     done = redrive(*command, url=powerless_url)
     assert done.code == 2

@@ -39,12 +39,23 @@ def shop(tmp_path: Path) -> str:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_subscribers_run_until_a_signal(rabbitmq_url: str, shop: str, number: signal.Signals) -> None:
+def test_subscribers_run_until_a_signal(
+    rabbitmq_url: str, shop: str, number: signal.Signals
+) -> None:
     for queue in ("shop@first", "shop@second"):
-        redrive("declare", "--queue", queue, "--routing-key", f"{queue.partition('@')[2]}.*", url=rabbitmq_url)
+        redrive(
+            "declare",
+            "--queue",
+            queue,
+            "--routing-key",
+            f"{queue.partition('@')[2]}.*",
+            url=rabbitmq_url,
+        )
     for key in ("first.a", "second.a"):
         redrive("publish", key, "good", url=rabbitmq_url)
-    with running("run", "shop:first", "shop:Places.second", environment={"SHOP_URL": rabbitmq_url}, cwd=shop) as process:
+    with running(
+        "run", "shop:first", "shop:Places.second", environment={"SHOP_URL": rabbitmq_url}, cwd=shop
+    ) as process:
         wait_until(lambda: depth_of(rabbitmq_url, "shop@first")["main"] == 0, "the first message")
         wait_until(lambda: depth_of(rabbitmq_url, "shop@second")["main"] == 0, "the second message")
         process.signal(number)
@@ -53,10 +64,19 @@ def test_subscribers_run_until_a_signal(rabbitmq_url: str, shop: str, number: si
     assert f"{number.name}: finishing what runs" in done.err
 
 
-def test_what_a_message_says_cant_steer_the_terminal_by_the_log(rabbitmq_url: str, shop: str) -> None:
+def test_what_a_message_says_cant_steer_the_terminal_by_the_log(
+    rabbitmq_url: str, shop: str
+) -> None:
     redrive("declare", "--queue", "shop@first", "--routing-key", "first.*", url=rabbitmq_url)
     redrive("publish", "first.a", "bad", url=rabbitmq_url)
-    with running("run", "shop:first", "--log-level", "warning", environment={"SHOP_URL": rabbitmq_url}, cwd=shop) as process:
+    with running(
+        "run",
+        "shop:first",
+        "--log-level",
+        "warning",
+        environment={"SHOP_URL": rabbitmq_url},
+        cwd=shop,
+    ) as process:
         wait_until(lambda: depth_of(rabbitmq_url, "shop@first")["retry"] == 1, "the failed attempt")
         process.signal(signal.SIGTERM)
         done = process.end()
@@ -68,20 +88,31 @@ def test_what_a_message_says_cant_steer_the_terminal_by_the_log(rabbitmq_url: st
 @pytest.mark.parametrize(
     ("target", "problem"),
     [
-        ("shop", "'shop' does not say where a subscriber is"),
-        (":first", "':first' does not say where a subscriber is"),
+        ("shop", "'shop' does not name a subscriber"),
+        (":first", "':first' does not name a subscriber"),
         ("no_such:first", "there is no module 'no_such' in"),
         ("shop.deeper:first", "there is no module 'shop.deeper' in"),
         ("shop:third", "the module 'shop' has no 'third'"),
         ("shop:Places.third", "the module 'shop' has no 'Places.third'"),
-        ("shop:nothing", "shop:nothing is of type int, and no Subscriber"),
+        ("shop:nothing", "shop:nothing is of type int, not a Subscriber"),
         ("bare:first", "the module 'bare' has no 'first'"),
-        ("raises:first", "the module 'raises' can't be imported: ZeroDivisionError: division by zero"),
-        ("misses:first", "the module 'misses' can't be imported: ModuleNotFoundError: No module named 'no_such_library'"),
+        (
+            "raises:first",
+            "the module 'raises' can't be imported: ZeroDivisionError: division by zero",
+        ),
+        (
+            "misses:first",
+            (
+                "the module 'misses' can't be imported: ModuleNotFoundError: No module named "
+                "'no_such_library'"
+            ),
+        ),
         ("wrong:first", "the module 'wrong' can't be imported: SyntaxError: "),
     ],
 )
-def test_a_subscriber_that_is_not_there_is_said_in_two_lines(shop: str, target: str, problem: str) -> None:
+def test_a_subscriber_that_is_not_there_is_said_in_two_lines(
+    shop: str, target: str, problem: str
+) -> None:
     done = run_redrive("run", target, environment={"SHOP_URL": "amqp://localhost/"}, cwd=shop)
     assert done.code == 2
     assert done.error_lines[0].startswith(f"Error: {problem}")
@@ -94,8 +125,18 @@ def test_a_wrong_name_comes_with_the_right_ones(shop: str) -> None:
 
 
 def test_each_subscriber_has_its_own_address(shop: str) -> None:
-    done = run_redrive("run", "shop:first", "--url", "amqp://localhost/", environment={"SHOP_URL": "amqp://localhost/"}, cwd=shop)
-    assert (done.code, done.error_lines[0]) == (2, "Error: run takes no --url: each subscriber has its own")
+    done = run_redrive(
+        "run",
+        "shop:first",
+        "--url",
+        "amqp://localhost/",
+        environment={"SHOP_URL": "amqp://localhost/"},
+        cwd=shop,
+    )
+    assert (done.code, done.error_lines[0]) == (
+        2,
+        "Error: run takes no --url: each subscriber has its own",
+    )
 
 
 def test_a_queue_with_other_arguments_ends_it(rabbitmq_url: str, shop: str) -> None:

@@ -13,29 +13,41 @@ QUEUE = "ucenter@user"
 
 def fill(url: str, count: int) -> None:
     """Puts messages straight into the failed queue, through the failed exchange."""
-    redrive("declare", "--queue", QUEUE, "--routing-key", "user.*", "--queue-type", "classic", url=url)
+    redrive(
+        "declare", "--queue", QUEUE, "--routing-key", "user.*", "--queue-type", "classic", url=url
+    )
     with Publisher(url, "master.failed", declare=False) as publisher:
-        report = publisher.publish_many(((f"message {number}", QUEUE) for number in range(count)), mandatory=True)
+        report = publisher.publish_many(
+            ((f"message {number}", QUEUE) for number in range(count)), mandatory=True
+        )
     assert report.confirmed == count
 
 
 def test_a_yes_at_the_terminal_sends_the_messages(rabbitmq_url: str) -> None:
     give_up_on(rabbitmq_url, QUEUE, [1, 2])
     with Terminal("failed", "requeue", QUEUE, url=rabbitmq_url) as terminal:
-        terminal.wait_for("Send 2 messages back? [y/N]")
-        assert "2 messages would go from ucenter@user@failed back to ucenter@user:" in terminal.screen
+        terminal.wait_for("Requeue 2 messages? [y/N]")
+        assert (
+            "2 messages of ucenter@user@failed would be requeued to ucenter@user:"
+            in terminal.screen
+        )
         terminal.type("y\n")
         assert terminal.end() == 0
-        assert "2 of 2 messages sent back" in terminal.screen
+        assert "2 of 2 messages requeued" in terminal.screen
     assert depth_of(rabbitmq_url, QUEUE) == {"main": 2, "retry": 0, "failed": 0}
 
 
-QUESTIONS = {"requeue": "Send 2 messages back? [y/N]", "purge": "Delete 2 messages of ucenter@user@failed for good? [y/N]"}
+QUESTIONS = {
+    "requeue": "Requeue 2 messages? [y/N]",
+    "purge": "Delete 2 messages of ucenter@user@failed for good? [y/N]",
+}
 
 
 @pytest.mark.parametrize("command", QUESTIONS)
 @pytest.mark.parametrize(("answer", "code"), [("n\n", 1), ("\n", 1), ("\x04", 1), ("\x03", 130)])
-def test_anything_but_a_yes_leaves_the_messages_where_they_are(rabbitmq_url: str, command: str, answer: str, code: int) -> None:
+def test_anything_but_a_yes_leaves_the_messages_where_they_are(
+    rabbitmq_url: str, command: str, answer: str, code: int
+) -> None:
     give_up_on(rabbitmq_url, QUEUE, [1, 2])
     with Terminal("failed", command, QUEUE, url=rabbitmq_url) as terminal:
         terminal.wait_for(QUESTIONS[command])
@@ -47,7 +59,9 @@ def test_anything_but_a_yes_leaves_the_messages_where_they_are(rabbitmq_url: str
 
 def test_with_a_limit_the_messages_that_were_shown_are_sent(rabbitmq_url: str) -> None:
     give_up_on(rabbitmq_url, QUEUE, list(range(10)))
-    redrive("failed", "list", QUEUE, url=rabbitmq_url)  # from now on, a quorum queue puts what was looked at behind the rest
+    redrive(
+        "failed", "list", QUEUE, url=rabbitmq_url
+    )  # from now on, a quorum queue puts what was looked at behind the rest
     with Terminal("failed", "requeue", QUEUE, "--limit", "2", url=rabbitmq_url) as terminal:
         terminal.wait_for("[y/N]")
         shown = [line.split()[0] for line in terminal.screen.splitlines() if "user.create" in line]
@@ -68,7 +82,9 @@ def test_a_table_fits_the_terminal(rabbitmq_url: str, columns: int) -> None:
 
 
 @pytest.mark.parametrize(("environment", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False)])
-def test_no_colour_is_no_colour(rabbitmq_url: str, environment: dict[str, str], coloured: bool) -> None:
+def test_no_colour_is_no_colour(
+    rabbitmq_url: str, environment: dict[str, str], coloured: bool
+) -> None:
     give_up_on(rabbitmq_url, QUEUE, [1])
     with Terminal("status", QUEUE, url=rabbitmq_url, environment=environment) as terminal:
         assert terminal.end() == 0
@@ -83,7 +99,18 @@ def test_what_is_no_terminal_gets_no_escapes(rabbitmq_url: str) -> None:
 
 def test_a_closed_pipe_is_quiet(rabbitmq_url: str) -> None:
     give_up_on(rabbitmq_url, QUEUE, ["x" * 100_000] * 3)
-    command = [sys.executable, "-m", "redrive.cli", "failed", "list", QUEUE, "--output", "json", "--url", rabbitmq_url]
+    command = [
+        sys.executable,
+        "-m",
+        "redrive.cli",
+        "failed",
+        "list",
+        QUEUE,
+        "--output",
+        "json",
+        "--url",
+        rabbitmq_url,
+    ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stderr is not None
@@ -96,8 +123,10 @@ def test_a_closed_pipe_is_quiet(rabbitmq_url: str) -> None:
 def test_ctrl_c_finishes_what_is_on_its_way_and_says_how_far_it_got(rabbitmq_url: str) -> None:
     count = 30_000
     fill(rabbitmq_url, count)
-    with Terminal("failed", "requeue", QUEUE, "--yes", "--rate", "1000/s", url=rabbitmq_url) as terminal:
-        terminal.wait_for("sending back")
+    with Terminal(
+        "failed", "requeue", QUEUE, "--yes", "--rate", "1000/s", url=rabbitmq_url
+    ) as terminal:
+        terminal.wait_for("requeueing")
         wait_until(lambda: (depth_of(rabbitmq_url, QUEUE)["main"] or 0) > 0, "the first message")
         terminal.type("\x03")
         code = terminal.end()
@@ -105,4 +134,6 @@ def test_ctrl_c_finishes_what_is_on_its_way_and_says_how_far_it_got(rabbitmq_url
     found = depth_of(rabbitmq_url, QUEUE)
     assert code == 130
     assert (found["main"] or 0) + (found["failed"] or 0) == count
-    assert f"Stopped: {found['main']:,} of 30,000 messages sent back to ucenter@user" in terminal.screen
+    assert (
+        f"Stopped: {found['main']:,} of 30,000 messages requeued to ucenter@user" in terminal.screen
+    )

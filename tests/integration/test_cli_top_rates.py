@@ -13,7 +13,7 @@ from redrive import FailedQueue, GiveUp, Message, Publisher, RetryPolicy, Subscr
 QUEUE = "shop@orders"
 EACH_SECOND = 50
 EXPECTED = {
-    "rate_in": 1.1 * EACH_SECOND,  # what was sent back is among it
+    "rate_in": 1.1 * EACH_SECOND,  # what was requeued is among it
     "rate_done": 1.1 * EACH_SECOND,
     "rate_retried": 0.2 * EACH_SECOND,
     "rate_failed": 0.1 * EACH_SECOND,
@@ -32,12 +32,17 @@ def of_ten_two_are_retried_and_one_is_set_aside(message: Message) -> None:
         raise GiveUp("no plan")
 
 
-@pytest.fixture(params=[("dead-letter", "quorum"), ("republish", "classic")], ids=lambda way: way[0])
+@pytest.fixture(
+    params=[("dead-letter", "quorum"), ("republish", "classic")], ids=lambda way: way[0]
+)
 def busy_url(rabbitmq_url: str, request: pytest.FixtureRequest) -> Iterator[str]:
-    """A broker with a service that goes on at known rates, and somebody who sends back what it sets aside."""
+    """A broker with a service that goes on at known rates, and somebody who requeues what it sets
+    aside."""
     retry_via, queue_type = request.param
     retry = RetryPolicy(3, timedelta(milliseconds=200))
-    subscriber = Subscriber(rabbitmq_url, QUEUE, ["order.*"], retry=retry, retry_via=retry_via, queue_type=queue_type)
+    subscriber = Subscriber(
+        rabbitmq_url, QUEUE, ["order.*"], retry=retry, retry_via=retry_via, queue_type=queue_type
+    )
     subscriber.handler(of_ten_two_are_retried_and_one_is_set_aside)
     subscriber.declare()
     over = threading.Event()
@@ -46,7 +51,7 @@ def busy_url(rabbitmq_url: str, request: pytest.FixtureRequest) -> Iterator[str]
         with Publisher(rabbitmq_url) as publisher:
             began, published = time.monotonic(), 0
             while not over.wait(0.01):
-                while published < (time.monotonic() - began) * EACH_SECOND:
+                while not over.is_set() and published < (time.monotonic() - began) * EACH_SECOND:
                     publisher.publish(str(published), "order.paid")
                     published += 1
 
@@ -67,16 +72,28 @@ def busy_url(rabbitmq_url: str, request: pytest.FixtureRequest) -> Iterator[str]
     subscriber.wait()
 
 
-def test_each_rate_is_near_the_real_one_and_stays_there(busy_url: str, rabbitmq_management_url: str) -> None:
+def test_each_rate_is_near_the_real_one_and_stays_there(
+    busy_url: str, rabbitmq_management_url: str
+) -> None:
     looks: list[dict[str, float]] = []
     steady_since: float | None = None
 
     def is_steady() -> bool:
         nonlocal steady_since
-        arguments = ("top", "--once", "--output", "json", "--management-url", rabbitmq_management_url)
+        arguments = (
+            "top",
+            "--once",
+            "--output",
+            "json",
+            "--management-url",
+            rabbitmq_management_url,
+        )
         (found,) = redrive(*arguments, url=busy_url).json()["subscriptions"]
         looks.append({name: found[name] for name in EXPECTED})
-        near = all(found[name] is not None and rate / 2 <= found[name] <= rate * 2 for name, rate in EXPECTED.items())
+        near = all(
+            found[name] is not None and rate / 2 <= found[name] <= rate * 2
+            for name, rate in EXPECTED.items()
+        )
         steady_since = (steady_since or time.monotonic()) if near else None
         return steady_since is not None and time.monotonic() - steady_since >= STEADY
 

@@ -1,11 +1,12 @@
-"""`redrive topology` where the tags of a subscription change: what they leave behind is found, and taken away."""
+"""`redrive topology` where the tags of a subscription change: what they leave behind is found, and
+taken away."""
 
 from pathlib import Path
 
 import pytest
 
 from cli_support import redrive
-from redrive.topology.compare import Observed
+from redrive.topology.diff import Observed
 from redrive.topology.model import Exchange, Subscription
 from redrive.topology.tags import TagFilter
 from topology_support import Team
@@ -40,10 +41,12 @@ def test_what_tags_leave_behind_when_they_change_is_planned_and_applied(
     team.file.write_text(ORDERS % before)
     assert team.run("apply").code == 0
     planned = changed.run("plan", "--output", "json").json()
-    assert [(what["kind"], what.get("name") or what["queue"]) for what in planned["retire"]] == retired
+    assert [
+        (what["kind"], what.get("name") or what["queue"]) for what in planned["retire"]
+    ] == retired
     assert planned["remove"] == []
     assert changed.run("check").code == 1
-    assert changed.run("apply").out.endswith(f"{len(planned['make'])} made, {len(retired)} removed.\n")
+    assert changed.run("apply").out.endswith(f" created, {len(retired)} removed.\n")
     assert changed.run("plan").out.startswith("Nothing to do")
     assert changed.run("check").code == 0
     written = redrive("topology", "init", "--management-url", team.management_url, url=team.url).out
@@ -60,9 +63,11 @@ def test_a_pointer_that_is_gone_or_names_another_filter_is_found_and_mended(team
     assert team.run("apply").code == 0
     pointer = VIP.topology().pointers[0]
     team.change(lambda declarer: declarer.delete(pointer))
-    assert team.run("plan").out == "+ fanout exchange shop@orders@tags\n1 to make.\n"
+    assert team.run("plan").out == "+ fanout exchange shop@orders@tags\n1 exchange to create.\n"
     team.change(lambda declarer: declarer.declare(EU.topology().pointers[0]))
-    assert team.run("plan").out.startswith("x fanout exchange shop@orders@tags: it names a filter of tags that are no longer asked for\n")
+    assert team.run("plan").out.startswith(
+        "x fanout exchange shop@orders@tags: it names a filter of tags that are no longer wanted\n"
+    )
     assert team.run("apply").code == 0
     assert team.run("check").code == 0
     team.change(lambda declarer: declarer.delete(Exchange(VIP.filter_exchange, "headers")))
@@ -78,10 +83,20 @@ def test_a_filter_of_tags_that_a_file_no_longer_has_is_destroyed_with_its_queue(
     assert team.observe() == Observed({}, {}, frozenset())
 
 
-def test_a_subscription_that_is_declared_without_its_tags_says_that_their_filter_would_stay(team: Team) -> None:
+def test_a_subscription_that_is_declared_without_its_tags_says_that_their_filter_would_stay(
+    team: Team,
+) -> None:
     team.file.write_text(ORDERS % ", tags: vip")
     assert team.run("apply").code == 0
-    arguments = ("--queue", "shop@orders", "--routing-key", "order.*", "--dry-run", "--output", "json")
+    arguments = (
+        "--queue",
+        "shop@orders",
+        "--routing-key",
+        "order.*",
+        "--dry-run",
+        "--output",
+        "json",
+    )
     declared = redrive("declare", *arguments, "--management-url", team.management_url, url=team.url)
     left = [what["name"] for what in declared.json()["objects"] if what["state"] == "would stay"]
     assert left == [VIP.filter_exchange, "shop@orders@tags"]

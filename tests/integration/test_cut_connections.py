@@ -4,12 +4,12 @@ import threading
 import time
 
 import pytest
-from journey import MOST_DUPLICATES, Journey
 
 from contract.administration import Administration
 from contract.plain import plain_channel
 from contract.shells import ASYNC, BLOCKING, Shell
 from contract.support import DEADLINE, Recorder, Service, both_shells, wait_until
+from journey import MOST_DUPLICATES, Journey
 from redrive import Message, Publisher, Subscriber
 from redrive.testing import Broker, Proxy
 from redrive.topology.model import QueueType
@@ -21,7 +21,9 @@ from redrive.topology.model import QueueType
     [(BLOCKING, "quorum"), (BLOCKING, "classic"), (ASYNC, "quorum")],
     ids=["blocking-quorum", "blocking-classic", "async-quorum"],
 )
-def test_connections_cut_in_the_middle_of_ten_thousand_messages_lose_none(rabbitmq_url: str, shell: Shell, queue_type: QueueType) -> None:
+def test_connections_cut_in_the_middle_of_ten_thousand_messages_lose_none(
+    rabbitmq_url: str, shell: Shell, queue_type: QueueType
+) -> None:
     with Proxy(rabbitmq_url) as proxy:
 
         def cut_twice() -> None:
@@ -37,10 +39,16 @@ def test_connections_cut_in_the_middle_of_ten_thousand_messages_lose_none(rabbit
 
 
 @both_shells
-def test_a_publisher_whose_wire_was_cut_between_two_messages_publishes_the_second(rabbitmq_url: str, shell: Shell) -> None:
+def test_a_publisher_whose_wire_was_cut_between_two_messages_publishes_the_second(
+    rabbitmq_url: str, shell: Shell
+) -> None:
     service = Service(rabbitmq_url, shell=shell)
     recorder = Recorder()
-    with Proxy(rabbitmq_url) as proxy, service.subscriber(recorder), service.publisher(url=proxy.url) as publisher:
+    with (
+        Proxy(rabbitmq_url) as proxy,
+        service.subscriber(recorder),
+        service.publisher(url=proxy.url) as publisher,
+    ):
         first = publisher.publish("socks", "order.paid")
         proxy.cut()
         second = publisher.publish("socks", "order.paid")
@@ -48,13 +56,23 @@ def test_a_publisher_whose_wire_was_cut_between_two_messages_publishes_the_secon
 
 
 @both_shells
-def test_a_message_on_its_way_when_the_wire_is_cut_is_published_on_the_next_one(rabbitmq_url: str, shell: Shell) -> None:
+def test_a_message_on_its_way_when_the_wire_is_cut_is_published_on_the_next_one(
+    rabbitmq_url: str, shell: Shell
+) -> None:
     service = Service(rabbitmq_url, shell=shell)
     recorder = Recorder()
-    with Proxy(rabbitmq_url) as proxy, service.subscriber(recorder), service.publisher(url=proxy.url, timeout=DEADLINE) as publisher:
+    with (
+        Proxy(rabbitmq_url) as proxy,
+        service.subscriber(recorder),
+        service.publisher(url=proxy.url, timeout=DEADLINE) as publisher,
+    ):
         published: list[str] = []
         proxy.freeze()
-        thread = threading.Thread(target=lambda: published.append(publisher.publish("socks", "order.paid", mandatory=True)))
+        thread = threading.Thread(
+            target=lambda: published.append(
+                publisher.publish("socks", "order.paid", mandatory=True)
+            )
+        )
         thread.start()
         time.sleep(0.3)  # the message is in the frozen wire
         assert not published
@@ -77,12 +95,15 @@ def test_a_subscriber_whose_wire_was_cut_comes_back_and_goes_on(rabbitmq_url: st
             proxy.cut()
 
     assert recorder.handled.keys() == ids
-    # A cut may come before the ack has left: the one message that was in hand is then handled again.
+    # A cut may come before the ack has left: the one message that was in hand is then handled
+    # again.
     assert max(recorder.handled.values()) <= 2
 
 
 @both_shells
-def test_a_message_whose_handler_ran_while_the_wire_was_cut_is_delivered_again(rabbitmq_url: str, shell: Shell) -> None:
+def test_a_message_whose_handler_ran_while_the_wire_was_cut_is_delivered_again(
+    rabbitmq_url: str, shell: Shell
+) -> None:
     begun, released = threading.Event(), threading.Event()
 
     def handler(_: object) -> None:
@@ -114,7 +135,9 @@ def test_a_subscriber_waits_for_a_broker_that_is_away(rabbitmq_url: str, shell: 
 
 
 @both_shells
-def test_a_subscriber_that_is_stopped_while_it_connects_just_ends(rabbitmq_url: str, shell: Shell) -> None:
+def test_a_subscriber_that_is_stopped_while_it_connects_just_ends(
+    rabbitmq_url: str, shell: Shell
+) -> None:
     service = Service(rabbitmq_url)
     service.declare()
     with Proxy(rabbitmq_url) as proxy:
@@ -141,14 +164,18 @@ def test_a_broker_that_was_restarted_finds_publisher_and_subscriber_at_work_agai
 
 
 @pytest.mark.parametrize("what", ["queue", "exchange"])
-def test_what_was_deleted_is_declared_again_when_a_subscriber_comes_back(rabbitmq_url: str, what: str) -> None:
+def test_what_was_deleted_is_declared_again_when_a_subscriber_comes_back(
+    rabbitmq_url: str, what: str
+) -> None:
     recorder = Recorder()
     service = Service(rabbitmq_url)
     with Proxy(rabbitmq_url) as proxy, Service(proxy.url).subscriber(recorder):
         recorder.wait_for_handled([service.publish()])
         proxy.refuse()
         with plain_channel(rabbitmq_url) as channel:
-            channel.queue_delete(service.queue) if what == "queue" else channel.exchange_delete("master")
+            channel.queue_delete(service.queue) if what == "queue" else channel.exchange_delete(
+                "master"
+            )
         proxy.cut()
         proxy.accept()
         after = published_once_there_is_a_queue(service)
@@ -156,7 +183,9 @@ def test_what_was_deleted_is_declared_again_when_a_subscriber_comes_back(rabbitm
 
 
 @both_shells
-def test_a_queue_that_is_deleted_under_a_subscriber_is_declared_again(rabbitmq_url: str, shell: Shell) -> None:
+def test_a_queue_that_is_deleted_under_a_subscriber_is_declared_again(
+    rabbitmq_url: str, shell: Shell
+) -> None:
     service = Service(rabbitmq_url, shell=shell)
     recorder = Recorder()
     with service.subscriber(recorder):
@@ -168,7 +197,9 @@ def test_a_queue_that_is_deleted_under_a_subscriber_is_declared_again(rabbitmq_u
 
 
 @both_shells
-def test_a_connection_that_an_administrator_closes_comes_back(rabbitmq_url: str, rabbitmq_management_url: str, shell: Shell) -> None:
+def test_a_connection_that_an_administrator_closes_comes_back(
+    rabbitmq_url: str, rabbitmq_management_url: str, shell: Shell
+) -> None:
     service = Service(rabbitmq_url, shell=shell)
     administration = Administration(rabbitmq_management_url, rabbitmq_url)
     recorder = Recorder()
@@ -180,7 +211,9 @@ def test_a_connection_that_an_administrator_closes_comes_back(rabbitmq_url: str,
         recorder.wait_for_handled([service.publish()])
 
 
-def test_credentials_are_asked_for_again_at_each_connection(rabbitmq_url: str, rabbitmq_management_url: str) -> None:
+def test_credentials_are_asked_for_again_at_each_connection(
+    rabbitmq_url: str, rabbitmq_management_url: str
+) -> None:
     administration = Administration(rabbitmq_management_url, rabbitmq_url)
     passwords = {"now": "first"}
     asked: list[str] = []
@@ -210,14 +243,19 @@ def test_the_next_host_of_a_url_is_used_where_the_first_is_dead(rabbitmq_url: st
     service = Service(rabbitmq_url)
     recorder = Recorder()
     with Proxy(rabbitmq_url) as dead:
-        two_hosts = rabbitmq_url.replace("@", f"@127.0.0.1:{dead.url.rpartition(':')[2].partition('/')[0]},")
+        two_hosts = rabbitmq_url.replace(
+            "@", f"@127.0.0.1:{dead.url.rpartition(':')[2].partition('/')[0]},"
+        )
         dead.refuse()
         subscriber = Subscriber(two_hosts, service.queue, service.routing_keys, retry=service.retry)
         subscriber.handler(recorder)
         subscriber.start()
         try:
             with Publisher(two_hosts) as publisher:
-                wait_until(lambda: publisher.publish("socks", "order.paid") and recorder.handled, "a message is handled")
+                wait_until(
+                    lambda: publisher.publish("socks", "order.paid") and recorder.handled,
+                    "a message is handled",
+                )
         finally:
             subscriber.stop()
             assert subscriber.wait(DEADLINE)

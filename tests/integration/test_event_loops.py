@@ -1,4 +1,5 @@
-"""What only an event loop has: cancellation, a loop that ends, other loops than asyncio's own, async iterables."""
+"""What only an event loop has: cancellation, a loop that ends, other loops than asyncio's own,
+async iterables."""
 
 import asyncio
 import contextlib
@@ -52,10 +53,15 @@ def service(rabbitmq_url: str) -> Service:
     return service
 
 
-def subscriber_of(service: Service, handler: Callable[[Message], Awaitable[object]], **options: Any) -> AsyncSubscriber:
+def subscriber_of(
+    service: Service, handler: Callable[[Message], Awaitable[object]], **options: Any
+) -> AsyncSubscriber:
     """A subscriber that is not started."""
     subscriber = AsyncSubscriber(
-        options.pop("url", service.url), service.queue, service.routing_keys, **{"retry": service.retry, **options}
+        options.pop("url", service.url),
+        service.queue,
+        service.routing_keys,
+        **{"retry": service.retry, **options},
     )
     subscriber.handler(handler)
     return subscriber
@@ -77,10 +83,12 @@ def rest_of(service: Service, count: int) -> list[str]:
     return recorder.order
 
 
-# --- everything once, on both loops ---------------------------------------------------------------------------------------------------
+# --- everything once, on both loops ---------------------------------------------------------------
 
 
-def test_a_message_is_published_fails_comes_back_is_set_aside_and_sent_back(service: Service, run: Run[Any]) -> None:
+def test_a_message_is_published_fails_comes_back_is_set_aside_and_sent_back(
+    service: Service, run: Run[Any]
+) -> None:
     retries: list[int] = []
     mended = False
 
@@ -92,7 +100,10 @@ def test_a_message_is_published_fails_comes_back_is_set_aside_and_sent_back(serv
     async def story() -> None:
         nonlocal mended
         failed = AsyncFailedQueue(service.url, service.queue)
-        async with AsyncPublisher(service.url) as publisher, subscriber_of(service, handler, retry=retrying(2)):
+        async with (
+            AsyncPublisher(service.url) as publisher,
+            subscriber_of(service, handler, retry=retrying(2)),
+        ):
             message_id = await publisher.publish("socks", "order.paid", mandatory=True)
             async with asyncio.timeout(DEADLINE):
                 while not await failed.depth():
@@ -125,8 +136,13 @@ def test_handlers_run_at_the_same_time_as_many_as_asked_for(service: Service) ->
     together = asyncio.Event()
 
     async def work() -> None:
-        async with AsyncPublisher(service.url) as publisher, subscriber_of(service, handler, concurrency=5):
-            report = await publisher.publish_many([(str(number), "order.paid") for number in range(25)])
+        async with (
+            AsyncPublisher(service.url) as publisher,
+            subscriber_of(service, handler, concurrency=5),
+        ):
+            report = await publisher.publish_many(
+                [(str(number), "order.paid") for number in range(25)]
+            )
             assert report.confirmed == 25
             await until(lambda: len(handled) == 25, "all are handled")
 
@@ -134,10 +150,14 @@ def test_handlers_run_at_the_same_time_as_many_as_asked_for(service: Service) ->
     assert most == 5
 
 
-def test_what_a_decorators_plain_wrapper_around_an_async_handler_gives_is_awaited(service: Service) -> None:
+def test_what_a_decorators_plain_wrapper_around_an_async_handler_gives_is_awaited(
+    service: Service,
+) -> None:
     handled: list[str | None] = []
 
-    def counted(function: Callable[[Message], Awaitable[object]]) -> Callable[[Message], Awaitable[object]]:
+    def counted(
+        function: Callable[[Message], Awaitable[object]],
+    ) -> Callable[[Message], Awaitable[object]]:
         @functools.wraps(function)
         def wrapper(message: Message) -> Awaitable[object]:
             return function(message)
@@ -157,7 +177,9 @@ def test_what_a_decorators_plain_wrapper_around_an_async_handler_gives_is_awaite
     asyncio.run(work())
 
 
-def test_a_coroutine_that_an_async_handler_returns_and_nobody_awaits_is_a_failed_attempt(service: Service) -> None:
+def test_a_coroutine_that_an_async_handler_returns_and_nobody_awaits_is_a_failed_attempt(
+    service: Service,
+) -> None:
     async def work_for_later() -> None:
         raise AssertionError("nobody awaits it")
 
@@ -166,7 +188,10 @@ def test_a_coroutine_that_an_async_handler_returns_and_nobody_awaits_is_a_failed
 
     async def work() -> None:
         failed = AsyncFailedQueue(service.url, service.queue)
-        async with AsyncPublisher(service.url) as publisher, subscriber_of(service, handler, retry=retrying(0)):
+        async with (
+            AsyncPublisher(service.url) as publisher,
+            subscriber_of(service, handler, retry=retrying(0)),
+        ):
             await publisher.publish("socks", "order.paid", mandatory=True)
             async with asyncio.timeout(DEADLINE):
                 while not await failed.depth():
@@ -206,12 +231,19 @@ def test_a_task_of_a_handlers_task_group_gives_the_message_up(service: Service) 
 def test_a_thousand_tasks_share_a_publisher(service: Service, run: Run[Any]) -> None:
     async def work() -> list[str]:
         async with AsyncPublisher(service.url) as publisher:
-            return await asyncio.gather(*(publisher.publish(str(number), "order.paid", mandatory=True) for number in range(1000)))
+            return await asyncio.gather(
+                *(
+                    publisher.publish(str(number), "order.paid", mandatory=True)
+                    for number in range(1000)
+                )
+            )
 
     assert len(set(run(work()))) == 1000
 
 
-def test_a_block_begins_when_the_queue_is_there_and_not_at_all_where_it_cannot_be(rabbitmq_url: str, run: Run[Any]) -> None:
+def test_a_block_begins_when_the_queue_is_there_and_not_at_all_where_it_cannot_be(
+    rabbitmq_url: str, run: Run[Any]
+) -> None:
     service = Service(rabbitmq_url, shell=ASYNC)  # nothing of it is declared
     handled: list[str | None] = []
 
@@ -230,10 +262,12 @@ def test_a_block_begins_when_the_queue_is_there_and_not_at_all_where_it_cannot_b
     run(work())
 
 
-# --- cancellation ---------------------------------------------------------------------------------------------------------------------
+# --- cancellation ---------------------------------------------------------------------------------
 
 
-def test_a_run_that_is_cancelled_finishes_what_it_has_begun_and_gives_the_rest_back(service: Service, run: Run[Any]) -> None:
+def test_a_run_that_is_cancelled_finishes_what_it_has_begun_and_gives_the_rest_back(
+    service: Service, run: Run[Any]
+) -> None:
     ids = service.publish_numbered(5)
     handled: list[str | None] = []
 
@@ -256,7 +290,9 @@ def test_a_run_that_is_cancelled_finishes_what_it_has_begun_and_gives_the_rest_b
     assert rest_of(service, 4) == ids[1:]
 
 
-def test_a_run_that_is_cancelled_again_cancels_its_handler_and_the_message_is_delivered_again(service: Service) -> None:
+def test_a_run_that_is_cancelled_again_cancels_its_handler_and_the_message_is_delivered_again(
+    service: Service,
+) -> None:
     message_id = service.publish()
     cancelled: list[bool] = []
 
@@ -284,7 +320,9 @@ def test_a_run_that_is_cancelled_again_cancels_its_handler_and_the_message_is_de
     assert rest_of(service, 1) == [message_id]
 
 
-def test_a_loop_that_ends_under_a_subscriber_loses_no_message(service: Service, run: Run[Any]) -> None:
+def test_a_loop_that_ends_under_a_subscriber_loses_no_message(
+    service: Service, run: Run[Any]
+) -> None:
     ids = service.publish_numbered(3)
 
     async def work() -> None:
@@ -309,7 +347,10 @@ def test_what_a_handler_awaited_and_was_cancelled_is_a_failed_attempt(service: S
         await future
 
     async def work() -> None:
-        async with subscriber_of(service, handler, retry=retrying(1)), AsyncPublisher(service.url) as publisher:
+        async with (
+            subscriber_of(service, handler, retry=retrying(1)),
+            AsyncPublisher(service.url) as publisher,
+        ):
             await publisher.publish("socks", "order.paid")
             failed = AsyncFailedQueue(service.url, service.queue)
             async with asyncio.timeout(DEADLINE):
@@ -317,7 +358,9 @@ def test_what_a_handler_awaited_and_was_cancelled_is_a_failed_attempt(service: S
                     await asyncio.sleep(0.02)
 
     asyncio.run(work())
-    assert [(message.error_type, message.retries) for message in service.failed()] == [("asyncio.exceptions.CancelledError", 1)]
+    assert [(message.error_type, message.retries) for message in service.failed()] == [
+        ("asyncio.exceptions.CancelledError", 1)
+    ]
 
 
 def test_a_handler_that_takes_too_long_is_cancelled_where_it_hangs(service: Service) -> None:
@@ -381,7 +424,10 @@ def test_a_publish_many_that_is_cancelled_sends_what_it_has_taken(service: Servi
     recorder = Recorder()
     with service.subscriber(recorder, prefetch=1000):
         recorder.wait_for_attempts(len(taken) + 1)
-    assert [attempt.body for attempt in recorder.attempts] == [*(str(number).encode() for number in taken), b"last"]
+    assert [attempt.body for attempt in recorder.attempts] == [
+        *(str(number).encode() for number in taken),
+        b"last",
+    ]
 
 
 def test_a_requeue_that_is_cancelled_settles_what_is_on_its_way(service: Service) -> None:
@@ -398,7 +444,11 @@ def test_a_requeue_that_is_cancelled_settles_what_is_on_its_way(service: Service
                 told.append(progress)
                 begun.set()
 
-            requeueing = asyncio.create_task(AsyncFailedQueue(proxy.url, service.queue).requeue(lambda _: True, progress=progress))
+            requeueing = asyncio.create_task(
+                AsyncFailedQueue(proxy.url, service.queue).requeue(
+                    lambda _: True, on_progress=progress
+                )
+            )
             await begun.wait()
             requeueing.cancel()
             with pytest.raises(asyncio.CancelledError):
@@ -431,7 +481,7 @@ def test_a_look_that_is_cancelled_gives_everything_back(service: Service) -> Non
     assert service.failed_ids() == ids
 
 
-# --- what is given, and what is refused -----------------------------------------------------------------------------------------------
+# --- what is given, and what is refused -----------------------------------------------------------
 
 
 def test_publish_many_takes_an_async_generator(service: Service) -> None:
@@ -469,7 +519,9 @@ def test_an_async_predicate_is_refused(service: Service) -> None:
     assert_it_helps(told.value, "`where` that is async")
 
 
-def test_a_publisher_of_a_loop_that_is_over_begins_anew_and_one_of_another_loop_that_runs_is_refused(service: Service) -> None:
+def test_a_publisher_of_a_loop_that_is_over_begins_anew_and_one_of_another_that_runs_is_refused(
+    service: Service,
+) -> None:
     publisher = AsyncPublisher(service.url)
 
     async def publish() -> str:
@@ -486,14 +538,18 @@ def test_a_publisher_of_a_loop_that_is_over_begins_anew_and_one_of_another_loop_
     asyncio.run(elsewhere())
 
 
-def test_a_broker_that_is_not_there_is_told_at_once_to_whoever_publishes_and_within_its_patience_to_a_subscriber() -> None:
+def test_a_broker_that_is_not_there_is_told_to_publishers_at_once_and_to_subscribers_in_time() -> (
+    None
+):
     async def handler(message: Message) -> None: ...
 
     async def work() -> None:
         with pytest.raises(BrokerUnavailable) as told:
             await AsyncPublisher("amqp://guest:s3cret@127.0.0.1:1/").publish("socks", "order.paid")
         assert_it_helps(told.value, "nothing listens there", secret="s3cret")
-        subscriber = AsyncSubscriber("amqp://guest:s3cret@127.0.0.1:1/", "shop@orders", patience=0, declare=False)
+        subscriber = AsyncSubscriber(
+            "amqp://guest:s3cret@127.0.0.1:1/", "shop@orders", patience=0, declare=False
+        )
         subscriber.handler(handler)
         with pytest.raises(BrokerUnavailable):
             await subscriber.run()
@@ -504,7 +560,15 @@ def test_a_broker_that_is_not_there_is_told_at_once_to_whoever_publishes_and_wit
 
 
 def test_without_its_extra_only_the_asyncio_shell_is_missing_and_says_what_to_install() -> None:
-    program = "import sys; sys.modules['aiormq'] = None; import redrive; redrive.Publisher; redrive.AsyncPublisher"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    program = (
+        "import sys; sys.modules['aiormq'] = None; import redrive; redrive.Publisher; "
+        "redrive.AsyncPublisher"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
 
-    assert done.stderr.strip().splitlines()[-1] == "ImportError: redrive.AsyncPublisher needs aiormq: pip install 'redrive[async]'"
+    assert (
+        done.stderr.strip().splitlines()[-1]
+        == "ImportError: redrive.AsyncPublisher needs aiormq: pip install 'redrive[async]'"
+    )

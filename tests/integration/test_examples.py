@@ -39,12 +39,14 @@ def test_publishing_is_confirmed(rabbitmq_url: str) -> None:
 
 
 def test_subscribing_retries_what_may_work_later(rabbitmq_url: str) -> None:
-    assert "welcome, guanyiyao, at the attempt number 3\n" in run_example("02-subscribe", "subscribe.py", rabbitmq_url)
+    assert "welcome, guanyiyao, at the attempt number 3\n" in run_example(
+        "02-subscribe", "subscribe.py", rabbitmq_url
+    )
 
 
 def test_what_failed_succeeds_after_the_fix(rabbitmq_url: str) -> None:
     told = run_example("03-requeue-after-a-fix", "requeue.py", rabbitmq_url)
-    assert "sent back: 2\n" in told
+    assert "requeued: 2\n" in told
     assert told.endswith("still failed: 0\n")
 
 
@@ -57,14 +59,17 @@ def test_a_web_service_publishes(rabbitmq_url: str) -> None:
 
 
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
-def test_a_web_service_publishes_and_subscribes_on_its_event_loop(rabbitmq_url: str, loop: str) -> None:
+def test_a_web_service_publishes_and_subscribes_on_its_event_loop(
+    rabbitmq_url: str, loop: str
+) -> None:
     with web_service("05-fastapi-asyncio", rabbitmq_url, "--loop", loop) as port:
         assert wait_until(lambda: _post_a_user(port), "the service answers")
         wait_until(lambda: _get(port, "welcomed") == ["guanyiyao"], "the message is handled")
 
 
 def test_one_broker_takes_them_all(rabbitmq_url: str) -> None:
-    """Each compares what it declares with what is there, so another order would make no difference."""
+    """Each compares what it declares with what is there, so another order would make no
+    difference."""
     with web_service("05-fastapi-asyncio", rabbitmq_url) as port:
         assert wait_until(lambda: _post_a_user(port), "the service answers")
     run_example("03-requeue-after-a-fix", "requeue.py", rabbitmq_url)
@@ -78,7 +83,19 @@ def web_service(folder: str, url: str, *options: str) -> Iterator[int]:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     service = subprocess.Popen(
-        [sys.executable, "-W", "error", "-m", "uvicorn", "service:app", "--port", str(port), "--log-level", "error", *options],
+        [
+            sys.executable,
+            "-W",
+            "error",
+            "-m",
+            "uvicorn",
+            "service:app",
+            "--port",
+            str(port),
+            "--log-level",
+            "error",
+            *options,
+        ],
         cwd=EXAMPLES / folder,
         env={**os.environ, "REDRIVE_URL": url},
         stderr=subprocess.PIPE,

@@ -48,7 +48,14 @@ os.waitpid(worker, 0)
 def run(program: str, url: str) -> str:
     """What a program prints."""
     done = subprocess.run(
-        [sys.executable, "-c", f"import os\nfrom redrive import RedriveError\nURL = os.environ['REDRIVE_URL']\n{program}"],
+        [
+            sys.executable,
+            "-c",
+            (
+                "import os\nfrom redrive import RedriveError\nURL = "
+                f"os.environ['REDRIVE_URL']\n{program}"
+            ),
+        ],
         env={**os.environ, "REDRIVE_URL": url},
         capture_output=True,
         text=True,
@@ -67,12 +74,15 @@ def test_one_that_was_not_used_yet_begins_in_each_worker(rabbitmq_url: str, shel
     assert depth(rabbitmq_url, QUEUE) == 2
 
 
-def test_one_that_was_used_says_that_its_connection_stayed_with_the_parent(rabbitmq_url: str) -> None:
+def test_one_that_was_used_says_that_its_connection_stayed_with_the_parent(
+    rabbitmq_url: str,
+) -> None:
     Subscriber(rabbitmq_url, QUEUE, ["user.*"]).declare()
     told = run(f"{_BLOCKING}\npublish()\n{_FORK}", rabbitmq_url)
 
     assert told == (
-        "the publisher was used before this process was forked, and its connection stayed with the parent\n"
+        "the publisher was used before this process was forked, and its connection stayed with the "
+        "parent\n"
         "Make one in each process, or use it for the first time after the fork.\n"
     )
     assert depth(rabbitmq_url, QUEUE) == 1

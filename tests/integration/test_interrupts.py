@@ -13,8 +13,12 @@ ANSWERS = 8
 
 
 @pytest.mark.timeout(60)
-@pytest.mark.filterwarnings("ignore::ResourceWarning")  # the socket goes with the process, as a rule
-def test_a_look_that_is_interrupted_while_it_takes_in_an_answer_ends_at_once(rabbitmq_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.filterwarnings(
+    "ignore::ResourceWarning"
+)  # the socket goes with the process, as a rule
+def test_a_look_that_is_interrupted_while_it_takes_in_an_answer_ends_at_once(
+    rabbitmq_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     service = Service(rabbitmq_url)
     service.declare()
     take_in = pika.connection.Connection._on_data_available
@@ -22,7 +26,9 @@ def test_a_look_that_is_interrupted_while_it_takes_in_an_answer_ends_at_once(rab
     for nth in range(ANSWERS):
         left = [nth]
 
-        def interrupt_the_nth(self: pika.connection.Connection, data: bytes, left: list[int] = left) -> Any:
+        def interrupt_the_nth(
+            self: pika.connection.Connection, data: bytes, left: list[int] = left
+        ) -> Any:
             if self.is_open and not left[0]:
                 raise KeyboardInterrupt
             left[0] -= self.is_open

@@ -9,15 +9,21 @@ from contract.shells import ASYNC, BLOCKING, Shell
 from contract.support import Recorder, Service, wait_until
 from redrive.topology.model import QueueType
 
-pytestmark = pytest.mark.timeout(480)
+pytestmark = [pytest.mark.timeout(480), pytest.mark.every_broker]
 
 
 def _names(value: object) -> str:
     return str(getattr(value, "name", value))
 
 
-@pytest.mark.parametrize(("shell", "queue_type"), [(BLOCKING, "quorum"), (BLOCKING, "classic"), (ASYNC, "quorum")], ids=_names)
-def test_a_worker_killed_in_its_handler_loses_no_message(rabbitmq_url: str, shell: Shell, queue_type: QueueType, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("shell", "queue_type"),
+    [(BLOCKING, "quorum"), (BLOCKING, "classic"), (ASYNC, "quorum")],
+    ids=_names,
+)
+def test_a_worker_killed_in_its_handler_loses_no_message(
+    rabbitmq_url: str, shell: Shell, queue_type: QueueType, tmp_path: Path
+) -> None:
     service = Service(rabbitmq_url, shell=shell, queue_type=queue_type)
     notes = Notes(tmp_path / "notes")
     service.declare()
@@ -37,7 +43,9 @@ def test_a_worker_killed_in_its_handler_loses_no_message(rabbitmq_url: str, shel
     assert service.failed() == []
 
 
-def test_a_message_that_survives_a_killed_worker_has_no_fewer_retries_left(rabbitmq_url: str, tmp_path: Path) -> None:
+def test_a_message_that_survives_a_killed_worker_has_no_fewer_retries_left(
+    rabbitmq_url: str, tmp_path: Path
+) -> None:
     service = Service(rabbitmq_url)
     notes = Notes(tmp_path / "notes")
     service.declare()
@@ -55,7 +63,9 @@ def test_a_message_that_survives_a_killed_worker_has_no_fewer_retries_left(rabbi
 
 
 @pytest.mark.parametrize(
-    ("shell", "behaviour", "failures"), [(BLOCKING, "die", 0), (BLOCKING, "fail then die", 2), (ASYNC, "die", 0)], ids=_names
+    ("shell", "behaviour", "failures"),
+    [(BLOCKING, "die", 0), (BLOCKING, "fail then die", 2), (ASYNC, "die", 0)],
+    ids=_names,
 )
 def test_a_message_that_kills_its_worker_each_time_is_set_aside_and_its_neighbours_are_handled(
     rabbitmq_url: str, tmp_path: Path, shell: Shell, behaviour: str, failures: int
@@ -68,7 +78,9 @@ def test_a_message_that_kills_its_worker_each_time_is_set_aside_and_its_neighbou
     after = service.publish_numbered(10)
     with Supervised(service, notes, behaviour) as supervised:
         supervised.wait_until(lambda: service.failed_queue.depth() == 1, "the poison is set aside")
-        supervised.wait_until(lambda: {*before, *after} <= notes.handled.keys(), "its neighbours are handled")
+        supervised.wait_until(
+            lambda: {*before, *after} <= notes.handled.keys(), "its neighbours are handled"
+        )
     (failed,) = service.failed()
 
     assert failed.message_id == poison
@@ -80,7 +92,9 @@ def test_a_message_that_kills_its_worker_each_time_is_set_aside_and_its_neighbou
     assert notes.handled.keys() == {*before, *after}
 
 
-def test_two_messages_that_kill_their_worker_are_both_set_aside(rabbitmq_url: str, tmp_path: Path) -> None:
+def test_two_messages_that_kill_their_worker_are_both_set_aside(
+    rabbitmq_url: str, tmp_path: Path
+) -> None:
     service = Service(rabbitmq_url)
     notes = Notes(tmp_path / "notes")
     service.declare()
@@ -88,7 +102,9 @@ def test_two_messages_that_kill_their_worker_are_both_set_aside(rabbitmq_url: st
     good = service.publish_numbered(10)
     with Supervised(service, notes, "die") as supervised:
         supervised.wait_until(lambda: service.failed_queue.depth() == 2, "both are set aside")
-        supervised.wait_until(lambda: set(good) <= notes.handled.keys(), "their neighbours are handled")
+        supervised.wait_until(
+            lambda: set(good) <= notes.handled.keys(), "their neighbours are handled"
+        )
 
     failed = service.failed()
     assert {message.message_id for message in failed} == set(poison)
@@ -97,16 +113,20 @@ def test_two_messages_that_kill_their_worker_are_both_set_aside(rabbitmq_url: st
 
 
 @pytest.mark.parametrize("shell", [BLOCKING, ASYNC], ids=_names)
-def test_an_ordered_queue_keeps_its_order_while_its_workers_are_killed(rabbitmq_url: str, tmp_path: Path, shell: Shell) -> None:
+def test_an_ordered_queue_keeps_its_order_while_its_workers_are_killed(
+    rabbitmq_url: str, tmp_path: Path, shell: Shell
+) -> None:
     service = Service(rabbitmq_url, shell=shell)
     notes = Notes(tmp_path / "notes")
     service.declare(ordered=True)
     ids: list[str] = []
     for round_ in range(3):
-        # A worker may be done with all of these before the kill comes: each finds new ones, and so does the last.
+        # A worker may be done with all of these before the kill comes: each finds new ones, and so
+        # does the last.
         ids += service.publish_numbered(100)
         with Worker(service, notes, ordered=True) as worker:
-            wait_until(lambda round_=round_: len(notes.handled) > 100 * round_ + 50, "it has handled some")  # type: ignore[misc]
+            least = 100 * round_ + 50
+            wait_until(lambda least=least: len(notes.handled) > least, "it has handled some")  # type: ignore[misc]
             worker.kill()
     ids += service.publish_numbered(100)
     rest = Recorder()
@@ -114,7 +134,10 @@ def test_an_ordered_queue_keeps_its_order_while_its_workers_are_killed(rabbitmq_
         rest.wait_for_handled(ids[-1:])
     order = [*notes.handled_in_order, *rest.order]
 
-    # What was handled in the instant of a kill, and not acked, is handled again; nothing else comes before it.
+    # What was handled in the instant of a kill, and not acked, is handled again; nothing else comes
+    # before it.
     assert list(dict.fromkeys(order)) == ids
     assert len(order) <= len(ids) + 3
-    assert [ids.index(message_id) for message_id in order] == sorted(ids.index(message_id) for message_id in order)
+    assert [ids.index(message_id) for message_id in order] == sorted(
+        ids.index(message_id) for message_id in order
+    )

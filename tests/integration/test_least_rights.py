@@ -1,4 +1,5 @@
-"""The rights that `redrive doctor` says a role needs: with them it works, and each that is missing is found."""
+"""The rights that `redrive doctor` says a role needs: with them it works, and each that is missing
+is found."""
 
 import contextlib
 import logging
@@ -13,10 +14,12 @@ from contract.administration import Administration
 from contract.shells import Shell
 from contract.support import Recorder, Service, always_fails, assert_it_helps, both_shells, retrying
 from redrive import ExchangeFamily, FailedQueue, Message, Publisher, RedriveError, Retry, Subscriber
+from redrive.pubsub.admin.amqp_survey import missing_rights
 from redrive.pubsub.blocking.connection import Connector
-from redrive.pubsub.blocking.survey import missing_rights
+from redrive.topology.doctor.permissions import VERBS, Right, Role, granted_pattern, least_rights
 from redrive.topology.model import Subscription
-from redrive.topology.permissions import VERBS, Right, Role, granted_pattern, least_rights
+
+pytestmark = pytest.mark.every_broker
 
 QUEUE = "shop@orders"
 SUBSCRIPTION = Subscription(QUEUE, ["order.*"])
@@ -42,7 +45,11 @@ def user_with(rabbitmq_management_url: str, rabbitmq_url: str) -> As:
 def test_a_publisher_publishes(rabbitmq_url: str, user_with: As) -> None:
     service = Service(rabbitmq_url)
     recorder = Recorder()
-    with service.subscriber(recorder), user_with(least_rights("publisher", SUBSCRIPTION)) as url, Publisher(url) as publisher:
+    with (
+        service.subscriber(recorder),
+        user_with(least_rights("publisher", SUBSCRIPTION)) as url,
+        Publisher(url) as publisher,
+    ):
         recorder.wait_for_handled([publisher.publish("socks", "order.paid", mandatory=True)])
 
 
@@ -96,19 +103,32 @@ def test_a_subscriber_that_may_not_use_the_ladder_retries_by_its_retry_queue_and
 
     assert sorted(message.message_id or "" for message in failed) == sorted(ids)
     assert {(message.retries, message.reason) for message in failed} == {(2, "retries-exhausted")}
-    lines = [record.getMessage() for record in caplog.records if "it was to wait 3600 s, which can't be had" in record.getMessage()]
+    lines = [
+        record.getMessage()
+        for record in caplog.records
+        if "it was to wait 3600 s, which can't be had" in record.getMessage()
+    ]
     assert len(lines) == 20
-    assert all("is now in shop@orders@retry for 0.05 s" in line and "--role delayer" in line for line in lines)
+    assert all(
+        "is now in shop@orders@retry for 0.05 s" in line and "--role delayer" in line
+        for line in lines
+    )
 
 
 @both_shells
-def test_a_subscriber_that_may_not_declare_and_finds_no_ladder_retries_by_its_retry_queue(rabbitmq_url: str, shell: Shell) -> None:
+def test_a_subscriber_that_may_not_declare_and_finds_no_ladder_retries_by_its_retry_queue(
+    rabbitmq_url: str, shell: Shell
+) -> None:
     service = Service(rabbitmq_url, shell, retry=retrying(2))
     service.declare()
     message_id = service.publish()
     with service.subscriber(ask_for_a_long_wait, declare=False):
         (failed,) = service.wait_for_failed()
-    assert (failed.message_id, failed.retries, failed.reason) == (message_id, 2, "retries-exhausted")
+    assert (failed.message_id, failed.retries, failed.reason) == (
+        message_id,
+        2,
+        "retries-exhausted",
+    )
 
 
 @both_shells
@@ -118,18 +138,30 @@ def test_a_subscriber_that_may_declare_its_queues_and_not_the_ladder_retries_by_
     service = Service(rabbitmq_url, shell, retry=retrying(2))
     service.declare()
     message_id = service.publish()
-    rights = [right for role in ("declarer", "subscriber") for right in least_rights(role, SUBSCRIPTION)]
+    rights = [
+        right for role in ("declarer", "subscriber") for right in least_rights(role, SUBSCRIPTION)
+    ]
     with user_with(rights) as url, service.subscriber(ask_for_a_long_wait, url=url):
         (failed,) = service.wait_for_failed()
-    assert (failed.message_id, failed.retries, failed.reason) == (message_id, 2, "retries-exhausted")
+    assert (failed.message_id, failed.retries, failed.reason) == (
+        message_id,
+        2,
+        "retries-exhausted",
+    )
 
 
 @both_shells
-def test_a_delayer_delays_and_has_its_retries_wait_as_long_as_they_ask_for(rabbitmq_url: str, user_with: As, shell: Shell) -> None:
+def test_a_delayer_delays_and_has_its_retries_wait_as_long_as_they_ask_for(
+    rabbitmq_url: str, user_with: As, shell: Shell
+) -> None:
     family = ExchangeFamily(tick=timedelta(milliseconds=50))
     service = Service(rabbitmq_url, shell, retry=retrying(1, timedelta(hours=1)))
     subscription = Subscription(QUEUE, ["order.*"], family)
-    rights = [right for role in ("publisher", "subscriber", "delayer") for right in least_rights(role, subscription)]
+    rights = [
+        right
+        for role in ("publisher", "subscriber", "delayer")
+        for right in least_rights(role, subscription)
+    ]
     service.declare(exchange=family)
     with service.publisher(exchange=family) as publisher:  # which declares the ladder
         before = publisher.publish("socks", "order.paid", delay=timedelta(seconds=3))
@@ -137,16 +169,23 @@ def test_a_delayer_delays_and_has_its_retries_wait_as_long_as_they_ask_for(rabbi
     def retry_soon(message: Message) -> None:
         raise Retry("not yet", after=timedelta(milliseconds=100))
 
-    with user_with(rights) as url, service.subscriber(retry_soon, url=url, exchange=family, declare=False):
+    with (
+        user_with(rights) as url,
+        service.subscriber(retry_soon, url=url, exchange=family, declare=False),
+    ):
         with service.publisher(url=url, exchange=family) as publisher:
-            after = publisher.publish("socks", "order.paid", delay=timedelta(milliseconds=100), mandatory=True)
+            after = publisher.publish(
+                "socks", "order.paid", delay=timedelta(milliseconds=100), mandatory=True
+            )
         failed = service.wait_for_failed(2)
     assert {message.message_id for message in failed} == {before, after}
     assert {message.retries for message in failed} == {1}
 
 
 @both_shells
-def test_a_publisher_that_may_not_delay_is_told_what_helps(rabbitmq_url: str, user_with: As, shell: Shell) -> None:
+def test_a_publisher_that_may_not_delay_is_told_what_helps(
+    rabbitmq_url: str, user_with: As, shell: Shell
+) -> None:
     service = Service(rabbitmq_url, shell)
     service.declare()
     with (
@@ -164,7 +203,9 @@ def test_a_right_that_is_missing_is_found(rabbitmq_url: str, user_with: As, role
     Service(rabbitmq_url).declare()
     rights = least_rights(role, SUBSCRIPTION)
     # One of each kind: each is asked for in a way of its own.
-    for missing in {(right.verb, right.kind): (right.verb, right.name) for right in rights}.values():
+    for missing in {
+        (right.verb, right.kind): (right.verb, right.name) for right in rights
+    }.values():
         left = [right for right in rights if (right.verb, right.name) != missing]
         with user_with(left) as url, Connector(url, "doctor").blocking() as connection:
             found = {(right.verb, right.name) for right in missing_rights(connection, rights)}

@@ -14,8 +14,8 @@ from pika.connection import Connection
 from contract.plain import plain_channel, properties_of
 from contract.support import Recorder, Service
 from redrive import Message
+from redrive.amqp.field_table import Table
 from redrive.pubsub.blocking.wire import WireConnection
-from redrive.topology.table import Table
 
 _MEND = "pika has changed: look at redrive/pubsub/blocking/wire.py before this test"
 
@@ -41,7 +41,9 @@ def parameters_of(function: Callable[..., Any]) -> list[str]:
         (select_connection.IOLoop.close, ["self"]),
     ],
 )
-def test_a_method_that_the_hook_overrides_or_calls_is_what_it_was(function: Callable[..., Any], parameters: list[str]) -> None:
+def test_a_method_that_the_hook_overrides_or_calls_is_what_it_was(
+    function: Callable[..., Any], parameters: list[str]
+) -> None:
     assert parameters_of(function) == parameters, _MEND
 
 
@@ -109,11 +111,19 @@ def test_headers_that_pika_would_change_go_through_redrive_unchanged(rabbitmq_ur
     seen: list[bytes] = []
 
     def handler(message: Message) -> None:
-        seen.extend(raw for name, raw in message.properties.headers.raw_fields() if name == "fraction")
+        seen.extend(
+            raw for name, raw in message.properties.headers.raw_fields() if name == "fraction"
+        )
 
     recorder = Recorder(handler)
     with service.subscriber(recorder), plain_channel(rabbitmq_url) as channel:
-        channel.basic_publish("master", "order.paid", b"", properties_of(Table([("fraction", fraction)]), "raw"), mandatory=True)
+        channel.basic_publish(
+            "master",
+            "order.paid",
+            b"",
+            properties_of(Table([("fraction", fraction)]), "raw"),
+            mandatory=True,
+        )
         recorder.wait_for_handled(["raw"])
 
     assert seen == [fraction]

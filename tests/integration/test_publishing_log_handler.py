@@ -39,7 +39,9 @@ def test_it_is_refused_at_once_and_the_publisher_goes_on(rabbitmq_url: str) -> N
         finally:
             logging.getLogger("redrive").removeHandler(handler)
 
-        on_io_thread = [error for thread, error in handler.refused if thread.startswith("redrive-io-")]
+        on_io_thread = [
+            error for thread, error in handler.refused if thread.startswith("redrive-io-")
+        ]
         assert on_io_thread
         for error in on_io_thread:
             assert isinstance(error, ConfigurationError)
@@ -50,7 +52,9 @@ def test_it_is_refused_at_once_and_the_publisher_goes_on(rabbitmq_url: str) -> N
     assert depth(rabbitmq_url, QUEUE) == 1
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # it is the handler's own
+@pytest.mark.filterwarnings(
+    "ignore::pytest.PytestUnhandledThreadExceptionWarning"
+)  # it is the handler's own
 def test_a_publisher_whose_io_thread_a_log_handler_ended_begins_another(rabbitmq_url: str) -> None:
     class Breaks(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:

@@ -15,8 +15,8 @@ def a_bare_machine():
     with pytest.MonkeyPatch.context() as patch:
         for name in ("REDRIVE_URL", "REDRIVE_TEST_IMAGE"):
             patch.delenv(name, raising=False)
-        patch.setattr("redrive.testing.choice.engine_answers", lambda: False)
-        patch.setattr("redrive.testing.choice.server_scripts", lambda: None)
+        patch.setattr("redrive.testing.broker_choice.engine_answers", lambda: False)
+        patch.setattr("redrive.testing.broker_choice.server_scripts", lambda: None)
         yield
 """
 
@@ -57,7 +57,9 @@ def test_each_test_has_a_virtual_host_of_its_own_on_one_broker(pytester: pytest.
 
 
 @pytest.mark.skipif("REDRIVE_URL" in os.environ, reason="a broker of somebody else is not killed")
-def test_a_test_that_leaves_the_broker_dead_does_no_harm_to_the_next(pytester: pytest.Pytester) -> None:
+def test_a_test_that_leaves_the_broker_dead_does_no_harm_to_the_next(
+    pytester: pytest.Pytester,
+) -> None:
     pytester.makeconftest(TWO_LINES)
     pytester.makepyfile(
         """
@@ -74,7 +76,9 @@ def test_a_test_that_leaves_the_broker_dead_does_no_harm_to_the_next(pytester: p
 
 
 @pytest.mark.skipif("REDRIVE_URL" in os.environ, reason="a broker of somebody else is everybody's")
-def test_processes_share_a_broker_and_whoever_may_stop_one_has_its_own(pytester: pytest.Pytester) -> None:
+def test_processes_share_a_broker_and_whoever_may_stop_one_has_its_own(
+    pytester: pytest.Pytester,
+) -> None:
     pytester.makeconftest(TWO_LINES)
     pytester.makepyfile(
         """
@@ -86,7 +90,10 @@ def test_processes_share_a_broker_and_whoever_may_stop_one_has_its_own(pytester:
         met = pathlib.Path(os.environ["MEETING"])
 
         def met_on(name, url):
-            (met / f"{name}-{os.environ['PYTEST_XDIST_WORKER']}").write_text(str(urlsplit(url).port))
+            worker = os.environ["PYTEST_XDIST_WORKER"]
+            written = met / f".{name}-{worker}"
+            written.write_text(str(urlsplit(url).port))
+            written.rename(met / f"{name}-{worker}")  # whole, or not there
             deadline = time.monotonic() + 120
             while len(found := list(met.glob(f"{name}-*"))) < 2:
                 assert time.monotonic() < deadline
@@ -108,20 +115,30 @@ def test_processes_share_a_broker_and_whoever_may_stop_one_has_its_own(pytester:
     meeting = pytester.mkdir("meeting")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MEETING", str(meeting))
-        result = pytester.runpytest_subprocess("-p", "no:cacheprovider", "-n", "2", "--dist", "each")
+        result = pytester.runpytest_subprocess(
+            "-p", "no:cacheprovider", "-n", "2", "--dist", "each"
+        )
     result.assert_outcomes(passed=4)
     result.stdout.re_match_lines([r"RabbitMQ \d+\.\d+\.\d+ \((container|process).*\)"])
 
 
-def test_a_broker_that_can_not_be_had_is_an_error_that_says_what_to_install(pytester: pytest.Pytester) -> None:
+def test_a_broker_that_can_not_be_had_is_an_error_that_says_what_to_install(
+    pytester: pytest.Pytester,
+) -> None:
     pytester.makeconftest(TWO_LINES + NOTHING_TO_BE_HAD)
     pytester.makepyfile("def test_the_broker(rabbitmq_url): pass")
     result = run(pytester)
     result.assert_outcomes(errors=1)
     result.stdout.fnmatch_lines(
         [
-            "No RabbitMQ can be started here: no container engine answers, and no rabbitmq-server is installed.",
-            "Start Docker or Podman and install redrive?testing?, install rabbitmq-server, or set REDRIVE_URL to a running broker.",
+            (
+                "No RabbitMQ can be started here: no container engine answers, and no "
+                "rabbitmq-server is installed."
+            ),
+            (
+                "Start Docker or Podman and install redrive?testing?, install rabbitmq-server, or "
+                "set REDRIVE_URL to a running broker."
+            ),
         ]
     )
     result.stdout.no_fnmatch_line("*choice.py*")

@@ -19,7 +19,9 @@ from redrive.testing.ports import free_ports
 
 def pikas(caplog: pytest.LogCaptureFixture) -> list[str]:
     """What pika, aiormq and asyncio have logged."""
-    return [record.getMessage() for record in caplog.records if not record.name.startswith("redrive")]
+    return [
+        record.getMessage() for record in caplog.records if not record.name.startswith("redrive")
+    ]
 
 
 def unknown_host() -> str:
@@ -30,14 +32,19 @@ def closed_port() -> str:
     return f"amqp://localhost:{free_ports(1)[0]}/"
 
 
-@pytest.mark.parametrize(("address", "reason"), [(closed_port, "connection refused"), (unknown_host, "host name is not known")])
+@pytest.mark.parametrize(
+    ("address", "reason"),
+    [(closed_port, "connection refused"), (unknown_host, "host name is not known")],
+)
 @both_shells
 def test_a_connection_that_is_refused_is_one_line_of_redrives(
     shell: Shell, address: Callable[[], str], reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
     url = address()
-    with shell.subscriber(lambda message: None, url, "shop@orders", patience=timedelta(hours=1)) as worker:
+    with shell.subscriber(
+        lambda message: None, url, "shop@orders", patience=timedelta(hours=1)
+    ) as worker:
         wait_until(lambda: caplog.text.count(reason) > 1, "it is tried twice")
         worker.stop()
     with pytest.raises(BrokerUnavailable), shell.publisher(url, timeout=DEADLINE):
@@ -50,7 +57,9 @@ def test_a_connection_that_is_refused_is_one_line_of_redrives(
 
 
 @both_shells
-def test_publishing_handling_and_looking_leave_no_line_of_pikas(rabbitmq_url: str, shell: Shell, caplog: pytest.LogCaptureFixture) -> None:
+def test_publishing_handling_and_looking_leave_no_line_of_pikas(
+    rabbitmq_url: str, shell: Shell, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.INFO)
     service = Service(rabbitmq_url, shell=shell)
     service.set_aside(2)
@@ -61,7 +70,9 @@ def test_publishing_handling_and_looking_leave_no_line_of_pikas(rabbitmq_url: st
 
 
 @both_shells
-def test_a_connection_that_is_cut_leaves_no_line_of_pikas(rabbitmq_url: str, shell: Shell, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_connection_that_is_cut_leaves_no_line_of_pikas(
+    rabbitmq_url: str, shell: Shell, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.INFO)
     service = Service(rabbitmq_url, shell=shell)
     with Proxy(rabbitmq_url) as proxy, service.publisher(url=proxy.url) as publisher:
@@ -72,7 +83,9 @@ def test_a_connection_that_is_cut_leaves_no_line_of_pikas(rabbitmq_url: str, she
     assert pikas(caplog) == []
 
 
-def test_a_programs_own_pika_logs_as_ever(rabbitmq_url: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_programs_own_pika_logs_as_ever(
+    rabbitmq_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.INFO)
     with Service(rabbitmq_url).publisher():
         pika.BlockingConnection(pika.URLParameters(rabbitmq_url)).close()
@@ -85,7 +98,9 @@ def test_a_programs_own_pika_logs_as_ever(rabbitmq_url: str, caplog: pytest.LogC
     assert [line for line in pikas(caplog) if "failed" in line]
 
 
-def test_a_command_that_is_run_within_a_program_leaves_its_pika_as_it_was(rabbitmq_url: str) -> None:
+def test_a_command_that_is_run_within_a_program_leaves_its_pika_as_it_was(
+    rabbitmq_url: str,
+) -> None:
     levels = {name: logging.getLogger(name).level for name in ("pika", "pika.connection")}
     declare(rabbitmq_url, "shop@orders")
 
@@ -101,7 +116,9 @@ def test_a_command_prints_no_line_of_pikas(address: Callable[[], str]) -> None:
     assert "pika" not in outcome.err
 
 
-def test_whoever_wants_all_of_redrives_lines_gets_pikas_too(caplog: pytest.LogCaptureFixture) -> None:
+def test_whoever_wants_all_of_redrives_lines_gets_pikas_too(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     caplog.set_level(logging.DEBUG, "redrive")
     caplog.set_level(logging.INFO, "pika")
     url = closed_port()

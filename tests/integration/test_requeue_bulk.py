@@ -1,4 +1,4 @@
-"""Many messages sent back at a time, each followed by its id."""
+"""Many messages requeued at a time, each followed by its id."""
 
 from collections import Counter
 
@@ -9,7 +9,9 @@ from redrive.topology.model import QueueType
 
 
 @both_types
-def test_ten_thousand_messages_are_sent_back_and_handled_once_each(rabbitmq_url: str, queue_type: QueueType) -> None:
+def test_ten_thousand_messages_are_sent_back_and_handled_once_each(
+    rabbitmq_url: str, queue_type: QueueType
+) -> None:
     service = Service(rabbitmq_url, queue_type=queue_type)
     ids = service.set_aside(10_000)
     recorder = Recorder()
@@ -22,7 +24,9 @@ def test_ten_thousand_messages_are_sent_back_and_handled_once_each(rabbitmq_url:
     assert service.failed() == []
 
 
-def test_a_hundredth_of_five_thousand_is_sent_back_and_the_rest_keeps_its_order(rabbitmq_url: str) -> None:
+def test_a_hundredth_of_five_thousand_is_sent_back_and_the_rest_keeps_its_order(
+    rabbitmq_url: str,
+) -> None:
     service = Service(rabbitmq_url)
     ids = service.set_aside(5000)
     picked = ids[50::100]
@@ -41,7 +45,9 @@ def test_large_messages_are_sent_back_too(rabbitmq_url: str) -> None:
     service.declare()
     with service.publisher(exchange="master") as publisher:
         ids = [publisher.publish(body, "order.paid", mandatory=True) for _ in range(40)]
-    with service.subscriber(lambda _: 1 / 0, retry=service.retry.__class__(max_retries=0, delay=service.retry.delay)):
+    with service.subscriber(
+        lambda _: 1 / 0, retry=service.retry.__class__(max_retries=0, delay=service.retry.delay)
+    ):
         service.wait_for_failed(40)
     report = service.failed_queue.requeue(lambda message: message.message_id in ids[::2])
     recorder = Recorder()
@@ -53,30 +59,47 @@ def test_large_messages_are_sent_back_too(rabbitmq_url: str) -> None:
     assert set(service.failed_ids()) == set(ids[1::2])
 
 
-def test_what_is_picked_out_of_very_many_is_sent_once_and_the_rest_keeps_its_order(rabbitmq_url: str) -> None:
+def test_what_is_picked_out_of_very_many_is_sent_once_and_the_rest_keeps_its_order(
+    rabbitmq_url: str,
+) -> None:
     count = 40_000
     service = Service(rabbitmq_url)
     ids = service.set_aside(count)
     failed = FailedQueue(rabbitmq_url, service.queue)
 
-    sent = failed.requeue(choose=lambda messages: [int(message.failure_id) % 7 == 0 for message in messages])
-    main = Counter(str(properties.message_id) for properties, _ in drain(rabbitmq_url, service.queue))
+    sent = failed.requeue(
+        choose=lambda messages: [int(message.failure_id) % 7 == 0 for message in messages]
+    )
+    main = Counter(
+        str(properties.message_id) for properties, _ in drain(rabbitmq_url, service.queue)
+    )
     left = [message.message_id for message in failed.browse()]
 
-    assert (sent.requeued, sent.skipped, sent.possible_duplicates) == (len(ids[::7]), count - len(ids[::7]), 0)
+    assert (sent.requeued, sent.skipped, sent.possible_duplicates) == (
+        len(ids[::7]),
+        count - len(ids[::7]),
+        0,
+    )
     assert main == Counter(ids[::7])
     assert left == [message_id for message_id in ids if int(message_id) % 7]
 
 
 @both_types
-def test_what_is_left_keeps_its_order_where_all_that_is_picked_came_last(rabbitmq_url: str, queue_type: QueueType) -> None:
-    # Each ack lets the broker send one more, and so makes room for what the first messages' return puts into the queue.
+def test_what_is_left_keeps_its_order_where_all_that_is_picked_came_last(
+    rabbitmq_url: str, queue_type: QueueType
+) -> None:
+    # Each ack lets the broker send one more, and so makes room for what the first messages' return
+    # puts into the queue.
     service = Service(rabbitmq_url, queue_type=queue_type)
     ids = service.set_aside(10_000)
     picked = ids[5001::2]
     chosen = set(picked)
     failed = FailedQueue(rabbitmq_url, service.queue)
-    sent = failed.requeue(choose=lambda messages: [message.failure_id in chosen for message in messages])
+    sent = failed.requeue(
+        choose=lambda messages: [message.failure_id in chosen for message in messages]
+    )
 
     assert (sent.requeued, sent.possible_duplicates) == (len(picked), 0)
-    assert [message.message_id for message in failed.browse()] == [message_id for message_id in ids if message_id not in chosen]
+    assert [message.message_id for message in failed.browse()] == [
+        message_id for message_id in ids if message_id not in chosen
+    ]

@@ -9,20 +9,22 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import pytest
-from journey import let_the_broker_remember
 
 from contract.plain import drain, plain_channel
 from contract.support import DEADLINE, Service, both_types, wait_until
+from journey import let_the_broker_remember
 from redrive import BrokerUnavailable, FailedMessage, FailedQueue, RequeueProgress, RequeueReport
 from redrive.testing import Broker, Proxy
 from redrive.topology.model import QueueType
+
+pytestmark = pytest.mark.every_broker
 
 COUNT = 5000
 
 
 @dataclass
 class Once:
-    """Does something once so many messages were sent back: given to a requeue as its `progress`."""
+    """Does something once so many messages were requeued: given to a requeue as its `progress`."""
 
     act: Callable[[], object]
     after: int = 1
@@ -36,7 +38,8 @@ class Once:
 
 @contextlib.contextmanager
 def long_wire(url: str) -> Iterator[Proxy]:
-    """A proxy whose wire is so long that a requeue is still on its way when its progress is told."""
+    """A proxy whose wire is so long that a requeue is still on its way when its progress is
+    told."""
     with Proxy(url) as proxy:
         proxy.delay(0.03)
         yield proxy
@@ -44,17 +47,21 @@ def long_wire(url: str) -> Iterator[Proxy]:
 
 def sent_back(service: Service) -> Counter[str]:
     """How often each message is in the main queue, by its id."""
-    return Counter(str(properties.message_id) for properties, _ in drain(service.url, service.queue))
+    return Counter(
+        str(properties.message_id) for properties, _ in drain(service.url, service.queue)
+    )
 
 
 @both_types
-def test_a_requeue_that_is_cancelled_leaves_the_rest_where_it_is(rabbitmq_url: str, queue_type: QueueType) -> None:
+def test_a_requeue_that_is_cancelled_leaves_the_rest_where_it_is(
+    rabbitmq_url: str, queue_type: QueueType
+) -> None:
     service = Service(rabbitmq_url, queue_type=queue_type)
     ids = service.set_aside(COUNT)
     cancel = threading.Event()
     once = Once(cancel.set)
     with long_wire(rabbitmq_url) as proxy:
-        report = FailedQueue(proxy.url, service.queue).requeue(progress=once, cancel=cancel)
+        report = FailedQueue(proxy.url, service.queue).requeue(on_progress=once, cancel=cancel)
     main, failed = sent_back(service), service.failed_ids()
 
     assert once.done
@@ -65,12 +72,14 @@ def test_a_requeue_that_is_cancelled_leaves_the_rest_where_it_is(rabbitmq_url: s
 
 
 @both_types
-def test_a_requeue_whose_wire_is_cut_sends_back_all_and_tells_of_possible_duplicates(rabbitmq_url: str, queue_type: QueueType) -> None:
+def test_a_requeue_whose_wire_is_cut_sends_back_all_and_tells_of_possible_duplicates(
+    rabbitmq_url: str, queue_type: QueueType
+) -> None:
     service = Service(rabbitmq_url, queue_type=queue_type)
     ids = service.set_aside(COUNT)
     with long_wire(rabbitmq_url) as proxy:
         once = Once(proxy.cut)
-        report = FailedQueue(proxy.url, service.queue).requeue(progress=once)
+        report = FailedQueue(proxy.url, service.queue).requeue(on_progress=once)
     main, failed = sent_back(service), service.failed_ids()
 
     assert once.done
@@ -79,7 +88,9 @@ def test_a_requeue_whose_wire_is_cut_sends_back_all_and_tells_of_possible_duplic
     assert failed == []
 
 
-def test_a_requeue_of_some_whose_wire_is_cut_sends_back_those_and_leaves_the_others(rabbitmq_url: str) -> None:
+def test_a_requeue_of_some_whose_wire_is_cut_sends_back_those_and_leaves_the_others(
+    rabbitmq_url: str,
+) -> None:
     service = Service(rabbitmq_url)
     ids = service.set_aside(COUNT)
     picked = set(ids[::2])
@@ -89,7 +100,7 @@ def test_a_requeue_of_some_whose_wire_is_cut_sends_back_those_and_leaves_the_oth
 
     with long_wire(rabbitmq_url) as proxy:
         once = Once(proxy.cut)
-        report = FailedQueue(proxy.url, service.queue).requeue(where, progress=once)
+        report = FailedQueue(proxy.url, service.queue).requeue(where, on_progress=once)
     main, failed = sent_back(service), service.failed_ids()
 
     assert once.done
@@ -98,7 +109,30 @@ def test_a_requeue_of_some_whose_wire_is_cut_sends_back_those_and_leaves_the_oth
     assert sorted(failed) == sorted(set(ids) - picked)
 
 
-def test_a_requeue_during_which_the_broker_is_killed_loses_nothing(rabbitmq_broker: Broker, rabbitmq_url: str) -> None:
+def test_progress_is_told_while_the_last_confirms_are_waited_for(rabbitmq_url: str) -> None:
+    service = Service(rabbitmq_url)
+    service.set_aside(1)
+    told: list[RequeueProgress] = []
+    with Proxy(rabbitmq_url) as proxy:
+
+        def where(_: FailedMessage) -> bool:
+            proxy.freeze()
+            return True
+
+        def on_progress(progress: RequeueProgress) -> None:
+            told.append(progress)
+            if len(told) == 3:
+                proxy.thaw()
+
+        report = FailedQueue(proxy.url, service.queue).requeue(where, on_progress=on_progress)
+
+    assert report.requeued == 1
+    assert [progress.requeued for progress in told[:3]] == [0, 0, 0]
+
+
+def test_a_requeue_during_which_the_broker_is_killed_loses_nothing(
+    rabbitmq_broker: Broker, rabbitmq_url: str
+) -> None:
     service = Service(rabbitmq_url)
     service.declare()
     let_the_broker_remember(rabbitmq_broker)
@@ -110,7 +144,7 @@ def test_a_requeue_during_which_the_broker_is_killed_loses_nothing(rabbitmq_brok
 
     once = Once(kill_and_start)
     with long_wire(rabbitmq_url) as proxy:
-        report = FailedQueue(proxy.url, service.queue).requeue(progress=once)
+        report = FailedQueue(proxy.url, service.queue).requeue(on_progress=once)
     main, failed = sent_back(service), service.failed_ids()
 
     assert once.done
@@ -119,7 +153,9 @@ def test_a_requeue_during_which_the_broker_is_killed_loses_nothing(rabbitmq_brok
     assert failed == []
 
 
-def test_a_requeue_whose_broker_does_not_come_back_is_an_error_and_loses_nothing(rabbitmq_url: str) -> None:
+def test_a_requeue_whose_broker_does_not_come_back_is_an_error_and_loses_nothing(
+    rabbitmq_url: str,
+) -> None:
     service = Service(rabbitmq_url)
     ids = service.set_aside(COUNT)
     with long_wire(rabbitmq_url) as proxy:
@@ -130,7 +166,7 @@ def test_a_requeue_whose_broker_does_not_come_back_is_an_error_and_loses_nothing
 
         once = Once(hang_up)
         with pytest.raises(BrokerUnavailable):
-            FailedQueue(proxy.url, service.queue, timeout=15).requeue(progress=once)
+            FailedQueue(proxy.url, service.queue, timeout=15).requeue(on_progress=once)
     main, failed = sent_back(service), service.failed_ids()
 
     assert once.done
@@ -153,26 +189,36 @@ def test_a_requeue_into_a_queue_that_was_deleted_meanwhile_ends_soon_and_leaves_
     with long_wire(rabbitmq_url) as proxy:
         began = time.monotonic()
         try:
-            report = FailedQueue(proxy.url, service.queue, timeout=DEADLINE / 2).requeue(limit=limit, progress=once)
+            report = FailedQueue(proxy.url, service.queue, timeout=DEADLINE / 2).requeue(
+                limit=limit, on_progress=once
+            )
         except BrokerUnavailable as error:
-            # Under load RabbitMQ 3.10 may never answer for what it was handing to a queue as that was deleted.
-            told = re.search(r"(\d+) messages were sent back", str(error))
+            # Under load RabbitMQ 3.10 may never answer for what it was handing to a queue as that
+            # was deleted.
+            told = re.search(r"(\d+) messages were requeued", str(error))
             assert told is not None
             confirmed = int(told[1])
-            # What its stuck channel held then is unacknowledged until the broker is started again: nothing of it is lost.
+            # What its stuck channel held then is unacknowledged until the broker is started again:
+            # nothing of it is lost.
             rabbitmq_broker.kill()
             rabbitmq_broker.start()
-            wait_until(lambda: len(set(service.failed_ids()) & set(ids)) >= COUNT - confirmed, "the others are set aside again")
+            wait_until(
+                lambda: len(set(service.failed_ids()) & set(ids)) >= COUNT - confirmed,
+                "the others are set aside again",
+            )
             return
 
     assert time.monotonic() - began < 2 * DEADLINE
     assert once.done
     assert report.requeued + len(report.failed) + report.not_tried == limit
     assert report.skipped == 0
-    assert set(ids[report.requeued :]) <= set(service.failed_ids())
+    # Not by their order: a queue that is deleted confirms some, and refuses others before them.
+    assert len(set(service.failed_ids()) & set(ids)) >= COUNT - report.requeued
 
 
-def assert_all_are_back(report: RequeueReport, main: Counter[str], ids: set[str] | list[str]) -> None:
+def assert_all_are_back(
+    report: RequeueReport, main: Counter[str], ids: set[str] | list[str]
+) -> None:
     """Each of `ids` is in the main queue, and those that are there twice were told of."""
     assert main.keys() == set(ids)
     assert main.total() - len(main) <= report.possible_duplicates

@@ -1,4 +1,5 @@
-"""The documented roles, with the real commands: exactly the rights of a role suffice for all that it is said to do."""
+"""The documented roles, with the real commands: exactly the rights of a role suffice for all that
+it is said to do."""
 
 import contextlib
 import uuid
@@ -11,11 +12,13 @@ import pytest
 from cli_support import Outcome, declare, redrive, wait_until
 from contract.administration import Administration
 from redrive import FailedQueue, Message, PermissionDenied, Publisher, RetryPolicy, Subscriber
+from redrive.amqp.field_table import Table
+from redrive.amqp.properties import Properties
+from redrive.topology.doctor.permissions import VERBS, Right, Role, granted_pattern, least_rights
 from redrive.topology.headers import Delivery
 from redrive.topology.model import Subscription
-from redrive.topology.permissions import VERBS, Right, Role, granted_pattern, least_rights
-from redrive.topology.properties import Properties
-from redrive.topology.table import Table
+
+pytestmark = pytest.mark.every_broker
 
 QUEUE = "ucenter@user"
 NOWHERE = "http://127.0.0.1:9"
@@ -25,7 +28,9 @@ NOWHERE = "http://127.0.0.1:9"
 @contextlib.contextmanager
 def user_with(administration: Administration, roles: Sequence[Role]) -> Iterator[str]:
     """The address of a user with exactly the rights of these roles."""
-    rights: list[Right] = [right for role in roles for right in least_rights(role, Subscription(QUEUE, ["user.*"]))]
+    rights: list[Right] = [
+        right for role in roles for right in least_rights(role, Subscription(QUEUE, ["user.*"]))
+    ]
     granted = {verb: granted_pattern(rights, verb) for verb in VERBS}
     with administration.user(f"role-{uuid.uuid4().hex[:12]}", **granted) as url:
         yield url
@@ -49,7 +54,11 @@ def set_aside(url: str, count: int) -> None:
     """Puts numbered messages into the failed queue."""
     FailedQueue(url, QUEUE).restore(
         Delivery(
-            QUEUE, "master.failed", QUEUE, Properties(headers=Table.of({"redrive-failure-id": str(n)}), delivery_mode=2), str(n).encode()
+            QUEUE,
+            "master.failed",
+            QUEUE,
+            Properties(headers=Table.of({"redrive-failure-id": str(n)}), delivery_mode=2),
+            str(n).encode(),
         )
         for n in range(count)
     )
@@ -58,7 +67,13 @@ def set_aside(url: str, count: int) -> None:
 @contextlib.contextmanager
 def a_worker(url: str, *, fails: bool = False, **options: object) -> Iterator[None]:
     """A worker that handles all, or fails at all."""
-    subscriber = Subscriber(url, QUEUE, ["user.*"], retry=RetryPolicy(0, timedelta(milliseconds=200)), **options)  # type: ignore[arg-type]
+    subscriber = Subscriber(
+        url,
+        QUEUE,
+        ["user.*"],
+        retry=RetryPolicy(0, timedelta(milliseconds=200)),
+        **options,  # type: ignore[arg-type]
+    )
 
     @subscriber.handler
     def handle(message: Message) -> None:
@@ -83,7 +98,11 @@ def done(*arguments: str, url: str) -> Outcome:
 def test_an_operator_sees_how_much_is_in_the_queues(operator: str, rabbitmq_url: str) -> None:
     set_aside(rabbitmq_url, 3)
     (found,) = done("status", QUEUE, "--output", "json", url=operator).json()
-    assert {place: found[place]["messages"] for place in ("main", "retry", "failed")} == {"main": 0, "retry": 0, "failed": 3}
+    assert {place: found[place]["messages"] for place in ("main", "retry", "failed")} == {
+        "main": 0,
+        "retry": 0,
+        "failed": 3,
+    }
     assert QUEUE in done("status", QUEUE, url=operator).out
 
 
@@ -97,15 +116,28 @@ def test_an_operator_sees_how_much_is_in_the_queues(operator: str, rabbitmq_url:
     ],
     ids=lambda command: command[1],
 )
-def test_an_operator_looks_at_failed_messages(operator: str, rabbitmq_url: str, command: tuple[str, ...]) -> None:
+def test_an_operator_looks_at_failed_messages(
+    operator: str, rabbitmq_url: str, command: tuple[str, ...]
+) -> None:
     set_aside(rabbitmq_url, 3)
     done(*command, "--management-url", NOWHERE, url=operator)
     assert FailedQueue(rabbitmq_url, QUEUE).depth() == 3
 
 
-def test_an_operator_copies_discards_and_restores_them(operator: str, rabbitmq_url: str, tmp_path: Path) -> None:
+def test_an_operator_copies_discards_and_restores_them(
+    operator: str, rabbitmq_url: str, tmp_path: Path
+) -> None:
     set_aside(rabbitmq_url, 3)
-    done("failed", "snapshot", QUEUE, "-o", str(tmp_path / "copy.jsonl"), "--management-url", NOWHERE, url=operator)
+    done(
+        "failed",
+        "snapshot",
+        QUEUE,
+        "-o",
+        str(tmp_path / "copy.jsonl"),
+        "--management-url",
+        NOWHERE,
+        url=operator,
+    )
     gone = str(tmp_path / "gone.jsonl")
     done("failed", "discard", QUEUE, "-o", gone, "--yes", "--management-url", NOWHERE, url=operator)
     assert FailedQueue(rabbitmq_url, QUEUE).depth() == 0
@@ -115,50 +147,118 @@ def test_an_operator_copies_discards_and_restores_them(operator: str, rabbitmq_u
     assert FailedQueue(rabbitmq_url, QUEUE).depth() == 0
 
 
-def test_an_operator_sends_them_back_and_sees_what_became_of_them(operator: str, administration: Administration, rabbitmq_url: str) -> None:
+def test_an_operator_sends_them_back_and_sees_what_became_of_them(
+    operator: str, administration: Administration, rabbitmq_url: str
+) -> None:
     set_aside(rabbitmq_url, 5)
-    sent = done("failed", "requeue", QUEUE, "--yes", "--management-url", NOWHERE, "--output", "json", url=operator).json()
+    sent = done(
+        "failed",
+        "requeue",
+        QUEUE,
+        "--yes",
+        "--management-url",
+        NOWHERE,
+        "--output",
+        "json",
+        url=operator,
+    ).json()
     with a_worker(rabbitmq_url):
         wait_until(
-            lambda: done("jobs", "show", sent["job"], "--output", "json", url=operator).json()["handled"] == 5, "all five are told of"
+            lambda: (
+                done("jobs", "show", sent["job"], "--output", "json", url=operator).json()[
+                    "handled"
+                ]
+                == 5
+            ),
+            "all five are told of",
         )
 
 
 def test_an_operator_sends_them_back_behind_a_canary(operator: str, rabbitmq_url: str) -> None:
     set_aside(rabbitmq_url, 5)
     with a_worker(rabbitmq_url):
-        done("failed", "requeue", QUEUE, "--yes", "--canary", "2", "--watch", "30s", "--management-url", NOWHERE, url=operator)
+        done(
+            "failed",
+            "requeue",
+            QUEUE,
+            "--yes",
+            "--canary",
+            "2",
+            "--watch",
+            "30s",
+            "--management-url",
+            NOWHERE,
+            url=operator,
+        )
     assert FailedQueue(rabbitmq_url, QUEUE).depth() == 0
 
 
-def test_an_operator_has_it_stopped_where_too_many_fail_again(operator: str, rabbitmq_url: str) -> None:
+def test_an_operator_has_it_stopped_where_too_many_fail_again(
+    operator: str, rabbitmq_url: str
+) -> None:
     set_aside(rabbitmq_url, 200)
     with a_worker(rabbitmq_url, fails=True):
         stopped = redrive(
-            "failed", "requeue", QUEUE, "--yes", "--stop-at", "5%", "--rate", "10/s", "--management-url", NOWHERE, url=operator
+            "failed",
+            "requeue",
+            QUEUE,
+            "--yes",
+            "--stop-at",
+            "5%",
+            "--rate",
+            "10/s",
+            "--management-url",
+            NOWHERE,
+            url=operator,
         )
     assert stopped.code == 1, (stopped.out, stopped.err)
     assert "failed again" in stopped.out + stopped.err
 
 
 @pytest.mark.parametrize("role", ["publisher", "subscriber", "delayer", "declarer", "operator"])
-def test_the_doctor_finds_nothing_that_a_user_with_the_rights_of_a_role_lacks(administration: Administration, role: Role) -> None:
+def test_the_doctor_finds_nothing_that_a_user_with_the_rights_of_a_role_lacks(
+    administration: Administration, role: Role
+) -> None:
     with user_with(administration, [role]) as url:
-        assert "Nothing found" in done("doctor", QUEUE, "--role", role, "--management-url", NOWHERE, url=url).out
+        assert (
+            "No problem found"
+            in done("doctor", QUEUE, "--role", role, "--management-url", NOWHERE, url=url).out
+        )
 
 
-def test_the_doctor_finds_what_an_operator_of_an_older_grant_lacks(administration: Administration) -> None:
+def test_the_doctor_finds_what_an_operator_of_an_older_grant_lacks(
+    administration: Administration,
+) -> None:
     with administration.user(
-        f"role-{uuid.uuid4().hex[:12]}", configure=f"^{QUEUE}@failed$", write=rf"^(amq\.default|{QUEUE})$", read=f"^{QUEUE}@failed$"
+        f"role-{uuid.uuid4().hex[:12]}",
+        configure=f"^{QUEUE}@failed$",
+        write=rf"^(amq\.default|{QUEUE})$",
+        read=f"^{QUEUE}@failed$",
     ) as url:
-        found = redrive("doctor", QUEUE, "--role", "operator", "--management-url", NOWHERE, "--output", "json", url=url)
+        found = redrive(
+            "doctor",
+            QUEUE,
+            "--role",
+            "operator",
+            "--management-url",
+            NOWHERE,
+            "--output",
+            "json",
+            url=url,
+        )
     (finding,) = found.json()["findings"]
     assert "can't be an operator of it" in finding["problem"]
-    for right in ("configure exchange master.events", r"configure queue redrive\.watch\..+", "read exchange master.failed"):
+    for right in (
+        "configure exchange master.events",
+        r"configure queue redrive\.watch\..+",
+        "read exchange master.failed",
+    ):
         assert right in finding["problem"]
 
 
-def test_a_publisher_publishes_and_with_the_ladder_there_a_delayer_delays(administration: Administration, rabbitmq_url: str) -> None:
+def test_a_publisher_publishes_and_with_the_ladder_there_a_delayer_delays(
+    administration: Administration, rabbitmq_url: str
+) -> None:
     delay = timedelta(hours=1)
     with Publisher(rabbitmq_url) as publisher:
         publisher.publish("{}", "user.remind", delay=delay)
@@ -172,10 +272,21 @@ def test_a_publisher_publishes_and_with_the_ladder_there_a_delayer_delays(admini
 
 def test_a_declarer_declares(administration: Administration) -> None:
     with user_with(administration, ["declarer"]) as url:
-        done("declare", "--queue", QUEUE, "--routing-key", "user.*", "--retry-delay", "200ms", url=url)
+        done(
+            "declare",
+            "--queue",
+            QUEUE,
+            "--routing-key",
+            "user.*",
+            "--retry-delay",
+            "200ms",
+            url=url,
+        )
 
 
-def test_a_subscriber_handles_and_sets_aside(administration: Administration, rabbitmq_url: str) -> None:
+def test_a_subscriber_handles_and_sets_aside(
+    administration: Administration, rabbitmq_url: str
+) -> None:
     with user_with(administration, ["subscriber"]) as url, a_worker(url, fails=True, declare=False):
         done("publish", "user.create", "{}", url=rabbitmq_url)
         wait_until(lambda: FailedQueue(rabbitmq_url, QUEUE).depth() == 1, "it is set aside")

@@ -4,7 +4,15 @@ import threading
 
 import pytest
 
-from contract.support import DEADLINE, Recorder, Service, always_fails, assert_it_helps, retrying, wait_until
+from contract.support import (
+    DEADLINE,
+    Recorder,
+    Service,
+    always_fails,
+    assert_it_helps,
+    retrying,
+    wait_until,
+)
 from redrive import ConfigurationError, Message, RedriveError, Subscriber, run
 
 
@@ -53,7 +61,13 @@ def users(rabbitmq_url: str) -> Service:
 
 def subscriber_of(service: Service, handler: Recorder, **options: bool) -> Subscriber:
     """A subscriber that does not run yet."""
-    subscriber = Subscriber(service.url, service.queue, service.routing_keys, retry=service.retry, **options)  # type: ignore[arg-type]
+    subscriber = Subscriber(
+        service.url,
+        service.queue,
+        service.routing_keys,
+        retry=service.retry,
+        **options,  # type: ignore[arg-type]
+    )
     subscriber.handler(handler)
     return subscriber
 
@@ -61,7 +75,10 @@ def subscriber_of(service: Service, handler: Recorder, **options: bool) -> Subsc
 def test_several_subscribers_each_handle_their_own(orders: Service, users: Service) -> None:
     of_orders, of_users = Recorder(), Recorder()
     running = Run(subscriber_of(orders, of_orders), subscriber_of(users, of_users))
-    order, user = orders.publish(routing_key="order.paid"), users.publish(routing_key="user.created")
+    order, user = (
+        orders.publish(routing_key="order.paid"),
+        users.publish(routing_key="user.created"),
+    )
     of_orders.wait_for_handled([order])
     of_users.wait_for_handled([user])
     running.stop()
@@ -84,7 +101,9 @@ def test_one_that_stops_ends_them_all(orders: Service, users: Service) -> None:
 
 def test_one_that_cannot_run_ends_them_all_and_says_why(orders: Service, rabbitmq_url: str) -> None:
     missing = Service(rabbitmq_url, queue="shop@missing")
-    running = Run(subscriber_of(orders, Recorder()), subscriber_of(missing, Recorder(), declare=False))
+    running = Run(
+        subscriber_of(orders, Recorder()), subscriber_of(missing, Recorder(), declare=False)
+    )
 
     assert running.has_ended()
     assert isinstance(running.error, ConfigurationError)

@@ -16,7 +16,7 @@ from redrive.testing.address import Address
 PROGRAM = """
 import sys
 from pathlib import Path
-from redrive.testing.shared import shared_broker
+from redrive.testing.shared_broker import shared_broker
 
 with shared_broker(Path(sys.argv[1]), sys.argv[2]) as shared:
     print(shared.broker.url, flush=True)
@@ -26,9 +26,12 @@ with shared_broker(Path(sys.argv[1]), sys.argv[2]) as shared:
 
 @contextmanager
 def process(folder: Path, name: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A process that shares the broker, until a line comes or it is killed; and the broker's URL."""
+    """A process that shares the broker, until a line comes or it is killed; and the broker's
+    URL."""
     command = [sys.executable, "-c", PROGRAM, str(folder), name]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as popen:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as popen:
         assert popen.stdout is not None
         try:
             yield popen, popen.stdout.readline().strip()

@@ -10,7 +10,9 @@ from contract.support import Recorder, Service, both_shells, wait_until
 
 
 @both_shells
-def test_a_worker_asked_to_leave_finishes_what_runs_acks_it_and_leaves(rabbitmq_url: str, shell: Shell, tmp_path: Path) -> None:
+def test_a_worker_asked_to_leave_finishes_what_runs_acks_it_and_leaves(
+    rabbitmq_url: str, shell: Shell, tmp_path: Path
+) -> None:
     service = Service(rabbitmq_url, shell=shell)
     notes = Notes(tmp_path / "notes")
     service.declare()
@@ -29,7 +31,9 @@ def test_a_worker_asked_to_leave_finishes_what_runs_acks_it_and_leaves(rabbitmq_
 
 
 @both_shells
-def test_a_second_signal_ends_a_worker_at_once(rabbitmq_url: str, shell: Shell, tmp_path: Path) -> None:
+def test_a_second_signal_ends_a_worker_at_once(
+    rabbitmq_url: str, shell: Shell, tmp_path: Path
+) -> None:
     service = Service(rabbitmq_url, shell=shell)
     notes = Notes(tmp_path / "notes")
     service.declare()
@@ -50,7 +54,9 @@ def test_a_second_signal_ends_a_worker_at_once(rabbitmq_url: str, shell: Shell, 
 
 
 @both_shells
-def test_a_worker_whose_handler_does_not_end_leaves_when_its_grace_is_over(rabbitmq_url: str, shell: Shell, tmp_path: Path) -> None:
+def test_a_worker_whose_handler_does_not_end_leaves_when_its_grace_is_over(
+    rabbitmq_url: str, shell: Shell, tmp_path: Path
+) -> None:
     service = Service(rabbitmq_url, shell=shell)
     notes = Notes(tmp_path / "notes")
     service.declare()

@@ -1,4 +1,5 @@
-"""What accepts a connection and then says nothing: a broker that stands still, or a load balancer with nothing behind it."""
+"""What accepts a connection and then says nothing: a broker that stands still, or a load balancer
+with nothing behind it."""
 
 import contextlib
 import socket
@@ -19,8 +20,8 @@ from worker_process import Notes, Worker
 from contract.shells import Shell
 from contract.support import DEADLINE, Recorder, Service, assert_it_helps, both_shells, wait_until
 from redrive import BrokerUnavailable, Subscriber
-from redrive.cli.serving import Place, serving
-from redrive.pubsub.blocking.declare import Declarer
+from redrive.cli.metrics_server import Place, serving
+from redrive.pubsub.blocking.declarer import Declarer
 from redrive.testing import Broker, Proxy
 from redrive.topology.model import Binding, Exchange, Queue
 
@@ -52,7 +53,12 @@ class Silence:
         self._thread.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self._server.shutdown(socket.SHUT_RDWR)
         self._server.close()
         self._thread.join(DEADLINE)
@@ -65,15 +71,21 @@ def handle(_: dict[str, object]) -> None:
 
 
 each_wire = pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
-each_declares = pytest.mark.parametrize("declare", [True, False], ids=["declaring", "not declaring"])
+each_declares = pytest.mark.parametrize(
+    "declare", [True, False], ids=["declaring", "not declaring"]
+)
 
 
 @each_declares
 @each_wire
 @both_shells
-def test_a_worker_that_starts_in_silence_ends_when_its_patience_does(shell: Shell, tls: bool, declare: bool) -> None:
+def test_a_worker_that_starts_in_silence_ends_when_its_patience_does(
+    shell: Shell, tls: bool, declare: bool
+) -> None:
     with Silence(tls=tls) as silence:
-        worker = shell.subscriber(handle, silence.url, "shop@orders", patience=timedelta(seconds=1), declare=declare)
+        worker = shell.subscriber(
+            handle, silence.url, "shop@orders", patience=timedelta(seconds=1), declare=declare
+        )
         with pytest.raises(BrokerUnavailable) as told, worker as running:
             wait_until(running.stopped, "the worker has ended")
         assert silence.connections
@@ -85,10 +97,14 @@ def test_a_worker_that_starts_in_silence_ends_when_its_patience_does(shell: Shel
 @each_declares
 @each_wire
 @both_shells
-def test_a_worker_that_connects_in_silence_can_be_stopped(shell: Shell, tls: bool, declare: bool) -> None:
+def test_a_worker_that_connects_in_silence_can_be_stopped(
+    shell: Shell, tls: bool, declare: bool
+) -> None:
     with (
         Silence(tls=tls) as silence,
-        shell.subscriber(handle, silence.url, "shop@orders", patience=timedelta(days=1), declare=declare) as worker,
+        shell.subscriber(
+            handle, silence.url, "shop@orders", patience=timedelta(days=1), declare=declare
+        ) as worker,
     ):
         wait_until(lambda: silence.connections, "it connects")
         worker.stop()
@@ -107,7 +123,12 @@ def test_patience_counts_the_time_that_each_try_takes(shell: Shell) -> None:
 
 @both_shells
 def test_sigterm_ends_a_worker_that_connects_in_silence(shell: Shell, tmp_path: Path) -> None:
-    with Silence() as silence, Worker(Service(silence.url, shell=shell), Notes(tmp_path / "notes"), patience=3600.0) as worker:
+    with (
+        Silence() as silence,
+        Worker(
+            Service(silence.url, shell=shell), Notes(tmp_path / "notes"), patience=3600.0
+        ) as worker,
+    ):
         wait_until(lambda: silence.connections, "it connects")
         worker.terminate()
 
@@ -117,7 +138,11 @@ def test_sigterm_ends_a_worker_that_connects_in_silence(shell: Shell, tmp_path: 
 @each_wire
 @both_shells
 def test_a_publisher_in_silence_says_so_and_closes(shell: Shell, tls: bool) -> None:
-    with Silence(tls=tls) as silence, pytest.raises(BrokerUnavailable) as told, shell.publisher(silence.url, timeout=DEADLINE):
+    with (
+        Silence(tls=tls) as silence,
+        pytest.raises(BrokerUnavailable) as told,
+        shell.publisher(silence.url, timeout=DEADLINE),
+    ):
         pass
 
     assert "did not answer in time" in str(told.value)
@@ -126,7 +151,11 @@ def test_a_publisher_in_silence_says_so_and_closes(shell: Shell, tls: bool) -> N
 
 @both_shells
 def test_a_publisher_does_not_wait_longer_than_it_was_told_to(shell: Shell) -> None:
-    with Silence() as silence, pytest.raises(BrokerUnavailable) as told, shell.publisher(silence.url, timeout=0.2):
+    with (
+        Silence() as silence,
+        pytest.raises(BrokerUnavailable) as told,
+        shell.publisher(silence.url, timeout=0.2),
+    ):
         pass
 
     assert "did not answer within 0.2 s" in str(told.value)
@@ -143,7 +172,14 @@ def test_a_failed_queue_in_silence_says_so(shell: Shell) -> None:
             assert_it_helps(told.value)
 
 
-@pytest.mark.parametrize("command", ["status shop@orders", "failed list shop@orders", "declare --queue shop@orders --routing-key order.*"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "status shop@orders",
+        "failed list shop@orders",
+        "declare --queue shop@orders --routing-key order.*",
+    ],
+)
 def test_a_command_in_silence_says_so_in_two_lines(command: str) -> None:
     with Silence() as silence:
         done = subprocess.run(
@@ -163,14 +199,22 @@ def test_a_command_in_silence_says_so_in_two_lines(command: str) -> None:
 
 
 @both_shells
-def test_a_running_worker_waits_until_the_wire_thaws(rabbitmq_url: str, shell: Shell, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_running_worker_waits_until_the_wire_thaws(
+    rabbitmq_url: str, shell: Shell, caplog: pytest.LogCaptureFixture
+) -> None:
     recorder = Recorder()
     service = Service(rabbitmq_url, shell=shell)
-    with Proxy(rabbitmq_url) as proxy, service.subscriber(recorder, url=proxy.url + SHORT, patience=timedelta(0)):
+    with (
+        Proxy(rabbitmq_url) as proxy,
+        service.subscriber(recorder, url=proxy.url + SHORT, patience=timedelta(0)),
+    ):
         recorder.wait_for_handled([service.publish()])
         proxy.freeze()
         message_id = service.publish()
-        wait_until(lambda: "did not answer in time" in caplog.text, "a new connection is tried, and given up")
+        wait_until(
+            lambda: "did not answer in time" in caplog.text,
+            "a new connection is tried, and given up",
+        )
         proxy.thaw()
         recorder.wait_for_handled([message_id])
 
@@ -188,7 +232,9 @@ def test_a_worker_that_starts_on_a_frozen_wire_begins_when_it_thaws(
     with Proxy(rabbitmq_url) as proxy:
         proxy.freeze()
         with service.subscriber(recorder, url=proxy.url + SHORT, patience=timedelta(hours=1)):
-            wait_until(lambda: "did not answer in time" in caplog.text, "the first connection is given up")
+            wait_until(
+                lambda: "did not answer in time" in caplog.text, "the first connection is given up"
+            )
             proxy.thaw()
             recorder.wait_for_handled([message_id])
 
@@ -209,7 +255,9 @@ def test_a_worker_on_a_wire_that_freezes_while_it_declares_can_be_stopped(
 
         monkeypatch.setattr(Declarer, "declare", declare_on_ice)
         # With no heartbeat it would wait for an answer for ever.
-        with service.subscriber(handle, url=f"{proxy.url}?heartbeat=0", patience=timedelta(hours=1)) as worker:
+        with service.subscriber(
+            handle, url=f"{proxy.url}?heartbeat=0", patience=timedelta(hours=1)
+        ) as worker:
             assert frozen.wait(DEADLINE)
             worker.stop()
             wait_until(worker.stopped, "the worker has ended")
@@ -226,7 +274,10 @@ def test_a_worker_outlives_a_broker_that_stands_still(
         recorder.wait_for_handled([service.publish()])
         rabbitmq_broker.pause()
         try:
-            wait_until(lambda: "did not answer in time" in caplog.text, "a new connection is tried, and given up")
+            wait_until(
+                lambda: "did not answer in time" in caplog.text,
+                "a new connection is tried, and given up",
+            )
         finally:
             rabbitmq_broker.resume()
         recorder.wait_for_handled([service.publish()])
@@ -264,7 +315,9 @@ def test_a_worker_that_waits_for_a_silent_broker_is_healthy_and_not_ready() -> N
 
 
 @pytest.mark.parametrize("error", [ValueError("a defect"), SystemExit(3)], ids=repr)
-def test_a_worker_whose_io_thread_dies_is_not_healthy_and_says_why(error: BaseException, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_worker_whose_io_thread_dies_is_not_healthy_and_says_why(
+    error: BaseException, caplog: pytest.LogCaptureFixture
+) -> None:
     def die() -> None:
         raise error
 

@@ -17,7 +17,7 @@ from cli_support import redrive, running
 from contract.shells import Shell
 from contract.support import Recorder, Service, always_fails, both_shells, retrying, wait_until
 from redrive import ConfigurationError, Message, instrument, uninstrument
-from redrive.cli.serving import Place, serving
+from redrive.cli.metrics_server import Place, serving
 from redrive.pubsub.blocking.subscriber import Subscriber
 from redrive.testing.ports import free_ports
 from redrive.testing.proxy import Proxy
@@ -28,7 +28,8 @@ import os
 from datetime import timedelta
 from redrive import Message, RetryPolicy, Subscriber
 
-shop = Subscriber(os.environ["SHOP_URL"], "shop@orders", ["order.*"], retry=RetryPolicy(1, timedelta(milliseconds=50)))
+once = RetryPolicy(1, timedelta(milliseconds=50))
+shop = Subscriber(os.environ["SHOP_URL"], "shop@orders", ["order.*"], retry=once)
 
 @shop.handler
 def handle(message: Message) -> None:
@@ -78,26 +79,43 @@ def test_one_trace_goes_through_every_attempt_the_give_up_and_the_redrive(
     assert {span.parent.span_id for span in found if span.parent} == {sent.context.span_id}
     attributes = [dict(span.attributes or {}) for span in found]
     assert {one["messaging.system"] for one in attributes} == {"rabbitmq"}
-    assert Counter((one["messaging.operation.name"], one["messaging.operation.type"]) for one in attributes) == {
+    assert Counter(
+        (one["messaging.operation.name"], one["messaging.operation.type"]) for one in attributes
+    ) == {
         ("send", "send"): 1,
         ("process", "process"): 4,
         ("give up", "settle"): 1,
         ("redrive", "send"): 1,
     }
-    assert {one.get("messaging.message.id") for one in attributes} == {id_, None}  # a publish has none before it is made
-    assert [span.status.is_ok for span in found if span.name.startswith("process")] == [False, False, False, True]
+    assert {one.get("messaging.message.id") for one in attributes} == {
+        id_,
+        None,
+    }  # a publish has none before it is made
+    assert [span.status.is_ok for span in found if span.name.startswith("process")] == [
+        False,
+        False,
+        False,
+        True,
+    ]
 
 
-def test_what_a_handler_traces_itself_belongs_to_its_attempt(rabbitmq_url: str, spans: InMemorySpanExporter) -> None:
+def test_what_a_handler_traces_itself_belongs_to_its_attempt(
+    rabbitmq_url: str, spans: InMemorySpanExporter
+) -> None:
     from opentelemetry import trace
 
     seen: list[int] = []
     service = Service(rabbitmq_url)
-    with service.subscriber(lambda _: seen.append(trace.get_current_span().get_span_context().span_id)):
+    with service.subscriber(
+        lambda _: seen.append(trace.get_current_span().get_span_context().span_id)
+    ):
         service.publish()
         wait_until(lambda: seen, "the handler ran")
     attempt = wait_until(
-        lambda: next((s for s in spans.get_finished_spans() if s.name == "process shop@orders"), None), "the attempt's span"
+        lambda: next(
+            (s for s in spans.get_finished_spans() if s.name == "process shop@orders"), None
+        ),
+        "the attempt's span",
     )
     assert attempt is not None
     assert attempt.context is not None
@@ -113,7 +131,12 @@ class Wordless(Exception):
 
 def exception_in(spans: InMemorySpanExporter) -> Mapping[str, object]:
     """What the attempt's span tells of the exception that ended it."""
-    attempt = wait_until(lambda: next((s for s in spans.get_finished_spans() if s.name == "process shop@orders"), None), "the span")
+    attempt = wait_until(
+        lambda: next(
+            (s for s in spans.get_finished_spans() if s.name == "process shop@orders"), None
+        ),
+        "the span",
+    )
     assert attempt is not None
     (event,) = attempt.events
     assert (event.name, attempt.status.is_ok) == ("exception", False)
@@ -121,7 +144,9 @@ def exception_in(spans: InMemorySpanExporter) -> Mapping[str, object]:
 
 
 @both_shells
-def test_an_error_in_a_trace_shows_no_password(rabbitmq_url: str, spans: InMemorySpanExporter, shell: Shell) -> None:
+def test_an_error_in_a_trace_shows_no_password(
+    rabbitmq_url: str, spans: InMemorySpanExporter, shell: Shell
+) -> None:
     def handle(_: Message) -> None:
         try:
             raise KeyError("https://me:s3cret@behind/")
@@ -133,13 +158,18 @@ def test_an_error_in_a_trace_shows_no_password(rabbitmq_url: str, spans: InMemor
         service.publish()
         service.wait_for_failed()
     told = exception_in(spans)
-    assert (told["exception.type"], told["exception.message"]) == ("ValueError", "no plan for amqp://me:***@there/")
+    assert (told["exception.type"], told["exception.message"]) == (
+        "ValueError",
+        "no plan for amqp://me:***@there/",
+    )
     assert "KeyError: 'https://me:***@behind/'" in str(told["exception.stacktrace"])
     assert "s3cret" not in repr([span.to_json() for span in spans.get_finished_spans()])
 
 
 @both_shells
-def test_an_error_without_a_text_is_traced_and_set_aside(rabbitmq_url: str, spans: InMemorySpanExporter, shell: Shell) -> None:
+def test_an_error_without_a_text_is_traced_and_set_aside(
+    rabbitmq_url: str, spans: InMemorySpanExporter, shell: Shell
+) -> None:
     def handle(_: Message) -> None:
         raise Wordless
 
@@ -150,7 +180,9 @@ def test_an_error_without_a_text_is_traced_and_set_aside(rabbitmq_url: str, span
     assert exception_in(spans)["exception.message"] == "<its text can't be made: RuntimeError>"
 
 
-def test_an_unroutable_message_is_an_error_in_its_span(rabbitmq_url: str, spans: InMemorySpanExporter) -> None:
+def test_an_unroutable_message_is_an_error_in_its_span(
+    rabbitmq_url: str, spans: InMemorySpanExporter
+) -> None:
     with Service(rabbitmq_url).publisher() as publisher:
         publisher.publish("x", "nobody.listens")
     (span,) = spans.get_finished_spans()
@@ -170,10 +202,24 @@ def test_scraped_metrics_match_the_messages_counted(rabbitmq_url: str) -> None:
     with serving(Place("127.0.0.1", 0), [subscriber]) as port:
         subscriber.start()
         with service.publisher() as publisher:
-            report = publisher.publish_many(((body, "order.paid") for body in ["good"] * 20 + ["bad"] * 5), mandatory=True)
-        wait_until(lambda: service.failed_queue.depth() == 5 and _samples(port)["redrive_messages_handled_total"] == 20, "all are handled")
+            report = publisher.publish_many(
+                ((body, "order.paid") for body in ["good"] * 20 + ["bad"] * 5), mandatory=True
+            )
+        wait_until(
+            lambda: (
+                service.failed_queue.depth() == 5
+                and _samples(port)["redrive_messages_handled_total"] == 20
+            ),
+            "all are handled",
+        )
         assert service.failed_queue.requeue(limit=3).requeued == 3
-        wait_until(lambda: service.failed_queue.depth() == 5 and _samples(port)["redrive_messages_given_up_total"] == 8, "they fail again")
+        wait_until(
+            lambda: (
+                service.failed_queue.depth() == 5
+                and _samples(port)["redrive_messages_given_up_total"] == 8
+            ),
+            "they fail again",
+        )
         samples = _samples(port)
         subscriber.stop()
         subscriber.wait()
@@ -195,7 +241,13 @@ def test_ready_is_false_while_the_broker_is_away_and_true_after(rabbitmq_url: st
             wait_until(lambda: get(port, "/ready").status_code == 200, "it is ready")
             proxy.refuse()
             proxy.cut()
-            wait_until(lambda: get(port, "/ready").json() == {"ready": False, "subscribers": {"shop@orders": False}}, "it is not ready")
+            wait_until(
+                lambda: (
+                    get(port, "/ready").json()
+                    == {"ready": False, "subscribers": {"shop@orders": False}}
+                ),
+                "it is not ready",
+            )
             assert get(port, "/health").status_code == 200
             proxy.accept()
             wait_until(lambda: get(port, "/ready").status_code == 200, "it is ready again")
@@ -205,17 +257,31 @@ def test_ready_is_false_while_the_broker_is_away_and_true_after(rabbitmq_url: st
             assert get(port, "/health").status_code == 503
 
 
-def test_a_worker_logs_each_move_as_one_json_line_and_serves_its_health(rabbitmq_url: str, tmp_path: Path) -> None:
+def test_a_worker_logs_each_move_as_one_json_line_and_serves_its_health(
+    rabbitmq_url: str, tmp_path: Path
+) -> None:
     import signal
 
     (tmp_path / "shop.py").write_text(SHOP)
     port = free_ports(1, "127.0.0.1")[0]
-    arguments = ("run", "shop:shop", "--log-format", "json", "--log-level", "debug", "--metrics", f"127.0.0.1:{port}")
+    arguments = (
+        "run",
+        "shop:shop",
+        "--log-format",
+        "json",
+        "--log-level",
+        "debug",
+        "--metrics",
+        f"127.0.0.1:{port}",
+    )
     with running(*arguments, environment={"SHOP_URL": rabbitmq_url}, cwd=str(tmp_path)) as process:
         wait_until(lambda: _is_ready(port), "the worker is ready")
         for body in ("good", "bad"):
             redrive("publish", "order.paid", body, url=rabbitmq_url)
-        wait_until(lambda: _samples(port)["redrive_messages_given_up_total"] == 1, "the message is given up")
+        wait_until(
+            lambda: _samples(port)["redrive_messages_given_up_total"] == 1,
+            "the message is given up",
+        )
         process.signal(signal.SIGTERM)
         done = process.end()
     assert done.code == 0
@@ -225,14 +291,21 @@ def test_a_worker_logs_each_move_as_one_json_line_and_serves_its_health(rabbitmq
         ("retried", "shop@orders@retry"),
         ("given-up", "shop@orders@failed"),
     ]
-    assert (moves[2]["reason"], moves[2]["error_type"], moves[2]["routing_key"]) == ("retries-exhausted", "ValueError", "order.paid")
+    assert (moves[2]["reason"], moves[2]["error_type"], moves[2]["routing_key"]) == (
+        "retries-exhausted",
+        "ValueError",
+        "order.paid",
+    )
     assert "s3cret" not in done.err
 
 
 @pytest.mark.parametrize("place", ["9464", "host:", ":70000", ":x"])
 def test_a_place_that_is_none_is_said(place: str, tmp_path: Path) -> None:
     done = redrive("run", "shop:shop", "--metrics", place)
-    assert (done.code, done.error_lines[0]) == (2, f"Error: {place!r} is no host and port to serve metrics at")
+    assert (done.code, done.error_lines[0]) == (
+        2,
+        f"Error: {place!r} is no host and port to serve metrics at",
+    )
 
 
 def test_a_port_in_use_is_said_before_anything_runs(rabbitmq_url: str) -> None:
@@ -240,7 +313,10 @@ def test_a_port_in_use_is_said_before_anything_runs(rabbitmq_url: str) -> None:
         port: int = taken.getsockname()[1]
         subscriber = Subscriber(rabbitmq_url, "shop@orders")
         with (
-            pytest.raises(ConfigurationError, match=f"can't be served at 127.0.0.1:{port}: Address already in use"),
+            pytest.raises(
+                ConfigurationError,
+                match=f"can't be served at 127.0.0.1:{port}: Address already in use",
+            ),
             serving(Place("127.0.0.1", port), [subscriber]),
         ):
             raise AssertionError("it serves")
@@ -264,8 +340,15 @@ def _samples(port: int) -> Counter[str]:
 
 
 def test_the_dashboard_asks_for_metrics_that_are_there(rabbitmq_url: str) -> None:
-    dashboard = json.loads((Path(__file__).resolve().parents[2] / "examples/06-grafana/dashboard.json").read_text())
-    asked = {name for panel in dashboard["panels"] for target in panel["targets"] for name in _METRIC.findall(target["expr"])}
+    dashboard = json.loads(
+        (Path(__file__).resolve().parents[2] / "examples/06-grafana/dashboard.json").read_text()
+    )
+    asked = {
+        name
+        for panel in dashboard["panels"]
+        for target in panel["targets"]
+        for name in _METRIC.findall(target["expr"])
+    }
     service = Service(rabbitmq_url, retry=retrying(1))
     subscriber = Subscriber(rabbitmq_url, service.queue, service.routing_keys, retry=service.retry)
     subscriber.handler(always_fails)
@@ -278,6 +361,8 @@ def test_the_dashboard_asks_for_metrics_that_are_there(rabbitmq_url: str) -> Non
         subscriber.wait()
         with service.subscriber(Recorder()):
             service.failed_queue.requeue()
-            wait_until(lambda: _samples(port)["redrive_messages_handled_total"] == 1, "it is handled")
+            wait_until(
+                lambda: _samples(port)["redrive_messages_handled_total"] == 1, "it is handled"
+            )
         assert asked
         assert asked <= set(_samples(port))

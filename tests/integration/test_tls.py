@@ -1,4 +1,5 @@
-"""A real broker with TLS: who is let in, whom it refuses, and certificates that change while somebody is connected."""
+"""A real broker with TLS: who is let in, whom it refuses, and certificates that change while
+somebody is connected."""
 
 import contextlib
 import os
@@ -43,7 +44,11 @@ class Certificates:
 
     def options(self, client: str | None = None) -> str:
         """A URL's query that names the CA, and a client's certificate."""
-        shown = f"&certfile={self._quoted(f'{client}.pem')}&keyfile={self._quoted(f'{client}.key')}" if client else ""
+        shown = (
+            f"&certfile={self._quoted(f'{client}.pem')}&keyfile={self._quoted(f'{client}.key')}"
+            if client
+            else ""
+        )
         return f"cacertfile={self._quoted('ca.pem')}{shown}"
 
     def _quoted(self, name: str) -> str:
@@ -58,7 +63,9 @@ class Secured:
     certificates: Certificates
     port: int
 
-    def url(self, client: str | None = "client", further: str = "", login: str = "guest:guest@") -> str:
+    def url(
+        self, client: str | None = "client", further: str = "", login: str = "guest:guest@"
+    ) -> str:
         """Its address for a client that shows a certificate."""
         return f"amqps://{login}localhost:{self.port}/?{self.certificates.options(client)}{further}"
 
@@ -69,7 +76,9 @@ class Secured:
 
 
 @pytest.fixture(scope="module", params=["tlsv1.2", "tlsv1.3"])
-def secured(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+def secured(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Secured]:
     """A broker with TLS of one version, on which every client has to show a certificate."""
     # A container's user has to get there: not below pytest's folders, which are closed to others.
     folder = Path("/var/tmp") / f"redrive-tls-{os.getpid()}-{request.param}"
@@ -89,7 +98,9 @@ def secured(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
             "auth_mechanisms.2": "PLAIN",
             "ssl_cert_login_from": "common_name",
         }
-        with private_broker(config=config, plugins=["rabbitmq_auth_mechanism_ssl"], folder=folder, ports=[port]) as broker:
+        with private_broker(
+            config=config, plugins=["rabbitmq_auth_mechanism_ssl"], folder=folder, ports=[port]
+        ) as broker:
             broker.control("add_user", CLIENT, "a password that nobody uses")
             broker.control("set_permissions", CLIENT, ".*", ".*", ".*")
             yield Secured(broker, certificates, port)
@@ -101,14 +112,19 @@ def handled_once(shell: Shell, url: str, queue: str, **options: object) -> bool:
     """Whether a message that a shell publishes comes back to it."""
     recorder = Recorder()
     key = f"{queue}.paid"
-    with shell.subscriber(recorder, url, queue, routing_keys=[key], **options), shell.publisher(url, **options) as publisher:
+    with (
+        shell.subscriber(recorder, url, queue, routing_keys=[key], **options),
+        shell.publisher(url, **options) as publisher,
+    ):
         shell.declare(url, queue, routing_keys=[key], **options)
         recorder.wait_for_handled([publisher.publish("socks", key)])
     return True
 
 
 @both_shells
-def test_a_client_with_a_certificate_and_a_password_is_let_in(secured: Secured, shell: Shell) -> None:
+def test_a_client_with_a_certificate_and_a_password_is_let_in(
+    secured: Secured, shell: Shell
+) -> None:
     assert handled_once(shell, secured.url(), f"password-{shell.name}")
 
 
@@ -126,8 +142,22 @@ def test_the_broker_calls_who_logged_in_by_certificate_by_its_name(secured: Secu
 
 
 def test_the_command_line_logs_in_by_certificate(secured: Secured) -> None:
-    command = ["declare", "--queue", "external-cli", "--routing-key", "order.*", "--url", secured.external]
-    done = subprocess.run([sys.executable, "-m", "redrive.cli", *command], capture_output=True, text=True, timeout=DEADLINE, check=False)
+    command = [
+        "declare",
+        "--queue",
+        "external-cli",
+        "--routing-key",
+        "order.*",
+        "--url",
+        secured.external,
+    ]
+    done = subprocess.run(
+        [sys.executable, "-m", "redrive.cli", *command],
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE,
+        check=False,
+    )
 
     assert done.returncode == 0, done.stderr
 
@@ -138,9 +168,11 @@ def test_a_context_of_ones_own_is_used(secured: Secured, shell: Shell) -> None:
     made: list[ssl.SSLContext] = []
 
     def context() -> ssl.SSLContext:
-        made.append(ssl.create_default_context(cafile=str(folder / "ca.pem")))
-        made[-1].load_cert_chain(folder / "client.pem", folder / "client.key")
-        return made[-1]
+        # Publisher and subscriber ask at the same time.
+        one = ssl.create_default_context(cafile=str(folder / "ca.pem"))
+        one.load_cert_chain(folder / "client.pem", folder / "client.key")
+        made.append(one)
+        return one
 
     url = f"amqps://localhost:{secured.port}/?auth_mechanism=external"
     queue = f"context-{shell.name}"
@@ -163,7 +195,9 @@ def refused(shell: Shell, url: str) -> RedriveError:
 
 @pytest.mark.parametrize("client", [None, "stranger"], ids=["none", "of another CA"])
 @both_shells
-def test_a_refused_certificate_is_not_taken_for_a_wrong_port(secured: Secured, shell: Shell, client: str | None) -> None:
+def test_a_refused_certificate_is_not_taken_for_a_wrong_port(
+    secured: Secured, shell: Shell, client: str | None
+) -> None:
     error = refused(shell, secured.url(client))
 
     assert isinstance(error, BrokerUnavailable)
@@ -173,7 +207,9 @@ def test_a_refused_certificate_is_not_taken_for_a_wrong_port(secured: Secured, s
 
 
 @both_shells
-def test_a_certificate_that_no_user_has_the_name_of_is_refused_as_a_login(secured: Secured, shell: Shell) -> None:
+def test_a_certificate_that_no_user_has_the_name_of_is_refused_as_a_login(
+    secured: Secured, shell: Shell
+) -> None:
     secured.broker.control("delete_user", CLIENT)
     try:
         error = refused(shell, secured.external)
@@ -209,24 +245,37 @@ def test_renewed_certificates_are_used_from_the_next_connection_on(
     queue, key = f"renewed-{shell.name}", f"renewed.{shell.name}"
     with Proxy(f"amqp://guest:guest@127.0.0.1:{secured.port}/") as proxy:
         url = f"amqps://guest:guest@{proxy.url.partition('@')[2].partition('/')[0]}/?{query}"
-        with shell.subscriber(recorder, url, queue, routing_keys=[key]), shell.publisher(url) as publisher:
+        with (
+            shell.subscriber(recorder, url, queue, routing_keys=[key]),
+            shell.publisher(url) as publisher,
+        ):
             shell.declare(url, queue, routing_keys=[key])
             recorder.wait_for_handled([publisher.publish("socks", key)])
             renew(others)
             proxy.cut()
-            wait_until(lambda: "certificate is not trusted" in caplog.text, "a new connection reads the new files")
+            wait_until(
+                lambda: "certificate is not trusted" in caplog.text,
+                "a new connection reads the new files",
+            )
             renew(good)
-            recorder.wait_for_handled([publisher.publish("socks", key, timeout=timedelta(seconds=DEADLINE))])
+            recorder.wait_for_handled(
+                [publisher.publish("socks", key, timeout=timedelta(seconds=DEADLINE))]
+            )
 
 
 @both_shells
-def test_a_connection_over_tls_that_is_cut_comes_back(secured: Secured, shell: Shell, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_connection_over_tls_that_is_cut_comes_back(
+    secured: Secured, shell: Shell, caplog: pytest.LogCaptureFixture
+) -> None:
     recorder = Recorder()
     queue, key = f"cut-{shell.name}", f"cut.{shell.name}"
     with Proxy(f"amqp://guest:guest@127.0.0.1:{secured.port}/") as proxy:
         place = proxy.url.partition("@")[2].partition("/")[0]
         url = f"amqps://guest:guest@{place}/?{secured.certificates.options('client')}"
-        with shell.subscriber(recorder, url, queue, routing_keys=[key]), shell.publisher(url) as publisher:
+        with (
+            shell.subscriber(recorder, url, queue, routing_keys=[key]),
+            shell.publisher(url) as publisher,
+        ):
             shell.declare(url, queue, routing_keys=[key])
             for _ in range(3):
                 recorder.wait_for_handled([publisher.publish("socks", key, timeout=DEADLINE)])
@@ -237,10 +286,15 @@ def test_a_connection_over_tls_that_is_cut_comes_back(secured: Secured, shell: S
 
 
 @both_shells
-def test_a_worker_over_tls_waits_until_the_wire_thaws(secured: Secured, shell: Shell, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_worker_over_tls_waits_until_the_wire_thaws(
+    secured: Secured, shell: Shell, caplog: pytest.LogCaptureFixture
+) -> None:
     recorder = Recorder()
     queue, key = f"frozen-{shell.name}", f"frozen.{shell.name}"
-    with Proxy(f"amqp://guest:guest@127.0.0.1:{secured.port}/") as proxy, contextlib.ExitStack() as stack:
+    with (
+        Proxy(f"amqp://guest:guest@127.0.0.1:{secured.port}/") as proxy,
+        contextlib.ExitStack() as stack,
+    ):
         place = proxy.url.partition("@")[2].partition("/")[0]
         url = f"amqps://guest:guest@{place}/?{secured.certificates.options('client')}&heartbeat=1&connection_timeout=300"
         publisher = stack.enter_context(shell.publisher(secured.url()))
@@ -249,7 +303,10 @@ def test_a_worker_over_tls_waits_until_the_wire_thaws(secured: Secured, shell: S
         recorder.wait_for_handled([publisher.publish("socks", key)])
         proxy.freeze()
         message_id = publisher.publish("socks", key)
-        # The second is that of a new connection: it gets no answer, unless the broker has given it up a moment before.
-        wait_until(lambda: caplog.text.count("trying again") > 1, "a new connection is tried, and given up")
+        # The second is that of a new connection: it gets no answer, unless the broker has given it
+        # up a moment before.
+        wait_until(
+            lambda: caplog.text.count("trying again") > 1, "a new connection is tried, and given up"
+        )
         proxy.thaw()
         recorder.wait_for_handled([message_id])

@@ -8,7 +8,15 @@ from datetime import timedelta
 import pytest
 
 from contract.support import DEADLINE, assert_it_helps
-from redrive import BrokerUnavailable, ConfigurationError, FailedQueue, PermissionDenied, Publisher, RedriveError, Subscriber
+from redrive import (
+    BrokerUnavailable,
+    ConfigurationError,
+    FailedQueue,
+    PermissionDenied,
+    Publisher,
+    RedriveError,
+    Subscriber,
+)
 from redrive.testing import Proxy
 
 SECRET = "s3cr3t-p4ss"
@@ -74,7 +82,10 @@ def refused(use: Use, url: str) -> RedriveError:
         (f"amqp://shop:{SECRET}@localhost:70000/", "the port '70000'"),
         (f"amqp://shop:{SECRET}@localhost/?heartbeat=often", "heartbeat='often'"),
         (f"amqp://shop:{SECRET}@localhost/?hartbeat=5", "'hartbeat'"),
-        (f"amqps://shop:{SECRET}@localhost/?cacertfile=/not/there.pem", "the cacertfile '/not/there.pem'"),
+        (
+            f"amqps://shop:{SECRET}@localhost/?cacertfile=/not/there.pem",
+            "the cacertfile '/not/there.pem'",
+        ),
     ],
 )
 @each_use

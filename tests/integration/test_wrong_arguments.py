@@ -1,4 +1,5 @@
-"""What a mistake in the code gets: an error of its own, in a line or two, that says what was found and what to do."""
+"""What a mistake in the code gets: an error of its own, in a line or two, that says what was found
+and what to do."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -9,7 +10,15 @@ import pytest
 
 from contract.plain import plain_channel
 from contract.support import Service, assert_it_helps
-from redrive import ConfigurationError, Message, Publisher, RetryPolicy, Subscriber, TopologyMismatch, run
+from redrive import (
+    ConfigurationError,
+    Message,
+    Publisher,
+    RetryPolicy,
+    Subscriber,
+    TopologyMismatch,
+    run,
+)
 
 URL = "amqp://guest:guest@localhost/"
 
@@ -40,10 +49,15 @@ def a_handler_of_what_cannot_be(message: Opaque) -> None:
         (an_async_handler, "is async"),
         (a_handler_of_two, "takes 2 arguments"),
         (a_handler_of_none, "takes 0 arguments"),
-        (a_handler_of_what_cannot_be, "can't be read as: Unable to generate pydantic-core schema for <class"),
+        (
+            a_handler_of_what_cannot_be,
+            "can't be read as: Unable to generate pydantic-core schema for <class",
+        ),
     ],
 )
-def test_a_handler_that_cannot_be_is_refused_when_it_is_given(handler: Callable[..., object], found: str) -> None:
+def test_a_handler_that_cannot_be_is_refused_when_it_is_given(
+    handler: Callable[..., object], found: str
+) -> None:
     with pytest.raises(ConfigurationError) as told:
         Subscriber(URL, "shop@orders").handler(handler)
 
@@ -95,7 +109,9 @@ def test_running_nothing_is_refused() -> None:
         ("shop@orders", {"retry": 3}, "retry is 3"),
     ],
 )
-def test_a_subscription_that_cannot_be_is_refused_when_it_is_made(queue: str, options: dict[str, Any], found: str) -> None:
+def test_a_subscription_that_cannot_be_is_refused_when_it_is_made(
+    queue: str, options: dict[str, Any], found: str
+) -> None:
     with pytest.raises(ConfigurationError) as told:
         Subscriber(URL, queue, **options)
 
@@ -110,10 +126,13 @@ def test_a_subscription_that_cannot_be_is_refused_when_it_is_made(queue: str, op
         ({"max_crashes": 0}, "max_crashes is 0"),
         ({"delay": timedelta(0)}, "the retry delay is 0:00:00"),
         ({"delay": timedelta(days=50)}, "between 1 millisecond and 49 days"),
-        ({"delay": 30}, "the retry delay is 30"),
+        ({"delay": True}, "the retry delay is True"),
+        ({"delay": "30"}, "has no unit after 30"),
     ],
 )
-def test_a_retry_policy_that_cannot_be_is_refused_when_it_is_made(values: dict[str, Any], found: str) -> None:
+def test_a_retry_policy_that_cannot_be_is_refused_when_it_is_made(
+    values: dict[str, Any], found: str
+) -> None:
     with pytest.raises(ConfigurationError) as told:
         RetryPolicy(**values)
 
@@ -170,7 +189,12 @@ def test_a_queue_that_is_there_with_other_arguments_is_named_with_both_values(
     assert (error.kind, error.name) == ("queue", queue)
     assert error.argument.startswith("x-")
     assert error.wanted != error.found
-    assert_it_helps(error, f"queue '{queue}'", f"{error.argument}={error.wanted}", f"{error.argument}={error.found}")
+    assert_it_helps(
+        error,
+        f"queue '{queue}'",
+        f"{error.argument}={error.wanted}",
+        f"{error.argument}={error.found}",
+    )
 
 
 def test_another_delay_than_the_one_on_the_broker_is_told_with_both(rabbitmq_url: str) -> None:
@@ -180,7 +204,11 @@ def test_another_delay_than_the_one_on_the_broker_is_told_with_both(rabbitmq_url
     with pytest.raises(TopologyMismatch) as told:
         slower.declare()
 
-    assert (told.value.argument, told.value.wanted, told.value.found) == ("x-message-ttl", "30000", "50")
+    assert (told.value.argument, told.value.wanted, told.value.found) == (
+        "x-message-ttl",
+        "30000",
+        "50",
+    )
 
 
 def test_an_exchange_of_another_type_is_named(rabbitmq_url: str) -> None:

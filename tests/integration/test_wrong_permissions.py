@@ -3,7 +3,15 @@
 import pytest
 
 from contract.administration import Administration
-from contract.support import DEADLINE, Recorder, Service, always_fails, assert_it_helps, retrying, wait_until
+from contract.support import (
+    DEADLINE,
+    Recorder,
+    Service,
+    always_fails,
+    assert_it_helps,
+    retrying,
+    wait_until,
+)
 from redrive import FailedQueue, PermissionDenied, Publisher, Subscriber
 
 
@@ -13,30 +21,66 @@ def administration(rabbitmq_management_url: str, rabbitmq_url: str) -> Administr
     return Administration(rabbitmq_management_url, rabbitmq_url)
 
 
-def test_a_user_without_a_right_in_the_virtual_host_is_told_so(administration: Administration) -> None:
-    with administration.user("nothing", configure="", write="", read="") as url, pytest.raises(PermissionDenied) as told:
+def test_a_user_without_a_right_in_the_virtual_host_is_told_so(
+    administration: Administration,
+) -> None:
+    with (
+        administration.user("nothing", configure="", write="", read="") as url,
+        pytest.raises(PermissionDenied) as told,
+    ):
         Subscriber(url, "shop@orders").declare()
 
-    assert_it_helps(told.value, "exchange 'master'", "configure permission", "rabbitmqctl set_permissions", secret="s3cret")
+    assert_it_helps(
+        told.value,
+        "exchange 'master'",
+        "configure permission",
+        "rabbitmqctl set_permissions",
+        secret="s3cret",
+    )
 
 
-def test_a_user_that_may_only_read_cannot_declare(administration: Administration, rabbitmq_url: str) -> None:
+def test_a_user_that_may_only_read_cannot_declare(
+    administration: Administration, rabbitmq_url: str
+) -> None:
     Service(rabbitmq_url).declare()
-    with administration.user("reader", configure="", write="") as url, pytest.raises(PermissionDenied) as told:
+    with (
+        administration.user("reader", configure="", write="") as url,
+        pytest.raises(PermissionDenied) as told,
+    ):
         Subscriber(url, "shop@orders").declare()
 
-    assert_it_helps(told.value, "exchange 'master'", "configure permission", "rabbitmqctl set_permissions", secret="s3cret")
+    assert_it_helps(
+        told.value,
+        "exchange 'master'",
+        "configure permission",
+        "rabbitmqctl set_permissions",
+        secret="s3cret",
+    )
 
 
-def test_a_user_that_may_only_read_cannot_publish(administration: Administration, rabbitmq_url: str) -> None:
+def test_a_user_that_may_only_read_cannot_publish(
+    administration: Administration, rabbitmq_url: str
+) -> None:
     Service(rabbitmq_url).declare()
-    with administration.user("reader", configure="", write="") as url, Publisher(url) as publisher, pytest.raises(PermissionDenied) as told:
+    with (
+        administration.user("reader", configure="", write="") as url,
+        Publisher(url) as publisher,
+        pytest.raises(PermissionDenied) as told,
+    ):
         publisher.publish("socks", "order.paid")
 
-    assert_it_helps(told.value, "exchange 'master'", "write permission", "rabbitmqctl set_permissions", secret="s3cret")
+    assert_it_helps(
+        told.value,
+        "exchange 'master'",
+        "write permission",
+        "rabbitmqctl set_permissions",
+        secret="s3cret",
+    )
 
 
-def test_publish_many_of_a_user_that_may_not_reports_each(administration: Administration, rabbitmq_url: str) -> None:
+def test_publish_many_of_a_user_that_may_not_reports_each(
+    administration: Administration, rabbitmq_url: str
+) -> None:
     Service(rabbitmq_url).declare()
     with administration.user("reader", configure="", write="") as url, Publisher(url) as publisher:
         report = publisher.publish_many([("socks", "order.paid")] * 10)
@@ -45,7 +89,9 @@ def test_publish_many_of_a_user_that_may_not_reports_each(administration: Admini
     assert [type(failed.error) for failed in report.failed] == [PermissionDenied] * 10
 
 
-def test_a_user_that_may_only_write_publishes_where_the_exchanges_are(administration: Administration, rabbitmq_url: str) -> None:
+def test_a_user_that_may_only_write_publishes_where_the_exchanges_are(
+    administration: Administration, rabbitmq_url: str
+) -> None:
     service = Service(rabbitmq_url)
     recorder = Recorder()
     with (
@@ -56,14 +102,28 @@ def test_a_user_that_may_only_write_publishes_where_the_exchanges_are(administra
         recorder.wait_for_handled([publisher.publish("socks", "order.paid")])
 
 
-def test_a_user_that_may_only_write_cannot_publish_where_there_are_no_exchanges(administration: Administration) -> None:
-    with administration.user("writer", configure="", read="") as url, pytest.raises(PermissionDenied) as told, Publisher(url):
+def test_a_user_that_may_only_write_cannot_publish_where_there_are_no_exchanges(
+    administration: Administration,
+) -> None:
+    with (
+        administration.user("writer", configure="", read="") as url,
+        pytest.raises(PermissionDenied) as told,
+        Publisher(url),
+    ):
         pass
 
-    assert_it_helps(told.value, "exchange 'master'", "configure permission", "rabbitmqctl set_permissions", secret="s3cret")
+    assert_it_helps(
+        told.value,
+        "exchange 'master'",
+        "configure permission",
+        "rabbitmqctl set_permissions",
+        secret="s3cret",
+    )
 
 
-def test_a_user_that_may_not_read_cannot_subscribe(administration: Administration, rabbitmq_url: str) -> None:
+def test_a_user_that_may_not_read_cannot_subscribe(
+    administration: Administration, rabbitmq_url: str
+) -> None:
     Service(rabbitmq_url).declare()
     with administration.user("writer", configure="", read="") as url:
         subscriber = Subscriber(url, "shop@orders", declare=False)
@@ -71,15 +131,29 @@ def test_a_user_that_may_not_read_cannot_subscribe(administration: Administratio
         with pytest.raises(PermissionDenied) as told:
             subscriber.run()
 
-    assert_it_helps(told.value, "queue 'shop@orders'", "read permission", "rabbitmqctl set_permissions", secret="s3cret")
+    assert_it_helps(
+        told.value,
+        "queue 'shop@orders'",
+        "read permission",
+        "rabbitmqctl set_permissions",
+        secret="s3cret",
+    )
 
 
-def test_a_user_that_may_not_read_the_failed_queue_cannot_look_at_it(administration: Administration, rabbitmq_url: str) -> None:
+def test_a_user_that_may_not_read_the_failed_queue_cannot_look_at_it(
+    administration: Administration, rabbitmq_url: str
+) -> None:
     Service(rabbitmq_url).fail(3)
     with administration.user("writer", read="") as url, pytest.raises(PermissionDenied) as told:
         list(FailedQueue(url, "shop@orders").browse())
 
-    assert_it_helps(told.value, "'shop@orders@failed'", "read permission", "rabbitmqctl set_permissions", secret="s3cret")
+    assert_it_helps(
+        told.value,
+        "'shop@orders@failed'",
+        "read permission",
+        "rabbitmqctl set_permissions",
+        secret="s3cret",
+    )
 
 
 def test_a_user_that_may_only_read_looks_where_the_management_api_tells_the_limit(
@@ -92,7 +166,9 @@ def test_a_user_that_may_only_read_looks_where_the_management_api_tells_the_limi
         assert [message.message_id for message in failed.browse()] == ids
 
 
-def test_a_user_that_may_not_publish_sends_nothing_back(administration: Administration, rabbitmq_url: str) -> None:
+def test_a_user_that_may_not_publish_sends_nothing_back(
+    administration: Administration, rabbitmq_url: str
+) -> None:
     service = Service(rabbitmq_url)
     ids = service.fail(3)
     with administration.user("reader", write="^nothing$") as url:
@@ -103,7 +179,9 @@ def test_a_user_that_may_not_publish_sends_nothing_back(administration: Administ
     assert service.failed_ids() == ids
 
 
-def test_a_worker_whose_user_may_not_declare_works_with_what_is_there(administration: Administration, rabbitmq_url: str) -> None:
+def test_a_worker_whose_user_may_not_declare_works_with_what_is_there(
+    administration: Administration, rabbitmq_url: str
+) -> None:
     service = Service(rabbitmq_url)
     service.declare()
     with administration.user("worker", configure="") as url:
@@ -116,7 +194,9 @@ def test_a_worker_whose_user_may_not_declare_works_with_what_is_there(administra
         assert subscriber.wait(DEADLINE)
 
 
-def test_a_worker_that_may_not_write_to_the_failed_exchange_keeps_the_message(administration: Administration, rabbitmq_url: str) -> None:
+def test_a_worker_that_may_not_write_to_the_failed_exchange_keeps_the_message(
+    administration: Administration, rabbitmq_url: str
+) -> None:
     service = Service(rabbitmq_url)
     service.declare()
     with administration.user("worker", configure="", write="^nothing$") as url:

@@ -42,7 +42,11 @@ class Notes:
     @property
     def handled_in_order(self) -> list[str]:
         """The ids of what was handled, in its order."""
-        return [line.split()[1] for line in self.path.read_text().splitlines() if line.startswith("handled ")]
+        return [
+            line.split()[1]
+            for line in self.path.read_text().splitlines()
+            if line.startswith("handled ")
+        ]
 
     @property
     def asked_to_leave(self) -> bool:
@@ -56,9 +60,12 @@ class Notes:
 
 
 class Worker:
-    """One process that runs the subscription of a service; it is gone at the end of the block, however that comes."""
+    """One process that runs the subscription of a service; it is gone at the end of the block,
+    however that comes."""
 
-    def __init__(self, service: Service, notes: Notes, behaviour: str = "handle", **options: Any) -> None:
+    def __init__(
+        self, service: Service, notes: Notes, behaviour: str = "handle", **options: Any
+    ) -> None:
         settings = {
             "url": service.url,
             "queue": service.queue,
@@ -91,10 +98,17 @@ class Worker:
         return self.process.wait(STOP_SECONDS)
 
     def __enter__(self) -> Self:
-        self._process = subprocess.Popen(self._command, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self._process = subprocess.Popen(
+            self._command, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.kill()
 
 
@@ -107,7 +121,9 @@ class Supervised:
         self._current: Worker | None = None
         self.deaths = 0
 
-    def wait_until(self, condition: Callable[[], object], what: str, seconds: float = 180.0) -> None:
+    def wait_until(
+        self, condition: Callable[[], object], what: str, seconds: float = 180.0
+    ) -> None:
         """Keeps it running until `condition` says something true."""
         wait_until(lambda: self._revived() and condition(), what, seconds)
 
@@ -121,5 +137,10 @@ class Supervised:
         self._revived()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self._workers.close()

@@ -1,4 +1,5 @@
-"""A worker as a service would start it, in a process of its own. What it did stands in a file, line by line, whatever becomes of it.
+"""A worker as a service would start it, in a process of its own. What it did stands in a file, line
+by line, whatever becomes of it.
 
 python worker_program.py '{"url": …, "queue": …, "behaviour": …, "notes": …}'
 """
@@ -25,7 +26,8 @@ def note(what: str, message: Message) -> None:
 
 
 def note_a_signal(record: logging.LogRecord) -> bool:
-    """One line once it has heard that it is to leave: a signal that comes before that may be one with the next."""
+    """One line once it has heard that it is to leave: a signal that comes before that may be one
+    with the next."""
     if "finishing what runs" in record.msg:
         os.write(notes, b"asked to-leave\n")
     return True

@@ -91,17 +91,26 @@ class Peer:
         """Publishes a JSON value, confirmed."""
         self._run("publish", routing_key, json.dumps(body))
 
-    def consume(self, queue: str, pattern: str, attempts: int, *, fails: bool = False, max_retries: int = 3) -> list[Seen]:
+    def consume(
+        self, queue: str, pattern: str, attempts: int, *, fails: bool = False, max_retries: int = 3
+    ) -> list[Seen]:
         """Handles so many attempts, and returns what it saw."""
         return _seen(self._run(*self._consuming(queue, pattern, attempts, fails, max_retries)))
 
     @contextlib.contextmanager
-    def consuming(self, queue: str, pattern: str, attempts: int, *, fails: bool = False, max_retries: int = 3) -> Iterator[list[Seen]]:
-        """The same beside the block; the list is filled at its end, where the peer must have had all of its attempts or is ended."""
+    def consuming(
+        self, queue: str, pattern: str, attempts: int, *, fails: bool = False, max_retries: int = 3
+    ) -> Iterator[list[Seen]]:
+        """The same beside the block; the list is filled at its end, where the peer must have had
+        all of its attempts or is ended."""
         seen: list[Seen] = []
         command = self._consuming(queue, pattern, attempts, fails, max_retries)
         with subprocess.Popen(
-            [*self.command, *command], env=self._environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True
+            [*self.command, *command],
+            env=self._environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            text=True,
         ) as process:
             assert process.stdout is not None
             try:
@@ -115,8 +124,19 @@ class Peer:
         """Sends so many failed messages back, whoever set them aside."""
         self._run("requeue", queue, pattern, "--count", str(count), "--ttl", str(self.ttl_ms))
 
-    def _consuming(self, queue: str, pattern: str, attempts: int, fails: bool, max_retries: int) -> tuple[str, ...]:
-        numbers = ("--attempts", str(attempts), "--max-retries", str(max_retries), "--ttl", str(self.ttl_ms), "--seconds", str(SECONDS))
+    def _consuming(
+        self, queue: str, pattern: str, attempts: int, fails: bool, max_retries: int
+    ) -> tuple[str, ...]:
+        numbers = (
+            "--attempts",
+            str(attempts),
+            "--max-retries",
+            str(max_retries),
+            "--ttl",
+            str(self.ttl_ms),
+            "--seconds",
+            str(SECONDS),
+        )
         return ("consume", queue, pattern, *numbers, *(["--fail"] if fails else []))
 
     def _run(self, *arguments: str) -> list[Mapping[str, Any]]:
@@ -168,14 +188,31 @@ def java_command(classes: Path) -> tuple[str, ...]:
     library = JAVA_LIBRARIES / "amqp-client.jar"
     if shutil.which("javac") is None or not library.exists():
         raise NotInstalled("default-jdk-headless", "librabbitmq-client-java")
-    path = os.pathsep.join(str(JAVA_LIBRARIES / name) for name in ("amqp-client.jar", "slf4j-api.jar", "slf4j-nop.jar"))
-    subprocess.run(["javac", "-nowarn", "-cp", path, "-d", str(classes), str(SOURCES / "Peer.java")], check=True, capture_output=True)
+    path = os.pathsep.join(
+        str(JAVA_LIBRARIES / name) for name in ("amqp-client.jar", "slf4j-api.jar", "slf4j-nop.jar")
+    )
+    subprocess.run(
+        ["javac", "-nowarn", "-cp", path, "-d", str(classes), str(SOURCES / "Peer.java")],
+        check=True,
+        capture_output=True,
+    )
     # It lives for a second: no time for an optimising compiler to pay off.
-    return ("java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", os.pathsep.join((str(classes), path)), "Peer")
+    return (
+        "java",
+        "-XX:TieredStopAtLevel=1",
+        "-XX:+UseSerialGC",
+        "-cp",
+        os.pathsep.join((str(classes), path)),
+        "Peer",
+    )
 
 
 def _seen(said: list[Mapping[str, Any]]) -> list[Seen]:
-    return [Seen(_value_of(one["body"]), one["routing_key"], one["retries"], one["then"]) for one in said if "then" in one]
+    return [
+        Seen(_value_of(one["body"]), one["routing_key"], one["retries"], one["then"])
+        for one in said
+        if "then" in one
+    ]
 
 
 def _value_of(body: object) -> object:

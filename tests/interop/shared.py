@@ -24,7 +24,9 @@ class SharedService(Service):
         return self.shell.failed_queue(self.url, self.queue, exchange=self.exchanges)
 
     def _subscription(self, options: dict[str, Any]) -> dict[str, Any]:
-        return super()._subscription({"exchange": self.exchanges, "retry_via": "republish", **options})
+        return super()._subscription(
+            {"exchange": self.exchanges, "retry_via": "republish", **options}
+        )
 
 
 def beside(peer: Peer, queue: str, pattern: str, max_retries: int) -> SharedService:

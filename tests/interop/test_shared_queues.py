@@ -1,7 +1,9 @@
-"""redrive and services without it on the same queues: who publishes, handles, retries and sends back what.
+"""redrive and services without it on the same queues: who publishes, handles, retries and sends
+back what.
 
-Peers count `x-death[0].count`. Where the broker goes on counting what a client has published, both count the same attempts; where it
-does not (RabbitMQ 4), peers count none, and redrive counts its own.
+Peers count `x-death[0].count`. Where the broker goes on counting what a client has published, both
+count the same attempts; where it does not (RabbitMQ 4), peers count none, and redrive counts its
+own.
 """
 
 from collections.abc import Callable
@@ -17,7 +19,7 @@ from interop.peer import Peer, Seen
 from interop.shared import SharedService, beside
 from redrive import Message
 from redrive.testing import Broker
-from redrive.topology.broker import BrokerVersion
+from redrive.topology.broker_version import BrokerVersion
 
 QUEUE = "ucenter@user"
 PATTERN = "user.*"
@@ -61,7 +63,9 @@ def test_what_redrive_publishes_a_peer_consumes(service: SharedService, peer: Pe
 
 
 @both_shells
-def test_what_a_peer_publishes_redrive_handles(service: SharedService, peer: Peer, shell: Shell) -> None:
+def test_what_a_peer_publishes_redrive_handles(
+    service: SharedService, peer: Peer, shell: Shell
+) -> None:
     service = replace(service, shell=shell)
     got: list[object] = []
 
@@ -76,7 +80,9 @@ def test_what_a_peer_publishes_redrive_handles(service: SharedService, peer: Pee
 
 
 @both_shells
-def test_a_peer_fails_and_redrive_goes_on_where_it_stopped(service: SharedService, peer: Peer, shell: Shell) -> None:
+def test_a_peer_fails_and_redrive_goes_on_where_it_stopped(
+    service: SharedService, peer: Peer, shell: Shell
+) -> None:
     service = replace(service, shell=shell)
     recorder = Recorder(always_fails)
     peer.declare(QUEUE, PATTERN)
@@ -90,10 +96,17 @@ def test_a_peer_fails_and_redrive_goes_on_where_it_stopped(service: SharedServic
     # The trip after the peer's attempt counts on every broker: redrive has one attempt less.
     assert [attempt.retries for attempt in recorder.attempts] == [1, 2, 3]
     assert {attempt.routing_key for attempt in recorder.attempts} == {"user.create"}
-    assert (failed.reason, failed.retries, failed.routing_key, failed.json()) == ("retries-exhausted", 3, "user.create", USER)
+    assert (failed.reason, failed.retries, failed.routing_key, failed.json()) == (
+        "retries-exhausted",
+        3,
+        "user.create",
+        USER,
+    )
 
 
-def test_redrive_fails_and_a_peer_goes_on(service: SharedService, peer: Peer, counts_on: bool) -> None:
+def test_redrive_fails_and_a_peer_goes_on(
+    service: SharedService, peer: Peer, counts_on: bool
+) -> None:
     def fails_twice_and_stops(message: Message) -> None:
         if message.retries == 1:
             subscriber.stop()
@@ -123,7 +136,10 @@ def test_on_a_queue_that_both_consume_redrive_ends_what_always_fails(
     service = replace(service, shell=shell)
     recorder = Recorder(always_fails)
     peer.declare(QUEUE, PATTERN)
-    with peer.consuming(QUEUE, PATTERN, attempts=1000, fails=True, max_retries=1000) as seen, service.subscriber(recorder, prefetch=1):
+    with (
+        peer.consuming(QUEUE, PATTERN, attempts=1000, fails=True, max_retries=1000) as seen,
+        service.subscriber(recorder, prefetch=1),
+    ):
         wait_until(lambda: consumers_of(service) == 2, "both consume")
         peer.publish("user.create", USER)
         (failed,) = service.wait_for_failed()
@@ -135,12 +151,16 @@ def test_on_a_queue_that_both_consume_redrive_ends_what_always_fails(
         # Every attempt counts, whoever makes it.
         assert len(by_redrive) + len(seen) == MAX_RETRIES + 1
     else:
-        # redrive makes max_retries + 1 attempts, or one less where the peer came first, whatever the peer did between them.
+        # redrive makes max_retries + 1 attempts, or one less where the peer came first, whatever
+        # the peer did between them.
         assert by_redrive in ([0, 1, 2, 3], [1, 2, 3])
 
 
 def set_aside_by_redrive(service: SharedService, peer: Peer) -> None:
-    with service.publisher(codec=peer.codec) as publisher, service.subscriber(always_fails, retry=retrying(0, peer.delay)):
+    with (
+        service.publisher(codec=peer.codec) as publisher,
+        service.subscriber(always_fails, retry=retrying(0, peer.delay)),
+    ):
         publisher.publish(USER, "user.create", mandatory=True)
         service.wait_for_failed()
 
@@ -210,11 +230,19 @@ def test_either_side_sends_back_what_the_other_set_aside(
     assert service.failed_queue.depth() == 0
 
 
-def test_a_failed_message_without_any_header_is_seen_and_sent_back(service: SharedService, peer: Peer) -> None:
+def test_a_failed_message_without_any_header_is_seen_and_sent_back(
+    service: SharedService, peer: Peer
+) -> None:
     peer.declare(QUEUE, PATTERN)
-    publish_plain(service.url, QUEUE, b"{}", pika.BasicProperties(), exchange=service.exchanges.failed)  # type: ignore[no-untyped-call]
+    nothing = pika.BasicProperties()  # type: ignore[no-untyped-call]
+    publish_plain(service.url, QUEUE, b"{}", nothing, exchange=service.exchanges.failed)
     (failed,) = service.failed()
     sent_back_by_redrive(service, peer)
 
-    assert (failed.message_id, failed.routing_key, failed.reason, len(failed.failure_id)) == (None, QUEUE, None, 64)
+    assert (failed.message_id, failed.routing_key, failed.reason, len(failed.failure_id)) == (
+        None,
+        QUEUE,
+        None,
+        64,
+    )
     assert handled_by_redrive(service, peer) == Seen({}, QUEUE, 0, "done")

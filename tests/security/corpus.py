@@ -1,7 +1,8 @@
 """What strangers write into bodies, headers, names and errors to harm who reads them.
 
-`STEERING` moves a terminal, `MARKUP` changes a page, `SECRETS` must not be shown to anybody; `ORDINARY` are errors of every day,
-which must stay as they are. Everything is written with escapes: this file itself does nothing to a terminal.
+`STEERING` moves a terminal, `MARKUP` changes a page, `SECRETS` must not be shown to anybody;
+`ORDINARY` are errors of every day, which must stay as they are. Everything is written with escapes:
+this file itself does nothing to a terminal.
 """
 
 import unicodedata
@@ -92,29 +93,61 @@ SECRETS = (
     Secret("password with a question mark in it", f"amqp://guest:a?{SECRET}@host/vhost", SECRET),
     Secret("password without a user", f"redis://:{SECRET}@localhost/0", SECRET),
     Secret("database URL", f"postgresql+psycopg://app:{SECRET}@db:5432/shop", SECRET),
-    Secret("token as the user", f"fatal: unable to access 'https://{SECRET}@github.com/acme/shop.git'", SECRET),
+    Secret(
+        "token as the user",
+        f"fatal: unable to access 'https://{SECRET}@github.com/acme/shop.git'",
+        SECRET,
+    ),
     Secret("?token=", f"GET https://host/path?a=1&token={SECRET}&b=2 failed", SECRET),
     Secret("?key=", f"https://maps.example.com/api?key={SECRET}", SECRET),
     Secret("?api_key=", f"https://host/path?api_key={SECRET}", SECRET),
     Secret("?client_secret=", f"https://host/oauth?client_id=1&client_secret={SECRET}", SECRET),
     Secret("?refresh_token=", f"https://host/oauth?grant=1&refresh_token={SECRET}", SECRET),
-    Secret("?X-Amz-Signature=", f"https://bucket.s3.amazonaws.com/x?X-Amz-Date=2026&X-Amz-Signature={SECRET}", SECRET),
-    Secret("?X-Amz-Security-Token=", f"https://bucket.s3.amazonaws.com/x?X-Amz-Security-Token={SECRET}%2F", SECRET),
-    Secret("?X-Goog-Signature=", f"https://storage.googleapis.com/x?X-Goog-Signature={SECRET}", SECRET),
-    Secret("?sig= of a shared access signature", f"https://x.blob.core.windows.net/c?sv=1&sig={SECRET}%3D", SECRET),
+    Secret(
+        "?X-Amz-Signature=",
+        f"https://bucket.s3.amazonaws.com/x?X-Amz-Date=2026&X-Amz-Signature={SECRET}",
+        SECRET,
+    ),
+    Secret(
+        "?X-Amz-Security-Token=",
+        f"https://bucket.s3.amazonaws.com/x?X-Amz-Security-Token={SECRET}%2F",
+        SECRET,
+    ),
+    Secret(
+        "?X-Goog-Signature=", f"https://storage.googleapis.com/x?X-Goog-Signature={SECRET}", SECRET
+    ),
+    Secret(
+        "?sig= of a shared access signature",
+        f"https://x.blob.core.windows.net/c?sv=1&sig={SECRET}%3D",
+        SECRET,
+    ),
     Secret("#access_token=", f"https://app/callback#access_token={SECRET}&state=1", SECRET),
-    Secret("Slack webhook", f"POST https://hooks.slack.com/services/T000/B000/{SECRET} gave 404", SECRET),
-    Secret("Discord webhook", f"POST https://discord.com/api/webhooks/123/{SECRET} gave 404", SECRET),
+    Secret(
+        "Slack webhook",
+        f"POST https://hooks.slack.com/services/T000/B000/{SECRET} gave 404",
+        SECRET,
+    ),
+    Secret(
+        "Discord webhook", f"POST https://discord.com/api/webhooks/123/{SECRET} gave 404", SECRET
+    ),
     Secret("Telegram bot", f"https://api.telegram.org/bot123:{SECRET}/sendMessage", SECRET),
     # headers
     Secret("bearer token", f"Authorization: Bearer {SECRET}", SECRET),
-    Secret("bearer token in a dict", f"headers were {{'Authorization': 'Bearer {SECRET}', 'Accept': '*/*'}}", SECRET),
+    Secret(
+        "bearer token in a dict",
+        f"headers were {{'Authorization': 'Bearer {SECRET}', 'Accept': '*/*'}}",
+        SECRET,
+    ),
     Secret("bearer token in JSON", f'{{"authorization":"Bearer {SECRET}"}}', SECRET),
     Secret("bearer token in a list of pairs", f"[(b'authorization', b'Bearer {SECRET}')]", SECRET),
     Secret("bearer token alone", f"the token Bearer {SECRET} was refused", SECRET),
     Secret("basic login", "Authorization: Basic Z3Vlc3Q6aHVudGVyMg==", "Z3Vlc3Q6aHVudGVyMg"),
     Secret("proxy login", "Proxy-Authorization: Basic Z3Vlc3Q6aHVudGVyMg==", "Z3Vlc3Q6aHVudGVyMg"),
-    Secret("signed request", f"Authorization: AWS4-HMAC-SHA256 Credential=A/1, SignedHeaders=host, Signature={SECRET}", SECRET),
+    Secret(
+        "signed request",
+        f"Authorization: AWS4-HMAC-SHA256 Credential=A/1, SignedHeaders=host, Signature={SECRET}",
+        SECRET,
+    ),
     Secret("login without a scheme", f"Authorization: {SECRET}", SECRET),
     Secret("x-api-key", f"X-Api-Key: {SECRET}", SECRET),
     Secret("x-auth-token", f"x-auth-token: {SECRET}", SECRET),
@@ -130,8 +163,16 @@ SECRETS = (
     Secret("libpq", f"could not connect: host=db user=app password={SECRET} dbname=shop", SECRET),
     Secret("libpq with quotes", f"host=db password='it\\'s {SECRET}' dbname=shop", SECRET),
     Secret("ADO", f"Server=db;Uid=app;Pwd={SECRET};Database=shop", SECRET),
-    Secret("storage account", f"DefaultEndpointsProtocol=https;AccountName=a;AccountKey={SECRET}==;EndpointSuffix=x", SECRET),
-    Secret("service bus", f"Endpoint=sb://x/;SharedAccessKeyName=root;SharedAccessKey={SECRET}=", SECRET),
+    Secret(
+        "storage account",
+        f"DefaultEndpointsProtocol=https;AccountName=a;AccountKey={SECRET}==;EndpointSuffix=x",
+        SECRET,
+    ),
+    Secret(
+        "service bus",
+        f"Endpoint=sb://x/;SharedAccessKeyName=root;SharedAccessKey={SECRET}=",
+        SECRET,
+    ),
     Secret("JSON", f'{{"user": "app", "password": "{SECRET}"}}', SECRET),
     Secret("JSON in JSON", f'{{"body": "{{\\"password\\": \\"{SECRET}\\"}}"}}', SECRET),
     Secret("dict", f"{{'user': 'app', 'client_secret': '{SECRET}'}}", SECRET),
@@ -141,16 +182,31 @@ SECRETS = (
     Secret("environment, short", f"MYSQL_PASS={SECRET}", SECRET),
     Secret("AWS settings", f"aws_secret_access_key = {SECRET}", SECRET),
     Secret("command line", f"mysql --password {SECRET} -h db", SECRET),
-    Secret("command line as a list", f"Command '['mysql', '--password', '{SECRET}']' returned 1", SECRET),
+    Secret(
+        "command line as a list",
+        f"Command '['mysql', '--password', '{SECRET}']' returned 1",
+        SECRET,
+    ),
     Secret("XML", f"<user>app</user><password>{SECRET}</password>", SECRET),
     Secret("form", f"user=app&password={SECRET}&remember=1", SECRET),
     # by their own shape
     Secret("JWT", f"signature of {_JWT} has expired", "eyJzdWIiOiIxMjM0In0"),
-    Secret("GitHub token", "remote: ghp_0123456789abcdefghijABCDEFGHIJ012345 is revoked", "0123456789abcdefghij"),
+    Secret(
+        "GitHub token",
+        "remote: ghp_0123456789abcdefghijABCDEFGHIJ012345 is revoked",
+        "0123456789abcdefghij",
+    ),
     Secret("GitLab token", "glpat-0123456789abcdefABCD is revoked", "0123456789abcdef"),
     Secret("Slack token", "invalid_auth for xoxb-123456789012-abcdefABCDEF", "abcdefABCDEF"),
-    Secret("Stripe key", "No such customer, key sk_live_0123456789abcdefABCDEF", "0123456789abcdef"),
-    Secret("private key", "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4\n\nMIIEpAIB\n-----END RSA PRIVATE KEY-----\n", "MIIEpAIB"),
+    Secret(
+        "Stripe key", "No such customer, key sk_live_0123456789abcdefABCDEF", "0123456789abcdef"
+    ),
+    Secret(
+        "private key",
+        "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: "
+        "4\n\nMIIEpAIB\n-----END RSA PRIVATE KEY-----\n",
+        "MIIEpAIB",
+    ),
 )
 """Texts with a secret, one of each shape."""
 
@@ -174,7 +230,10 @@ ORDINARY = (
     "max_tokens=4096, tokens: 12",
     "got an unexpected keyword argument 'token'",
     "1 validation error for Login\npassword\n  Field required [type=missing]",
-    "2 problem(s) in the body as Login: password: Field required; token: Input should be a valid string",
+    (
+        "2 problem(s) in the body as Login: password: Field required; token: Input should be a "
+        "valid string"
+    ),
     "invalid password",
     "the password is wrong",
     "password authentication failed for user 'app'",
@@ -212,7 +271,8 @@ ORDINARY = (
 
 
 def steering_in(text: str, keep: str = "\n") -> set[str]:
-    """The characters of a text that would steer a terminal or hide something, as escapes; those in `keep` may stand."""
+    """The characters of a text that would steer a terminal or hide something, as escapes; those in
+    `keep` may stand."""
     found = {character for character in text if character not in keep and _steers(character)}
     return {character.encode("unicode_escape", "backslashreplace").decode() for character in found}
 

@@ -4,7 +4,9 @@ import pytest
 from corpus import MARKUP, ORDINARY, SECRETS, STEERING, Secret, steering_in
 
 
-@pytest.mark.parametrize("payload", [text for name, text in STEERING.items() if name != "markup of rich"], ids=ascii)
+@pytest.mark.parametrize(
+    "payload", [text for name, text in STEERING.items() if name != "markup of rich"], ids=ascii
+)
 def test_what_steers_is_seen(payload: str) -> None:
     assert steering_in(payload, keep="")
 
@@ -20,5 +22,10 @@ def test_a_text_with_a_secret_has_it(secret: Secret) -> None:
 
 
 def test_no_text_is_there_twice() -> None:
-    for texts in (list(STEERING.values()), list(MARKUP), list(ORDINARY), [secret.text for secret in SECRETS]):
+    for texts in (
+        list(STEERING.values()),
+        list(MARKUP),
+        list(ORDINARY),
+        [secret.text for secret in SECRETS],
+    ):
         assert len(set(texts)) == len(texts)

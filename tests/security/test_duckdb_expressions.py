@@ -1,4 +1,5 @@
-"""Expressions and queries reach nothing but the failed messages, and end: no file, network, setting or variable of this process."""
+"""Expressions and queries reach nothing but the failed messages, and end: no file, network, setting
+or variable of this process."""
 
 import threading
 from collections.abc import Callable
@@ -7,8 +8,8 @@ from pathlib import Path
 import duckdb
 import pyarrow
 import pytest
-from deliveries import failed
 
+from deliveries import failed
 from redrive.errors import ConfigurationError
 from redrive.failures import database
 from redrive.failures.columns import row_of
@@ -111,7 +112,10 @@ ATTEMPTS: dict[str, list[str]] = {
         "(select count(*) from query('copy (select 1) to ''{folder}/out.csv''')) = 1",
         "select * from query_table('{file}')",
         "select * from query_table(['{file}'])",
-        "select * from json_execute_serialized_sql(json_serialize_sql('select * from read_text(''{file}'')'))",
+        (
+            "select * from json_execute_serialized_sql(json_serialize_sql('select * from "
+            "read_text(''{file}'')'))"
+        ),
         "pragma json_execute_serialized_sql(json_serialize_sql('select 1'))",
         "prepare x as select 1",
         "execute x",
@@ -165,7 +169,10 @@ def ask_of_all(asked: Database, sql: str) -> object:
 @pytest.mark.parametrize("ask", [ask_for_columns, ask_of_each, ask_of_all])
 @pytest.mark.parametrize("kind", ATTEMPTS)
 def test_nothing_is_reached_and_nothing_is_left(
-    kind: str, ask: Callable[[Database, str], object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind: str,
+    ask: Callable[[Database, str], object],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     file = tmp_path / "secret.csv"
@@ -184,7 +191,7 @@ def test_nothing_is_reached_and_nothing_is_left(
         assert asked.query("select count(*) as n from failed")[1] == [{"n": 1}]
 
 
-# --- what would be computed before a message is read ----------------------------------------------------------------------------------
+# --- what would be computed before a message is read ----------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -199,10 +206,18 @@ def test_nothing_is_reached_and_nothing_is_left(
         ("len([x for x in range(9999999)]) > 1", "range"),
     ],
 )
-def test_a_constant_that_would_fill_the_memory_is_refused_with_what_asks_for_it(expression: str, function: str) -> None:
+def test_a_constant_that_would_fill_the_memory_is_refused_with_what_asks_for_it(
+    expression: str, function: str
+) -> None:
     with Database() as asked:
-        for ask in (asked.columns_of, lambda one: asked.columns_of_query(f"select {one} from failed")):
-            with pytest.raises(ConfigurationError, match=f"asks for {function} of .*, which would be computed before") as raised:
+        for ask in (
+            asked.columns_of,
+            lambda one: asked.columns_of_query(f"select {one} from failed"),
+        ):
+            with pytest.raises(
+                ConfigurationError,
+                match=f"asks for {function} of .*, which would be computed before",
+            ) as raised:
                 ask(expression)
             assert raised.value.remedy == "Give at most 1,000,000."
 
@@ -222,7 +237,9 @@ def test_a_large_number_elsewhere_is_nothing_special(expression: str) -> None:
         asked.columns_of(expression)
 
 
-def test_what_is_computed_for_too_long_is_interrupted_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_computed_for_too_long_is_interrupted_and_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     interrupted = threading.Event()
 
     class Endless:
@@ -242,5 +259,8 @@ def test_what_is_computed_for_too_long_is_interrupted_and_says_so(monkeypatch: p
     monkeypatch.setattr(database, "_CHECK_SECONDS", 0.01)
     with Database() as asked:
         monkeypatch.setattr(asked, "_duckdb", Endless(asked._duckdb))
-        with pytest.raises(ConfigurationError, match="'size > 1' takes too long to compute, before any message is read"):
+        with pytest.raises(
+            ConfigurationError,
+            match="'size > 1' takes too long to compute, before any message is read",
+        ):
             asked.columns_of("size > 1")

@@ -1,4 +1,5 @@
-"""Archives that somebody else made: they name no path outside of themselves, and what is damaged is said to be damaged."""
+"""Archives that somebody else made: they name no path outside of themselves, and what is damaged is
+said to be damaged."""
 
 import json
 from pathlib import Path
@@ -29,7 +30,9 @@ def damaged(folder: Path, text: str) -> str:
     return str(raised.value)
 
 
-@pytest.mark.parametrize("id_", ["../../outside/pwn", "/tmp/pwn", "", "20200101T000000Z-000000", None, 17, ["x"]])
+@pytest.mark.parametrize(
+    "id_", ["../../outside/pwn", "/tmp/pwn", "", "20200101T000000Z-000000", None, 17, ["x"]]
+)
 def test_a_run_is_called_as_its_folder_and_nothing_else(folder: Path, id_: object) -> None:
     damaged(folder, json.dumps({"id": id_, "address": BROKER, "depths": {}}))
 
@@ -49,15 +52,22 @@ def test_a_run_is_called_as_its_folder_and_nothing_else(folder: Path, id_: objec
 )
 def test_a_run_with_other_keys_or_types_is_damaged(folder: Path, change: dict[str, object]) -> None:
     name = next(folder.glob("runs/*")).name
-    damaged(folder, json.dumps({"id": name, "address": BROKER, "depths": {"shop@orders": 5}, **change}))
+    damaged(
+        folder, json.dumps({"id": name, "address": BROKER, "depths": {"shop@orders": 5}, **change})
+    )
 
 
-@pytest.mark.parametrize("text", ["[]", "5", "null", "", "{", "[" * 200_000, '{"id":' * 200_000, "\0"])
+@pytest.mark.parametrize(
+    "text", ["[]", "5", "null", "", "{", "[" * 200_000, '{"id":' * 200_000, "\0"]
+)
 def test_a_run_that_is_no_object_is_damaged(folder: Path, text: str) -> None:
     damaged(folder, text)
 
 
-@pytest.mark.parametrize(("name", "text"), [("drained.json", '{"rows": "5"}'), ("choice.json", '{"where": 5}'), ("choice.json", "{}")])
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("drained.json", '{"rows": "5"}'), ("choice.json", '{"where": 5}'), ("choice.json", "{}")],
+)
 def test_what_is_noted_of_a_run_has_its_types(folder: Path, name: str, text: str) -> None:
     archive = Archive(str(folder))
     run = archive.run()
@@ -66,8 +76,13 @@ def test_what_is_noted_of_a_run_has_its_types(folder: Path, name: str, text: str
         archive.rows_noted(run) if name == "drained.json" else archive.choice(run)
 
 
-@pytest.mark.parametrize("place", ["runs/20200101T000000Z-000000", "messages", "messages/queue=q/run=r/x.parquet", "reports"])
-def test_a_link_that_leads_out_of_the_archive_is_refused(folder: Path, tmp_path: Path, place: str) -> None:
+@pytest.mark.parametrize(
+    "place",
+    ["runs/20200101T000000Z-000000", "messages", "messages/queue=q/run=r/x.parquet", "reports"],
+)
+def test_a_link_that_leads_out_of_the_archive_is_refused(
+    folder: Path, tmp_path: Path, place: str
+) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     link = folder / place
@@ -77,7 +92,9 @@ def test_a_link_that_leads_out_of_the_archive_is_refused(folder: Path, tmp_path:
         Archive(str(folder))
 
 
-def test_an_archive_may_be_reached_through_a_link_and_have_links_in_it(folder: Path, tmp_path: Path) -> None:
+def test_an_archive_may_be_reached_through_a_link_and_have_links_in_it(
+    folder: Path, tmp_path: Path
+) -> None:
     (folder / "latest").symlink_to(folder / "runs")
     (tmp_path / "link").symlink_to(folder)
     assert Archive(str(tmp_path / "link")).run().queues == ["shop@orders"]

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from cli_support import redrive
+from redrive.failures.job_record import Job, State
 from redrive.failures.journal import Journal
 from redrive.failures.order import Order
-from redrive.failures.record import Job, State
 
 URL = "amqp://guest:guest@127.0.0.1:1/"
 
@@ -18,10 +18,18 @@ def test_a_function_is_named_and_asked_for_before_its_module_is_imported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     ran = tmp_path / "ran"
-    (tmp_path / "gift_of_somebody.py").write_text(f"open({str(ran)!r}, 'w').close()\n\n\ndef change(message):\n    return message.body\n")
+    (tmp_path / "gift_of_somebody.py").write_text(
+        f"open({str(ran)!r}, 'w').close()\n\n\ndef change(message):\n    return message.body\n"
+    )
     monkeypatch.syspath_prepend(str(tmp_path))
     path = tmp_path / "journal.sqlite3"
-    job = Job("job-1", "requeue", "shop@orders", "amqp://guest@127.0.0.1:1/%2F", Order(function=name).as_json())
+    job = Job(
+        "job-1",
+        "requeue",
+        "shop@orders",
+        "amqp://guest@127.0.0.1:1/%2F",
+        Order(function=name).as_json(),
+    )
     with Journal(path) as journal:
         journal.update(journal.begin(job))
         journal.update(replace(job, state=State.INTERRUPTED))

@@ -1,4 +1,5 @@
-"""Snapshots that somebody else made: they read none of the operator's files, and a damaged one is said to be damaged."""
+"""Snapshots that somebody else made: they read none of the operator's files, and a damaged one is
+said to be damaged."""
 
 import base64
 import json
@@ -9,14 +10,16 @@ from pathlib import Path
 import duckdb
 import pytest
 
+from redrive.amqp.properties import Properties
 from redrive.errors import ConfigurationError
-from redrive.failures.snapshot import RAW, Snapshot
+from redrive.failures.snapshot import Snapshot
+from redrive.failures.stored_message import NEEDED as READ
 from redrive.pubsub.message import FailedMessage
 from redrive.topology.headers import Delivery
-from redrive.topology.properties import Properties
 
-READ = ("queue", *(column.name for column in RAW), "body_bytes")
-MESSAGE = FailedMessage(Delivery("shop@orders", "master.failed", "shop@orders", Properties(), b"a body"))
+MESSAGE = FailedMessage(
+    Delivery("shop@orders", "master.failed", "shop@orders", Properties(), b"a body")
+)
 every_kind = pytest.mark.parametrize("suffix", [".parquet", ".jsonl", ".duckdb"])
 
 
@@ -36,15 +39,23 @@ def refused(path: Path) -> str:
     return str(raised.value)
 
 
-RAW_COLUMNS = "''::blob AS raw_exchange, ''::blob AS raw_routing_key, '\\x00\\x00'::blob AS raw_properties"
+RAW_COLUMNS = (
+    "''::blob AS raw_exchange, ''::blob AS raw_routing_key, '\\x00\\x00'::blob AS raw_properties"
+)
 
 
 @pytest.mark.parametrize(
     "source",
     [
         f"SELECT 'q' AS queue, {RAW_COLUMNS}, content AS body_bytes FROM read_blob('{{secret}}')",
-        f"SELECT content AS queue, {RAW_COLUMNS}, ''::blob AS body_bytes FROM read_text('{{secret}}')",
-        f"SELECT error(content) AS queue, {RAW_COLUMNS}, ''::blob AS body_bytes FROM read_text('{{secret}}')",
+        (
+            f"SELECT content AS queue, {RAW_COLUMNS}, ''::blob AS body_bytes FROM "
+            f"read_text('{{secret}}')"
+        ),
+        (
+            f"SELECT error(content) AS queue, {RAW_COLUMNS}, ''::blob AS body_bytes FROM "
+            f"read_text('{{secret}}')"
+        ),
     ],
 )
 def test_a_view_in_place_of_the_table_is_refused(tmp_path: Path, secret: Path, source: str) -> None:
@@ -52,20 +63,27 @@ def test_a_view_in_place_of_the_table_is_refused(tmp_path: Path, secret: Path, s
     with duckdb.connect(path) as made:
         made.execute(f"CREATE VIEW failed AS {source.format(secret=secret)}")
         # Nor does a name of the file's own hide what it is.
-        made.execute("CREATE MACRO duckdb_tables() AS TABLE SELECT 'given' AS database_name, 'main' AS schema_name, 'failed' AS table_name")
+        made.execute(
+            "CREATE MACRO duckdb_tables() AS TABLE SELECT 'given' AS database_name, 'main' AS "
+            "schema_name, 'failed' AS table_name"
+        )
     assert "no table 'failed'" in refused(path)
 
 
 def test_a_table_of_other_types_is_refused_without_its_words(tmp_path: Path) -> None:
     path = tmp_path / "gift.duckdb"
     with duckdb.connect(path) as made:
-        made.execute(f"CREATE TABLE failed AS SELECT {', '.join(f'''{name!r} AS {name}''' for name in READ)}")
+        made.execute(
+            f"CREATE TABLE failed AS SELECT {', '.join(f'''{name!r} AS {name}''' for name in READ)}"
+        )
         made.execute("UPDATE failed SET body_bytes = 'PRIVATE-KEY'")
     assert "its message 1 is damaged" in refused(path)
 
 
 @every_kind
-def test_a_link_in_place_of_the_file_gives_away_nothing(tmp_path: Path, secret: Path, suffix: str) -> None:
+def test_a_link_in_place_of_the_file_gives_away_nothing(
+    tmp_path: Path, secret: Path, suffix: str
+) -> None:
     path = tmp_path / f"gift{suffix}"
     path.symlink_to(secret)
     refused(path)
@@ -74,8 +92,10 @@ def test_a_link_in_place_of_the_file_gives_away_nothing(tmp_path: Path, secret: 
 @pytest.mark.parametrize("raw", ["", "\x80", "\xff\xff"])
 def test_damaged_properties_are_named_by_their_message(tmp_path: Path, raw: str) -> None:
     path = tmp_path / "gift.jsonl"
-    good = {name: "" if name != "raw_properties" else base64.b64encode(b"\0\0").decode() for name in READ} | {"queue": "q"}
-    bad = good | {"raw_properties": base64.b64encode(raw.encode("latin-1")).decode()}
+    good = {
+        name: "" if name != "properties" else base64.b64encode(b"\0\0").decode() for name in READ
+    } | {"queue": "q"}
+    bad = good | {"properties": base64.b64encode(raw.encode("latin-1")).decode()}
     path.write_text("\n".join(map(json.dumps, (good, bad))))
     assert "its message 2 is damaged" in refused(path)
 
@@ -101,7 +121,9 @@ def test_a_snapshot_is_for_its_user_alone_whatever_the_umask(tmp_path: Path, suf
 
 
 @every_kind
-def test_links_that_lie_in_wait_are_not_written_through(tmp_path: Path, secret: Path, suffix: str) -> None:
+def test_links_that_lie_in_wait_are_not_written_through(
+    tmp_path: Path, secret: Path, suffix: str
+) -> None:
     path = tmp_path / f"mine{suffix}"
     for name in (f"{path.name}.part", f"{path.name}.part.duckdb", f"{path.name}.part.duckdb.wal"):
         (tmp_path / name).symlink_to(secret)

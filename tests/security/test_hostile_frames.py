@@ -1,4 +1,5 @@
-"""A hostile broker: whatever bytes it sends are messages, or no AMQP; and it can't have more of them kept than was agreed."""
+"""A hostile broker: whatever bytes it sends are messages, or no AMQP; and it can't have more of
+them kept than was agreed."""
 
 import contextlib
 import itertools
@@ -7,13 +8,20 @@ import struct
 from collections.abc import Callable
 
 import pytest
-from field_tables import properties
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from redrive.pubsub.frames import BadFrame, ChannelEvents, FrameReader, Received, Returned, content_frames
-from redrive.topology.properties import Malformed, Properties
-from redrive.topology.table import Table
+from field_tables import properties
+from redrive.amqp.field_table import Table
+from redrive.amqp.frames import (
+    BadFrame,
+    ChannelEvents,
+    FrameReader,
+    Received,
+    Returned,
+    content_frames,
+)
+from redrive.amqp.properties import Malformed, Properties
 
 CHANNEL = 7
 FRAME_MAX = 4096
@@ -23,15 +31,27 @@ LARGEST_MESSAGE = 512 * 1024 * 1024
 
 
 def frame(kind: int, payload: bytes, *, length: int | None = None) -> bytes:
-    return struct.pack(">BHI", kind, CHANNEL, len(payload) if length is None else length) + payload + b"\xce"
+    return (
+        struct.pack(">BHI", kind, CHANNEL, len(payload) if length is None else length)
+        + payload
+        + b"\xce"
+    )
 
 
 def short(text: bytes) -> bytes:
     return bytes((len(text),)) + text
 
 
-DELIVER_METHOD = struct.pack(">I", DELIVER) + short(b"consumer") + struct.pack(">Q?", 1, False) + short(b"master") + short(b"user.create")
-RETURN_METHOD = struct.pack(">IH", RETURN, 312) + short(b"NO_ROUTE") + short(b"master") + short(b"user.create")
+DELIVER_METHOD = (
+    struct.pack(">I", DELIVER)
+    + short(b"consumer")
+    + struct.pack(">Q?", 1, False)
+    + short(b"master")
+    + short(b"user.create")
+)
+RETURN_METHOD = (
+    struct.pack(">IH", RETURN, 312) + short(b"NO_ROUTE") + short(b"master") + short(b"user.create")
+)
 
 
 def header(size: int, encoded: bytes = b"\0\0") -> bytes:
@@ -45,7 +65,12 @@ class Reading:
         self.told: list[object] = []
         self.reader = FrameReader(lambda *other: self.told.append(other))
         self.reader.limit(FRAME_MAX)
-        self.reader.watch(CHANNEL, ChannelEvents(self.told.append, self.told.append, self._confirmed, self._closed, self._cancelled))
+        self.reader.watch(
+            CHANNEL,
+            ChannelEvents(
+                self.told.append, self.told.append, self._confirmed, self._closed, self._cancelled
+            ),
+        )
 
     def feed(self, data: bytes, piece: int) -> None:
         """Has it read these bytes, so many at a time."""
@@ -62,12 +87,17 @@ class Reading:
         raise AssertionError("a reader ends no consumer")
 
 
-# --- bytes that are no AMQP -----------------------------------------------------------------------------------------------------------
+# --- bytes that are no AMQP -----------------------------------------------------------------------
 
 _PROPERTIES = [
     Properties(),
     Properties(content_type="application/json", delivery_mode=2, message_id="m", timestamp=1),
-    Properties(headers=Table.of({"x-death": [{"queue": "q", "count": 1}], "tenant": "a"}), user_id="u", expiration="5", priority=1),
+    Properties(
+        headers=Table.of({"x-death": [{"queue": "q", "count": 1}], "tenant": "a"}),
+        user_id="u",
+        expiration="5",
+        priority=1,
+    ),
     Properties("t", "t", Table.of({"a": 1}), 1, 1, "t", "t", "5", "t", 1, "t", "t", "t", "t"),
 ]
 _WHOLE = [
@@ -87,7 +117,13 @@ def damaged(data: bytes, chance: random.Random) -> bytes:
     found = bytearray(data)
     for _ in range(chance.randint(1, 5)):
         # Bodies are long, and nothing but length: most of what matters stands at an end.
-        place = chance.choice([chance.randint(0, len(found)), chance.randint(0, 80), len(found) - chance.randint(0, 40)])
+        place = chance.choice(
+            [
+                chance.randint(0, len(found)),
+                chance.randint(0, 80),
+                len(found) - chance.randint(0, 40),
+            ]
+        )
         place = min(max(place, 0), len(found))
         match chance.choice(["change", "take", "put"]):
             case "change":
@@ -106,7 +142,11 @@ def test_damaged_frames_are_messages_or_no_amqp_and_nothing_else(seed: int) -> N
     for _ in range(150):
         reading = Reading()
         data = damaged(b"".join(chance.choices(_WHOLE, k=chance.randint(1, 3))), chance)
-        edges = [0, *sorted(chance.randint(0, len(data)) for _ in range(chance.randint(0, 3))), len(data)]
+        edges = [
+            0,
+            *sorted(chance.randint(0, len(data)) for _ in range(chance.randint(0, 3))),
+            len(data),
+        ]
         with contextlib.suppress(BadFrame):
             for start, end in itertools.pairwise(edges):
                 reading.reader.feed(data[start:end])
@@ -159,17 +199,21 @@ def test_an_error_of_whoever_is_told_of_a_message_is_not_taken_for_the_brokers()
         raise IndexError("a defect")
 
     reader = FrameReader(lambda *_: None)
-    reader.watch(CHANNEL, ChannelEvents(fails, fails, lambda *_: None, lambda *_: None, lambda: None))
+    reader.watch(
+        CHANNEL, ChannelEvents(fails, fails, lambda *_: None, lambda *_: None, lambda: None)
+    )
     with pytest.raises(IndexError, match="a defect"):
         reader.feed(frame(METHOD, DELIVER_METHOD) + header(1) + frame(BODY, b"a"))
 
 
-# --- more than was agreed -------------------------------------------------------------------------------------------------------------
+# --- more than was agreed -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("length", [FRAME_MAX - 7, 2**31, 2**32 - 1])
 @pytest.mark.parametrize("kind", [METHOD, BODY, 8])
-def test_a_frame_that_says_more_than_was_agreed_is_refused_before_it_has_arrived(kind: int, length: int) -> None:
+def test_a_frame_that_says_more_than_was_agreed_is_refused_before_it_has_arrived(
+    kind: int, length: int
+) -> None:
     with pytest.raises(BadFrame, match=f"a frame of {length} bytes"):
         Reading().reader.feed(frame(kind, b"", length=length))
 
@@ -191,7 +235,9 @@ def test_a_header_with_what_the_broker_added_is_read_and_one_of_twice_the_size_i
         reading.reader.feed(frame(METHOD, DELIVER_METHOD) + header(0, bytes(2 * FRAME_MAX)))
 
 
-def test_before_anything_is_agreed_a_frame_is_refused_that_is_larger_than_any_brokers_default() -> None:
+def test_before_anything_is_agreed_a_frame_is_refused_that_is_larger_than_any_brokers_default() -> (
+    None
+):
     with pytest.raises(BadFrame):
         FrameReader(lambda *_: None).feed(frame(METHOD, b"", length=2**31))
 
@@ -213,7 +259,9 @@ def test_a_message_that_says_it_is_larger_than_any_broker_takes_is_refused(size:
         Reading().reader.feed(frame(METHOD, DELIVER_METHOD) + header(size))
 
 
-def test_a_large_frame_in_small_pieces_is_put_together_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_frame_in_small_pieces_is_put_together_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     payload = bytes(2**20)
     reader = FrameReader(lambda *_: None)
     reader.limit(0)

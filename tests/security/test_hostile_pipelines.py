@@ -1,51 +1,67 @@
-"""A message that tries to look like redrive's and the broker's goes through all that reads one, on each broker, without an exception."""
+"""A message that tries to look like redrive's and the broker's goes through all that reads one, on
+each broker, without an exception."""
 
 import json
 import random
 from datetime import timedelta
 from itertools import product
 
-from deliveries import CIRCUMSTANCES, ERROR, FAMILY, FRAME_MAX
-from field_tables import QUEUE, hostile_tables, properties
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from deliveries import CIRCUMSTANCES, ERROR, FAMILY, FRAME_MAX
+from field_tables import QUEUE, hostile_tables, properties
 from redrive import FailedMessage, Message
+from redrive.amqp.field_table import Table
+from redrive.amqp.properties import Malformed, Properties
 from redrive.failures.cause import cause_of
 from redrive.failures.columns import row_of
 from redrive.failures.way import way_of
-from redrive.pubsub.judgement import Judge
-from redrive.topology import moves
-from redrive.topology.broker import BrokerVersion
-from redrive.topology.bulk import BulkRequeue
+from redrive.pubsub.verdict import Decider
+from redrive.topology import rewrite
+from redrive.topology.broker_version import BrokerVersion
+from redrive.topology.fast_requeue import BulkRequeue
 from redrive.topology.headers import Delivery, failure_id
 from redrive.topology.model import Subscription
-from redrive.topology.properties import Malformed, Properties
-from redrive.topology.table import Table
 
 VERSIONS = [BrokerVersion(3, 10, 8), BrokerVersion(4, 0, 5), BrokerVersion(4, 3, 6)]
-KINDS = [Subscription(QUEUE, ["user.*"]), Subscription(QUEUE, ["user.*"], queue_type="classic", retry_via="republish")]
-WAYS = [("master", "user.create"), ("", QUEUE), ("master", QUEUE), ("master.deliver", "0." * 27 + f"1.r.{QUEUE}"), ("master.failed", QUEUE)]
+KINDS = [
+    Subscription(QUEUE, ["user.*"]),
+    Subscription(QUEUE, ["user.*"], queue_type="classic", retry_via="republish"),
+]
+WAYS = [
+    ("master", "user.create"),
+    ("", QUEUE),
+    ("master", QUEUE),
+    ("master.deliver", "0." * 27 + f"1.r.{QUEUE}"),
+    ("master.failed", QUEUE),
+]
 
 
 def go_through_everything(received: Properties, exchange: str, routing_key: str) -> None:
     """Judges, moves and shows a message."""
     for version, subscription in product(VERSIONS, KINDS):
-        judge = Judge(subscription, version, FRAME_MAX)
-        delivery = Delivery(QUEUE, exchange, routing_key, received, b"\xff{", True, subscription.way_back)
+        judge = Decider(subscription, version, FRAME_MAX)
+        delivery = Delivery(
+            QUEUE, exchange, routing_key, received, b"\xff{", True, subscription.way_back
+        )
         judge.arrival(delivery)
         judge.success(delivery)
         judge.failure(delivery, ValueError("no"))
         assert repr(Message(delivery))
     delivery = Delivery(QUEUE, exchange, routing_key, received, b'{"a": [NaN]}')
     for publish in (
-        moves.give_up(delivery, FAMILY, reason="gave-up", error=ERROR, retries=0, circumstances=CIRCUMSTANCES),
-        moves.republish(delivery, FAMILY, retries=0, counts_on=True, frame_max=FRAME_MAX),
-        moves.postpone(delivery, FAMILY, retry=1, delay=timedelta(seconds=5), circumstances=CIRCUMSTANCES),
-        moves.relocate(delivery, "elsewhere", retries=1, frame_max=FRAME_MAX),
-        moves.relocate_failed(delivery, "elsewhere", frame_max=FRAME_MAX),
-        moves.requeue(delivery, job="job-1", frame_max=FRAME_MAX),
-        moves.restore(delivery, FAMILY, frame_max=FRAME_MAX),
+        rewrite.give_up(
+            delivery, FAMILY, reason="gave-up", error=ERROR, retries=0, circumstances=CIRCUMSTANCES
+        ),
+        rewrite.republish(delivery, FAMILY, retries=0, counts_on=True, frame_max=FRAME_MAX),
+        rewrite.postpone(
+            delivery, FAMILY, retry=1, delay=timedelta(seconds=5), circumstances=CIRCUMSTANCES
+        ),
+        rewrite.relocate(delivery, "elsewhere", retries=1, frame_max=FRAME_MAX),
+        rewrite.relocate_failed(delivery, "elsewhere", frame_max=FRAME_MAX),
+        rewrite.requeue(delivery, job="job-1", frame_max=FRAME_MAX),
+        rewrite.restore(delivery, FAMILY, frame_max=FRAME_MAX),
     ):
         assert Properties.parse(publish.properties.encode()) == publish.properties
     BulkRequeue("job-1", FRAME_MAX).requeue(received.encode())

@@ -11,8 +11,8 @@ from corpus import SECRET, SECRETS, STEERING, Secret, steering_in
 
 import redrive
 from redrive import Publisher, RedriveError
+from redrive.pubsub.confirms import Outbox
 from redrive.pubsub.logs import JsonFormatter, TextFormatter
-from redrive.pubsub.outbox import Outbox
 
 logger = logging.getLogger("redrive")
 
@@ -32,14 +32,17 @@ class Log:
 
 @pytest.fixture
 def log(request: pytest.FixtureRequest) -> Iterator[Log]:
-    """A log with the formatter of a parameter, else with Python's own: that of a program with logging of its own."""
+    """A log with the formatter of a parameter, else with Python's own: that of a program with
+    logging of its own."""
     found = Log(getattr(request, "param", logging.Formatter)())
     logger.addHandler(found.handler)
     yield found
     logger.removeHandler(found.handler)
 
 
-with_each_formatter = pytest.mark.parametrize("log", [logging.Formatter, TextFormatter, JsonFormatter], indirect=True)
+with_each_formatter = pytest.mark.parametrize(
+    "log", [logging.Formatter, TextFormatter, JsonFormatter], indirect=True
+)
 
 
 def raises(text: str) -> Callable[[], tuple[str, str]]:
@@ -63,9 +66,14 @@ def test_a_record_and_its_traceback_show_no_secret(log: Log, secret: Secret) -> 
 
 
 @with_each_formatter
-def test_credentials_that_can_not_be_had_are_not_logged(log: Log, caplog: pytest.LogCaptureFixture) -> None:
+def test_credentials_that_can_not_be_had_are_not_logged(
+    log: Log, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.DEBUG, logger.name)  # at another level their traceback is left out
-    publisher = Publisher("amqp://127.0.0.1:1/", credentials=raises(f"vault said no: https://me:{SECRET}@vault/ token={SECRET}"))
+    publisher = Publisher(
+        "amqp://127.0.0.1:1/",
+        credentials=raises(f"vault said no: https://me:{SECRET}@vault/ token={SECRET}"),
+    )
     with pytest.raises(RedriveError) as raised:
         publisher.publish({}, "user.create", timeout=60)
     publisher.close()
@@ -91,8 +99,14 @@ def test_a_text_log_of_a_program_adds_no_record_either(payload: str) -> None:
     try:
         raise ValueError(payload)
     except ValueError:
-        log.handler.handle(logging.getLogger("shop").makeRecord("shop", logging.ERROR, "", 1, payload, (), None))
-        log.handler.handle(logging.getLogger("shop").makeRecord("shop", logging.ERROR, "", 1, "failed", (), _exc_info()))
+        log.handler.handle(
+            logging.getLogger("shop").makeRecord("shop", logging.ERROR, "", 1, payload, (), None)
+        )
+        log.handler.handle(
+            logging.getLogger("shop").makeRecord(
+                "shop", logging.ERROR, "", 1, "failed", (), _exc_info()
+            )
+        )
     begin = [line for line in log.text.splitlines() if not line.startswith("    ")]
     assert [line.split()[2:4] for line in begin] == [["ERROR", "shop:"]] * 2
     assert steering_in(log.text) == set()
@@ -101,13 +115,17 @@ def test_a_text_log_of_a_program_adds_no_record_either(payload: str) -> None:
 @pytest.mark.parametrize("log", [logging.Formatter, TextFormatter, JsonFormatter], indirect=True)
 def test_why_a_broker_takes_no_messages_is_one_line(log: Log) -> None:
     outbox = Outbox.__new__(Outbox)
-    outbox._on_blocked(f"memory\n2026-01-01 00:00:00 INFO    redrive: all is well{STEERING['C1 CSI']}")
+    outbox._on_blocked(
+        f"memory\n2026-01-01 00:00:00 INFO    redrive: all is well{STEERING['C1 CSI']}"
+    )
     assert log.text.count("\n") == 1
     assert "\n" not in (outbox.blocked or "")
     assert steering_in(log.text) == set()
 
 
-def test_what_is_clean_is_logged_as_it_was_for_those_who_group_by_the_template(caplog: pytest.LogCaptureFixture) -> None:
+def test_what_is_clean_is_logged_as_it_was_for_those_who_group_by_the_template(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     logger.warning("queue %s: %d messages", "shop@q", 3)
     (record,) = caplog.records
     assert (record.msg, record.args) == ("queue %s: %d messages", ("shop@q", 3))

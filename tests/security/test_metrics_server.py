@@ -1,4 +1,5 @@
-"""What a hostile client of the metrics port can do: nothing that keeps a scrape or a probe out, or grows."""
+"""What a hostile client of the metrics port can do: nothing that keeps a scrape or a probe out, or
+grows."""
 
 import contextlib
 import socket
@@ -10,15 +11,15 @@ from http.server import BaseHTTPRequestHandler
 import httpx
 import pytest
 
-from redrive.cli import serving
-from redrive.cli.serving import Place
+from redrive.amqp.field_table import Table
+from redrive.amqp.properties import Properties
+from redrive.cli import metrics_server
+from redrive.cli.metrics_server import Place
 from redrive.pubsub import telemetry
-from redrive.pubsub.judgement import Judge
-from redrive.topology.broker import NEWEST
+from redrive.pubsub.verdict import Decider
+from redrive.topology.broker_version import NEWEST
 from redrive.topology.headers import Delivery
 from redrive.topology.model import Subscription
-from redrive.topology.properties import Properties
-from redrive.topology.table import Table
 
 DEADLINE = 60.0
 
@@ -26,7 +27,7 @@ DEADLINE = 60.0
 @pytest.fixture
 def port() -> Iterator[int]:
     """A metrics server without subscribers."""
-    with serving.serving(Place("127.0.0.1", 0), []) as port:
+    with metrics_server.serving(Place("127.0.0.1", 0), []) as port:
         yield port
 
 
@@ -63,11 +64,13 @@ def serving_threads() -> int:
     return sum("process_request_thread" in thread.name for thread in threading.enumerate())
 
 
-# --- requests that are none -----------------------------------------------------------------------------------------------------------
+# --- requests that are none -----------------------------------------------------------------------
 
 HOSTILE = {
     "a huge header": b"GET /metrics HTTP/1.1\r\nX: " + b"a" * 1_000_000 + b"\r\n\r\n",
-    "150 headers": b"GET /metrics HTTP/1.1\r\n" + b"".join(b"X-%d: a\r\n" % number for number in range(150)) + b"\r\n",
+    "150 headers": b"GET /metrics HTTP/1.1\r\n"
+    + b"".join(b"X-%d: a\r\n" % number for number in range(150))
+    + b"\r\n",
     "a long line": b"GET /" + b"a" * 200_000 + b" HTTP/1.1\r\n\r\n",
     "a method that is none": b"\x1b]0;x\x07 /metrics HTTP/1.1\r\n\r\n",
     "a method that changes": b"DELETE /metrics HTTP/1.1\r\n\r\n",
@@ -83,7 +86,9 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("attempt", HOSTILE)
-def test_a_request_that_is_none_is_refused_and_the_next_one_answered(port: int, attempt: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_request_that_is_none_is_refused_and_the_next_one_answered(
+    port: int, attempt: str, capfd: pytest.CaptureFixture[str]
+) -> None:
     answer = answer_to(port, HOSTILE[attempt])
     assert b" 200 " not in answer.partition(b"\r\n")[0]
     assert b"root:" not in answer
@@ -99,11 +104,13 @@ def test_no_answer_tells_the_version_of_python(port: int, path: str) -> None:
     assert b"Python" not in answer_to(port, b"NONE\r\n\r\n")
 
 
-# --- clients that stay ----------------------------------------------------------------------------------------------------------------
+# --- clients that stay ----------------------------------------------------------------------------
 
 
-def test_a_client_that_sends_a_byte_at_a_time_is_ended(monkeypatch: pytest.MonkeyPatch, port: int) -> None:
-    monkeypatch.setattr(serving, "_REQUEST_SECONDS", 0.3)
+def test_a_client_that_sends_a_byte_at_a_time_is_ended(
+    monkeypatch: pytest.MonkeyPatch, port: int
+) -> None:
+    monkeypatch.setattr(metrics_server, "_REQUEST_SECONDS", 0.3)
     ended = threading.Event()
 
     def trickle(client: socket.socket) -> None:
@@ -125,8 +132,12 @@ def test_a_client_that_sends_a_byte_at_a_time_is_ended(monkeypatch: pytest.Monke
 
 
 def test_a_client_that_takes_no_answer_is_ended(monkeypatch: pytest.MonkeyPatch, port: int) -> None:
-    monkeypatch.setattr(serving, "_REQUEST_SECONDS", 0.3)
-    monkeypatch.setattr(serving, "_state", lambda word, states: serving._Answer(200, "text/plain", bytes(50_000_000)))
+    monkeypatch.setattr(metrics_server, "_REQUEST_SECONDS", 0.3)
+    monkeypatch.setattr(
+        metrics_server,
+        "_state",
+        lambda word, states: metrics_server._Answer(200, "text/plain", bytes(50_000_000)),
+    )
     with connected(port) as client:
         client.sendall(b"GET /health HTTP/1.1\r\n\r\n")
         client.recv(1)  # it is being answered
@@ -136,8 +147,11 @@ def test_a_client_that_takes_no_answer_is_ended(monkeypatch: pytest.MonkeyPatch,
 def test_clients_that_stay_start_no_more_threads_than_there_are_places_and_keep_no_probe_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(serving, "_MOST_AT_ONCE", 4)
-    with serving.serving(Place("127.0.0.1", 0), []) as port, contextlib.ExitStack() as clients:
+    monkeypatch.setattr(metrics_server, "_MOST_AT_ONCE", 4)
+    with (
+        metrics_server.serving(Place("127.0.0.1", 0), []) as port,
+        contextlib.ExitStack() as clients,
+    ):
         for _ in range(30):
             clients.enter_context(connected(port))
         assert is_healthy(port)
@@ -145,20 +159,25 @@ def test_clients_that_stay_start_no_more_threads_than_there_are_places_and_keep_
 
 
 def test_a_hundred_clients_at_once_get_in() -> None:
-    server = serving._Server(Place("127.0.0.1", 0), BaseHTTPRequestHandler)  # nobody takes them in yet
+    server = metrics_server._Server(
+        Place("127.0.0.1", 0), BaseHTTPRequestHandler
+    )  # nobody takes them in yet
     with contextlib.closing(server.socket), contextlib.ExitStack() as clients:
         for _ in range(100):
             clients.enter_context(connected(int(server.server_address[1])))
 
 
-# --- messages of others ---------------------------------------------------------------------------------------------------------------
+# --- messages of others ---------------------------------------------------------------------------
 
 
 def test_messages_of_any_key_id_type_and_trace_make_no_further_series(port: int) -> None:
-    judge = Judge(Subscription("shop@orders", ["order.*"]), NEWEST, 131_072)
+    judge = Decider(Subscription("shop@orders", ["order.*"]), NEWEST, 131_072)
 
     def settle(number: int) -> None:
-        properties = Properties(headers=Table.of({"traceparent": f"00-{number:032x}-{number:016x}-01"}), message_id=f"id-{number}")
+        properties = Properties(
+            headers=Table.of({"traceparent": f"00-{number:032x}-{number:016x}-01"}),
+            message_id=f"id-{number}",
+        )
         delivery = Delivery("shop@orders", "master", f"order.{number}", properties, b"")
         error = type(f"Error{number}", (Exception,), {})(f"number {number}")
         assert telemetry.active is not None

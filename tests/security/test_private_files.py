@@ -10,8 +10,8 @@ import pytest
 from redrive.failures.journal import Journal
 from redrive.spark_reprocess.archive import Archive
 from redrive.spark_reprocess.drain_task import DrainTask
-from redrive.spark_reprocess.ledger import Entry, Event, Ledger
-from redrive.spark_reprocess.publishing import Mode
+from redrive.spark_reprocess.ledger import ArchiveLedger, Entry, Event
+from redrive.spark_reprocess.row_message import Mode
 from redrive.spark_reprocess.send_task import SendTask
 from redrive.spark_reprocess.session import _stderr_to
 from redrive.spark_reprocess.storage import Storage
@@ -40,7 +40,7 @@ def test_an_archive_is_for_its_user_alone(tmp_path: Path, umask_of_nobody: None)
     archive.storage.make_folder("transformed")
     archive.write_page(run, "<html>")
     archive.write_report(run, {})
-    Ledger(archive.storage, run.id, "job").write("part", 0, 0, [Entry("one", Event.SENT)])
+    ArchiveLedger(archive.storage, run.id, "job").write("part", 0, 0, [Entry("one", Event.SENT)])
     made = [tmp_path / "new", *(tmp_path / "new").rglob("*")]
     assert {rights(path) for path in made if path.is_dir()} == {0o700}
     assert {rights(path) for path in made if path.is_file()} == {0o600}
@@ -49,10 +49,16 @@ def test_an_archive_is_for_its_user_alone(tmp_path: Path, umask_of_nobody: None)
 def test_a_folder_that_was_there_keeps_its_rights(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     Storage.at(str(tmp_path)).write("a/b", b"")
-    assert (rights(tmp_path), rights(tmp_path / "a"), rights(tmp_path / "a" / "b")) == (0o755, 0o700, 0o600)
+    assert (rights(tmp_path), rights(tmp_path / "a"), rights(tmp_path / "a" / "b")) == (
+        0o755,
+        0o700,
+        0o600,
+    )
 
 
-def test_a_journal_that_others_could_read_is_closed_to_them(tmp_path: Path, umask_of_nobody: None) -> None:
+def test_a_journal_that_others_could_read_is_closed_to_them(
+    tmp_path: Path, umask_of_nobody: None
+) -> None:
     path = tmp_path / "journal.sqlite3"
     path.touch()
     path.chmod(0o666)

@@ -8,7 +8,22 @@ from redrive.spark_reprocess.archive import escaped
 
 
 @pytest.mark.parametrize(
-    "name", ["../../outside", "/etc/passwd", "..", ".", "a/../../b", "..\\..\\b", "%2e%2e/b", "a=b/queue=c", "\0", "\n", "~", "$HOME", "*"]
+    "name",
+    [
+        "../../outside",
+        "/etc/passwd",
+        "..",
+        ".",
+        "a/../../b",
+        "..\\..\\b",
+        "%2e%2e/b",
+        "a=b/queue=c",
+        "\0",
+        "\n",
+        "~",
+        "$HOME",
+        "*",
+    ],
 )
 def test_a_queue_s_folder_stays_in_the_archive(name: str) -> None:
     folder = PurePosixPath("messages") / f"queue={escaped(name)}" / "run=1"

@@ -1,4 +1,5 @@
-"""Attempts to bring tags into the page of a Spark run: what a browser would make of it is looked at."""
+"""Attempts to bring tags into the page of a Spark run: what a browser would make of it is looked
+at."""
 
 from collections import Counter
 from datetime import UTC, datetime, timedelta
@@ -7,9 +8,9 @@ from html.parser import HTMLParser
 import pytest
 from corpus import MARKUP, SECRETS, STEERING, Secret, steering_in
 
-from redrive.spark_reprocess.identity import Identity
 from redrive.spark_reprocess.page import page_of
-from redrive.spark_reprocess.planning import Group, Plan
+from redrive.spark_reprocess.reconciliation import Identity
+from redrive.spark_reprocess.run_plan import RunGroup, RunPlan
 
 MOMENT = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -48,9 +49,27 @@ class Page(HTMLParser):
 
 def page_with(text: str, *, ended: bool) -> str:
     """The page of a run in which all that strangers write is this text."""
-    group = Group(text, text, text, text, 3, 2, 100, MOMENT, MOMENT + timedelta(hours=1))
-    plan = Plan(text, text, text, 3, 2, 100, 80, 60, 30, {text: 3}, [group], [(MOMENT, 3)], 60)
-    identity = Identity(text, [text], {text: 3}, 3, 1, 0, 0, 2, 1, 3, 0, 0, refusals=[{"id": text, "error": text}]) if ended else None
+    group = RunGroup(text, text, text, text, 3, 2, 100, MOMENT, MOMENT + timedelta(hours=1))
+    plan = RunPlan(text, text, text, 3, 2, 100, 80, 60, 30, {text: 3}, [group], [(MOMENT, 3)], 60)
+    identity = (
+        Identity(
+            text,
+            [text],
+            {text: 3},
+            3,
+            1,
+            0,
+            0,
+            2,
+            1,
+            3,
+            0,
+            0,
+            refusals=[{"id": text, "error": text}],
+        )
+        if ended
+        else None
+    )
     return page_of(plan, identity)
 
 
@@ -58,9 +77,15 @@ def page_with(text: str, *, ended: bool) -> str:
 @pytest.mark.parametrize("payload", [*MARKUP, *STEERING.values()], ids=ascii)
 def test_the_page_is_made_of_the_same_tags_whatever_it_shows(payload: str, ended: bool) -> None:
     shown, plain = Page(page_with(payload, ended=ended)), Page(page_with("plain", ended=ended))
-    assert (shown.tags, shown.attributes, shown.others) == (plain.tags, plain.attributes, plain.others)
+    assert (shown.tags, shown.attributes, shown.others) == (
+        plain.tags,
+        plain.attributes,
+        plain.others,
+    )
     assert {"script", "img", "iframe", "form", "base", "link", "object", "a"}.isdisjoint(shown.tags)
-    assert not any(name.startswith("on") or name in ("href", "src", "action") for _, name in shown.attributes)
+    assert not any(
+        name.startswith("on") or name in ("href", "src", "action") for _, name in shown.attributes
+    )
 
 
 @pytest.mark.parametrize("payload", [text for text in MARKUP if not steering_in(text)])

@@ -13,9 +13,61 @@ from redrive.failures.cause import Cause, masked
 from redrive.redaction import add_pattern, redact
 
 WORDS_OF_RULES = [
-    *("password", "pwd", "_pass", "secret", "token", "signature", "api_key", "key", "Authorization", "Cookie", "Bearer ", "Basic "),
-    *("=", ":", ": ", "=>", "'", '"', "\\", '\\"', "://", "http://", "@", "/", "?", "&", "#", "--", "<", ">", "</", ";", ",", ")", "***"),
-    *("a", "A1b2C3d4", "eyJa.", "x-oauth", "ghp_", " ", "\n", "u", "None", "b'", "-----BEGIN PRIVATE KEY-----", "digest ", "(", "]"),
+    *(
+        "password",
+        "pwd",
+        "_pass",
+        "secret",
+        "token",
+        "signature",
+        "api_key",
+        "key",
+        "Authorization",
+        "Cookie",
+        "Bearer ",
+        "Basic ",
+    ),
+    *(
+        "=",
+        ":",
+        ": ",
+        "=>",
+        "'",
+        '"',
+        "\\",
+        '\\"',
+        "://",
+        "http://",
+        "@",
+        "/",
+        "?",
+        "&",
+        "#",
+        "--",
+        "<",
+        ">",
+        "</",
+        ";",
+        ",",
+        ")",
+        "***",
+    ),
+    *(
+        "a",
+        "A1b2C3d4",
+        "eyJa.",
+        "x-oauth",
+        "ghp_",
+        " ",
+        "\n",
+        "u",
+        "None",
+        "b'",
+        "-----BEGIN PRIVATE KEY-----",
+        "digest ",
+        "(",
+        "]",
+    ),
 ]
 
 
@@ -45,7 +97,10 @@ def test_taking_a_secret_out_again_changes_nothing(secret: Secret) -> None:
 @pytest.mark.parametrize("text", ORDINARY)
 def test_an_error_of_every_day_stays_as_it_is_and_in_its_group(text: str) -> None:
     assert redact(text) == text
-    assert Cause("ValueError", masked(redact(text)), "").group_id == Cause("ValueError", masked(text), "").group_id
+    assert (
+        Cause("ValueError", masked(redact(text)), "").group_id
+        == Cause("ValueError", masked(text), "").group_id
+    )
 
 
 @given(st.lists(st.sampled_from(WORDS_OF_RULES), max_size=16).map("".join))
@@ -58,7 +113,17 @@ def test_no_text_makes_redacting_raise_or_differ_the_second_time(text: str) -> N
     "piece",
     [
         *(word for word in WORDS_OF_RULES if word.strip()),
-        *("password", "password=", "password='", 'password="', "password: ", "'password': '", "token: ab1 ", '"token":"', "token=)"),
+        *(
+            "password",
+            "password=",
+            "password='",
+            'password="',
+            "password: ",
+            "'password': '",
+            "token: ab1 ",
+            '"token":"',
+            "token=)",
+        ),
         *(
             "a://b:",
             "a://b:c/",
@@ -73,12 +138,30 @@ def test_no_text_makes_redacting_raise_or_differ_the_second_time(text: str) -> N
             "<token>",
             "<token ",
         ),
-        *("authorization: ", "authorization: bearer ", "authorization: digest ", "cookie: a=b;", "cookie=a;", "eyJa", "sk-proj-", "SG.a"),
-        *("password=,,", "password=a,", "password\\\\\\", "hooks.slack.com/services/", "-----BEGIN ", "password    ", "İpassword="),
+        *(
+            "authorization: ",
+            "authorization: bearer ",
+            "authorization: digest ",
+            "cookie: a=b;",
+            "cookie=a;",
+            "eyJa",
+            "sk-proj-",
+            "SG.a",
+        ),
+        *(
+            "password=,,",
+            "password=a,",
+            "password\\\\\\",
+            "hooks.slack.com/services/",
+            "-----BEGIN ",
+            "password    ",
+            "İpassword=",
+        ),
     ],
 )
 def test_a_hostile_text_takes_time_in_proportion_to_its_length(piece: str) -> None:
-    # What takes time by the square of the length takes hours here: each of so many characters is looked at as many times.
+    # What takes time by the square of the length takes hours here: each of so many characters is
+    # looked at as many times.
     text = piece * (200_000 // len(piece)) + f"\n amqp://guest:{SECRET}@localhost/"
     assert SECRET not in redact(text)
 

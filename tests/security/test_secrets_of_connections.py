@@ -1,4 +1,5 @@
-"""Attempts to find the password of a connection: in what objects tell of themselves, in logs, in files."""
+"""Attempts to find the password of a connection: in what objects tell of themselves, in logs, in
+files."""
 
 import logging
 import pickle
@@ -12,11 +13,20 @@ from cli_support import redrive
 from contract.administration import Administration
 from contract.shells import Shell
 from contract.support import DEADLINE, Recorder, Service, both_shells
-from redrive import AsyncFailedQueue, AsyncPublisher, AsyncSubscriber, BrokerUnavailable, FailedQueue, Publisher, RedriveError, Subscriber
+from redrive import (
+    AsyncFailedQueue,
+    AsyncPublisher,
+    AsyncSubscriber,
+    BrokerUnavailable,
+    FailedQueue,
+    Publisher,
+    RedriveError,
+    Subscriber,
+)
+from redrive.pubsub.admin.management_api import ManagementAPI
 from redrive.pubsub.blocking.connection import Connector
-from redrive.pubsub.config import BrokerURL
-from redrive.pubsub.connecting import Destination
-from redrive.pubsub.management import Management
+from redrive.pubsub.lifecycle import BrokerAccess
+from redrive.pubsub.url import BrokerURL
 
 PASSWORD = "Zk7hunter2Qx"
 URL = f"amqp://shop:{PASSWORD}@127.0.0.1:1/team?heartbeat=10"
@@ -24,7 +34,7 @@ URL = f"amqp://shop:{PASSWORD}@127.0.0.1:1/team?heartbeat=10"
 
 OBJECTS: dict[str, Callable[[], object]] = {
     "BrokerURL": lambda: BrokerURL.parse(URL),
-    "Destination": lambda: Destination(URL, "test"),
+    "BrokerAccess": lambda: BrokerAccess(URL, "test"),
     "Connector": lambda: Connector(URL, "test"),
     "Publisher": lambda: Publisher(URL),
     "Subscriber": lambda: Subscriber(URL, "shop@q", ["order.*"]),
@@ -32,7 +42,7 @@ OBJECTS: dict[str, Callable[[], object]] = {
     "AsyncPublisher": lambda: AsyncPublisher(URL),
     "AsyncSubscriber": lambda: AsyncSubscriber(URL, "shop@q", ["order.*"]),
     "AsyncFailedQueue": lambda: AsyncFailedQueue(URL, "shop@q"),
-    "Management": lambda: Management(BrokerURL.parse(URL), "http://127.0.0.1:1"),
+    "Management": lambda: ManagementAPI(BrokerURL.parse(URL), "http://127.0.0.1:1"),
 }
 
 
@@ -41,7 +51,11 @@ def told_by(thing: object) -> str:
     parts = dict(getattr(thing, "__dict__", {}))
     for kind in type(thing).__mro__:
         slots = getattr(kind, "__slots__", ())
-        parts |= {name: getattr(thing, name, None) for name in ([slots] if isinstance(slots, str) else slots) if not name.startswith("__")}
+        parts |= {
+            name: getattr(thing, name, None)
+            for name in ([slots] if isinstance(slots, str) else slots)
+            if not name.startswith("__")
+        }
     if isinstance(thing, BrokerURL):
         parts.pop("password")  # which is there to be used
     return f"{thing!r} {thing} {parts!r}"
@@ -53,7 +67,7 @@ def test_an_object_does_not_tell_the_password(make: Callable[[], object]) -> Non
     try:
         assert PASSWORD not in told_by(thing)
     finally:
-        if isinstance(thing, Management):
+        if isinstance(thing, ManagementAPI):
             thing.close()
 
 
@@ -78,7 +92,10 @@ def test_the_debug_log_of_a_real_login_does_not_have_it(
         service = Service(url, shell)
         with service.subscriber(recorder := Recorder()):
             recorder.wait_for_handled([service.publish()], DEADLINE)
-    with pytest.raises(RedriveError), service.publisher() as publisher:  # the user is gone: what is logged of a refused login?
+    with (
+        pytest.raises(RedriveError),
+        service.publisher() as publisher,
+    ):  # the user is gone: what is logged of a refused login?
         publisher.publish({}, "order.paid")
     assert len(caplog.records) > 10
     assert not [record.getMessage() for record in caplog.records if PASSWORD in record.getMessage()]
@@ -86,7 +103,9 @@ def test_the_debug_log_of_a_real_login_does_not_have_it(
     assert not any(PASSWORD in repr(record.__dict__) for record in caplog.records)
 
 
-def test_no_file_of_a_job_has_it(rabbitmq_url: str, rabbitmq_management_url: str, tmp_path: Path) -> None:
+def test_no_file_of_a_job_has_it(
+    rabbitmq_url: str, rabbitmq_management_url: str, tmp_path: Path
+) -> None:
     administration = Administration(rabbitmq_management_url, rabbitmq_url)
     queue = "shop@orders"
     with administration.user(f"shop-{administration.virtual_host}-jobs", password=PASSWORD) as url:
@@ -96,7 +115,16 @@ def test_no_file_of_a_job_has_it(rabbitmq_url: str, rabbitmq_management_url: str
         journal, kept = str(tmp_path / "jobs.db"), str(tmp_path / "kept.jsonl")
         assert redrive("failed", "snapshot", queue, "-o", kept, url=url).code == 0
         for form in ("table", "json"):
-            arguments = ("failed", "requeue", queue, "--yes", "--journal", journal, "--output", form)
+            arguments = (
+                "failed",
+                "requeue",
+                queue,
+                "--yes",
+                "--journal",
+                journal,
+                "--output",
+                form,
+            )
             done = redrive(*arguments, url=url)
             assert done.code == 0, done.err
             assert PASSWORD not in done.out + done.err

@@ -39,16 +39,24 @@ def dangers(source: str) -> Iterator[str]:
         match node:
             case ast.Call(func=ast.Name(id=name)) if name in RUNS_CODE:
                 yield f"{node.lineno}: {name}()"
-            case ast.Call(func=ast.Attribute(value=ast.Name(id=module), attr=name)) if (module, name) in DANGEROUS:
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=module), attr=name)) if (
+                module,
+                name,
+            ) in DANGEROUS:
                 if not (module == "yaml" and _has_a_safe_loader(node)):
                     yield f"{node.lineno}: {module}.{name}()"
             case ast.ImportFrom(module=str(module), names=names):
-                yield from (f"{node.lineno}: from {module} import {one.name}" for one in names if (module, one.name) in DANGEROUS)
+                yield from (
+                    f"{node.lineno}: from {module} import {one.name}"
+                    for one in names
+                    if (module, one.name) in DANGEROUS
+                )
         if isinstance(node, ast.Call):
             yield from (
                 f"{node.lineno}: shell={ast.unparse(one.value)}"
                 for one in node.keywords
-                if one.arg == "shell" and not (isinstance(one.value, ast.Constant) and one.value.value is False)
+                if one.arg == "shell"
+                and not (isinstance(one.value, ast.Constant) and one.value.value is False)
             )
 
 
@@ -90,7 +98,12 @@ def test_what_runs_what_it_reads_is_found(source: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "source", ["import yaml\nyaml.safe_load(text)", "import re\nre.compile(text)", "import subprocess\nsubprocess.run(words)"]
+    "source",
+    [
+        "import yaml\nyaml.safe_load(text)",
+        "import re\nre.compile(text)",
+        "import subprocess\nsubprocess.run(words)",
+    ],
 )
 def test_what_only_reads_is_not(source: str) -> None:
     assert list(dangers(source)) == []

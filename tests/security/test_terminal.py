@@ -1,4 +1,5 @@
-"""Attempts to steer the terminal of somebody who looks: what commands print is rendered, and searched for what steers."""
+"""Attempts to steer the terminal of somebody who looks: what commands print is rendered, and
+searched for what steers."""
 
 import ast
 import contextlib
@@ -16,7 +17,7 @@ from corpus import STEERING, steering_in
 
 import redrive
 from redrive.cli import output, top
-from redrive.cli.output import Cell, Column, Form, Printer
+from redrive.cli.output import Cell, Form, Printer, TableColumn
 from redrive.cli.terminal import Screen
 from redrive.errors import BrokerUnavailable
 from redrive.topology.flow import QueueCount
@@ -24,7 +25,8 @@ from redrive.topology.flow import QueueCount
 each_payload = pytest.mark.parametrize("payload", STEERING.values(), ids=STEERING)
 COUNT = QueueCount(ready=1, held=0, consumers=0)
 OWN = re.compile(r"\x1b\[(?:[0-9;]*m|\d+;1H|2[JK]|\?\d+[hl]|H)")
-"""What rich and the live view write themselves: colours, places, clearing. No payload is made of such alone but one, which is text, too."""
+"""What rich and the live view write themselves: colours, places, clearing. No payload is made of
+such alone but one, which is text, too."""
 
 
 class Pipe(io.StringIO):
@@ -47,7 +49,11 @@ in_both = pytest.mark.parametrize("kind", [FakeTerminal, Pipe], ids=["terminal",
 def written_to(kind: type[Pipe]) -> Iterator[tuple[io.StringIO, io.StringIO]]:
     """What is written to stdout and stderr in the block."""
     out, err = kind(), kind()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), mock.patch.dict(os.environ):
+    with (
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+        mock.patch.dict(os.environ),
+    ):
         os.environ.pop("COLUMNS", None)
         yield out, err
 
@@ -61,7 +67,10 @@ def assert_it_steers_nothing(written: str, payload: str, keep: str = "\n\t") -> 
 @in_both
 @each_payload
 def test_a_line_and_a_table_for_people(payload: str, kind: type[Pipe]) -> None:
-    columns = (Column("a", give=True), Column(f"b {payload}", "right", give=True, wrap=True))
+    columns = (
+        TableColumn("a", give=True),
+        TableColumn(f"b {payload}", "right", give=True, wrap=True),
+    )
     with written_to(kind) as (out, _):
         Printer(Form.TABLE).say(f"said {payload}", "bold")
         Printer(Form.TABLE).table(columns, [[f"cell {payload}", Cell(payload, "red")]])
@@ -86,10 +95,12 @@ def test_a_note_an_error_and_a_bar(payload: str, kind: type[Pipe]) -> None:
 
 @in_both
 @each_payload
-def test_a_sentence_a_cell_a_note_and_an_error_are_a_line_each(payload: str, kind: type[Pipe]) -> None:
+def test_a_sentence_a_cell_a_note_and_an_error_are_a_line_each(
+    payload: str, kind: type[Pipe]
+) -> None:
     printer = Printer(Form.TABLE)
     with written_to(kind) as (out, err):
-        printer.table((Column("a"),), [[payload]])
+        printer.table((TableColumn("a"),), [[payload]])
         printer.say(f"\nsaid {payload}")
         printer.note(payload)
         output.error("Kind", payload, payload, as_json=False)
@@ -103,7 +114,9 @@ def test_json_is_the_same_json_and_steers_nothing(payload: str, kind: type[Pipe]
         Printer(Form.JSON).result({"body": payload, payload: [payload]})
         output.error("Kind", payload, payload, as_json=True)
     assert json.loads(out.getvalue()) == {"body": payload, payload: [payload]}
-    assert json.loads(err.getvalue()) == {"error": {"kind": "Kind", "problem": payload, "remedy": payload}}
+    assert json.loads(err.getvalue()) == {
+        "error": {"kind": "Kind", "problem": payload, "remedy": payload}
+    }
     assert_it_steers_nothing(out.getvalue() + err.getvalue(), payload)
 
 
@@ -111,35 +124,60 @@ def drawn(address: str, seen: top._Seen) -> str:
     """What the live view writes on a terminal of 120 columns."""
     from rich.console import Console
 
-    console = Console(file=FakeTerminal(), force_terminal=True, width=120, height=30, highlight=False, markup=False, emoji=False)
+    console = Console(
+        file=FakeTerminal(),
+        force_terminal=True,
+        width=120,
+        height=30,
+        highlight=False,
+        markup=False,
+        emoji=False,
+    )
     with written_to(FakeTerminal) as (out, _):
-        top._draw(Screen(console, None), address, seen, 0, late=60)
+        top._draw(Screen(console, None), address, seen, 0, sort=top.SortKey.NAME, late=60)
     return out.getvalue()
 
 
 @each_payload
 def test_the_live_view_shows_the_names_of_queues(payload: str) -> None:
     name = f"shop@{payload}"
-    written = drawn(f"host {payload}", top._Seen(time.monotonic(), {name: COUNT, f"{name}@failed": COUNT}))
+    written = drawn(
+        f"host {payload}", top._Seen(time.monotonic(), {name: COUNT, f"{name}@failed": COUNT})
+    )
     assert "1 subscription;" in written
     assert "shop@" in written
     assert_it_steers_nothing(written, payload, keep="")
 
 
 @each_payload
-@pytest.mark.parametrize("queues", [None, {"shop@q": COUNT, "shop@q@failed": COUNT}], ids=["never answered", "answered before"])
-def test_the_live_view_shows_the_words_of_the_management_api(payload: str, queues: dict[str, QueueCount] | None) -> None:
-    problem = BrokerUnavailable("host", f"its management API failed with 500: {payload}", f"look {payload}")
+@pytest.mark.parametrize(
+    "queues",
+    [None, {"shop@q": COUNT, "shop@q@failed": COUNT}],
+    ids=["never answered", "answered before"],
+)
+def test_the_live_view_shows_the_words_of_the_management_api(
+    payload: str, queues: dict[str, QueueCount] | None
+) -> None:
+    problem = BrokerUnavailable(
+        "host", f"its management API failed with 500: {payload}", f"look {payload}"
+    )
     written = drawn("host", top._Seen(time.monotonic(), queues, problem))
     assert "its management API failed with 500" in written
     assert_it_steers_nothing(written, payload, keep="")
 
 
 def test_only_one_module_makes_texts_for_rich() -> None:
-    """So that what steers is taken out of all of them. What else draws, as rich's markup does, is not used at all."""
+    """So that what steers is taken out of all of them. What else draws, as rich's markup does, is
+    not used at all."""
     made_in = set()
     for module in Path(redrive.__file__).parent.rglob("*.py"):
         for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[0] in {"Text", "Markdown", "Syntax", "Panel", "Pretty"}:
+            if isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[0] in {
+                "Text",
+                "Markdown",
+                "Syntax",
+                "Panel",
+                "Pretty",
+            }:
                 made_in.add(module.name)
     assert made_in == {"output.py"}

@@ -1,4 +1,5 @@
-"""Attempts to be believed over TLS: whoever can't prove who it is gets no word from us, in either shell or over HTTPS."""
+"""Attempts to be believed over TLS: whoever can't prove who it is gets no word from us, in either
+shell or over HTTPS."""
 
 import asyncio
 import contextlib
@@ -15,14 +16,15 @@ import pytest
 import trustme
 
 from redrive import AsyncPublisher, BrokerUnavailable, FailedQueue, Publisher
-from redrive.pubsub.management import Management
+from redrive.pubsub.admin.management_api import ManagementAPI
 
 DEADLINE = 60.0
 SECRET = "S3cretPw"
 
 
 class Impostor:
-    """A TLS server with a certificate of the test's choice. It notes what it is told after the handshake, and hangs up."""
+    """A TLS server with a certificate of the test's choice. It notes what it is told after the
+    handshake, and hangs up."""
 
     def __init__(self, context: ssl.SSLContext) -> None:
         self._context = context
@@ -35,7 +37,11 @@ class Impostor:
             while True:
                 plain = self._server.accept()[0]
                 plain.settimeout(DEADLINE)
-                with contextlib.suppress(OSError), plain, self._context.wrap_socket(plain, server_side=True) as secured:
+                with (
+                    contextlib.suppress(OSError),
+                    plain,
+                    self._context.wrap_socket(plain, server_side=True) as secured,
+                ):
                     self.heard += secured.recv(4096)
 
     def __enter__(self) -> "Impostor":
@@ -84,12 +90,21 @@ def of_another_name(authority: Authority) -> ssl.SSLContext:
 
 
 def expired(authority: Authority) -> ssl.SSLContext:
-    return server_with(authority.ca.issue_cert("localhost", "127.0.0.1", not_after=datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)))
+    return server_with(
+        authority.ca.issue_cert(
+            "localhost", "127.0.0.1", not_after=datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
+        )
+    )
 
 
 def not_yet_valid(authority: Authority) -> ssl.SSLContext:
-    begin, end = datetime.datetime(2900, 1, 1, tzinfo=datetime.UTC), datetime.datetime(2901, 1, 1, tzinfo=datetime.UTC)
-    return server_with(authority.ca.issue_cert("localhost", "127.0.0.1", not_before=begin, not_after=end))
+    begin, end = (
+        datetime.datetime(2900, 1, 1, tzinfo=datetime.UTC),
+        datetime.datetime(2901, 1, 1, tzinfo=datetime.UTC),
+    )
+    return server_with(
+        authority.ca.issue_cert("localhost", "127.0.0.1", not_before=begin, not_after=end)
+    )
 
 
 def signed_by_itself(_: Authority) -> ssl.SSLContext:
@@ -112,7 +127,9 @@ def of_tls_1_1(authority: Authority) -> ssl.SSLContext:
 
 def publish(port: int, query: str) -> None:
     """The blocking shell."""
-    with Publisher(f"amqps://shop:{SECRET}@localhost:{port}/?{query}", timeout=DEADLINE, declare=False):
+    with Publisher(
+        f"amqps://shop:{SECRET}@localhost:{port}/?{query}", timeout=DEADLINE, declare=False
+    ):
         pass
 
 
@@ -125,7 +142,9 @@ def publish_async(port: int, query: str) -> None:
     """The asyncio shell."""
 
     async def enter() -> None:
-        async with AsyncPublisher(f"amqps://shop:{SECRET}@localhost:{port}/?{query}", timeout=DEADLINE, declare=False):
+        async with AsyncPublisher(
+            f"amqps://shop:{SECRET}@localhost:{port}/?{query}", timeout=DEADLINE, declare=False
+        ):
             pass
 
     asyncio.run(enter())
@@ -133,7 +152,9 @@ def publish_async(port: int, query: str) -> None:
 
 def ask(port: int, query: str) -> None:
     """The management API."""
-    with Management(f"amqp://shop:{SECRET}@localhost/", f"https://localhost:{port}/?{query}") as management:
+    with ManagementAPI(
+        f"amqp://shop:{SECRET}@localhost/", f"https://localhost:{port}/?{query}"
+    ) as management:
         management.queue_names()
 
 
@@ -163,18 +184,29 @@ def refused(client: Client, server: ssl.SSLContext, query: str) -> Iterator[tupl
 
 
 @each_client
-@pytest.mark.parametrize(("server", "reason", "remedy"), UNTRUSTED, ids=lambda found: getattr(found, "__name__", None))
+@pytest.mark.parametrize(
+    ("server", "reason", "remedy"), UNTRUSTED, ids=lambda found: getattr(found, "__name__", None)
+)
 def test_whoever_has_no_good_certificate_hears_nothing_and_the_reason_is_said(
-    authority: Authority, client: Client, server: Callable[[Authority], ssl.SSLContext], reason: str, remedy: str
+    authority: Authority,
+    client: Client,
+    server: Callable[[Authority], ssl.SSLContext],
+    reason: str,
+    remedy: str,
 ) -> None:
-    with refused(client, server(authority), f"cacertfile={quote(str(authority.file))}") as (text, impostor):
+    with refused(client, server(authority), f"cacertfile={quote(str(authority.file))}") as (
+        text,
+        impostor,
+    ):
         assert reason in text
         assert remedy in text
     assert impostor.heard == b""
 
 
 @each_client
-def test_without_a_ca_only_what_the_system_trusts_is_believed(authority: Authority, client: Client) -> None:
+def test_without_a_ca_only_what_the_system_trusts_is_believed(
+    authority: Authority, client: Client
+) -> None:
     with refused(client, good(authority), "verify=verify_peer") as (text, impostor):
         assert "unable to get local issuer certificate" in text
         assert "cacertfile=" in text
@@ -183,14 +215,20 @@ def test_without_a_ca_only_what_the_system_trusts_is_believed(authority: Authori
 
 @each_client
 def test_tls_1_1_is_not_spoken(authority: Authority, client: Client) -> None:
-    with refused(client, of_tls_1_1(authority), f"cacertfile={quote(str(authority.file))}") as (text, impostor):
+    with refused(client, of_tls_1_1(authority), f"cacertfile={quote(str(authority.file))}") as (
+        text,
+        impostor,
+    ):
         assert "TLS" in text
     assert impostor.heard == b""
 
 
 @each_client
 def test_who_has_a_good_certificate_is_spoken_to(authority: Authority, client: Client) -> None:
-    with refused(client, good(authority), f"cacertfile={quote(str(authority.file))}") as (_, impostor):
+    with refused(client, good(authority), f"cacertfile={quote(str(authority.file))}") as (
+        _,
+        impostor,
+    ):
         pass  # it hangs up
     assert impostor.heard[:4] in (b"AMQP", b"GET ")
 
@@ -203,7 +241,9 @@ def test_verify_none_believes_everybody(authority: Authority, client: Client) ->
 
 
 @pytest.mark.parametrize("client", CLIENTS[:3], ids=lambda client: client.__name__)
-def test_who_hangs_up_after_the_handshake_may_want_another_certificate(authority: Authority, client: Client) -> None:
+def test_who_hangs_up_after_the_handshake_may_want_another_certificate(
+    authority: Authority, client: Client
+) -> None:
     with refused(client, good(authority), f"cacertfile={quote(str(authority.file))}") as (text, _):
         assert "closed the connection right after the TLS handshake" in text
         assert "certfile" in text

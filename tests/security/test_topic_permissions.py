@@ -1,4 +1,5 @@
-"""A service whose user is restricted to its own queue: it works, and can't write into another's failed or retry queue."""
+"""A service whose user is restricted to its own queue: it works, and can't write into another's
+failed or retry queue."""
 
 import logging
 import uuid
@@ -14,9 +15,9 @@ from contract.plain import depth, plain_channel, publish_plain
 from contract.shells import Shell
 from contract.support import Recorder, Service, always_fails, both_shells, retrying
 from redrive import ExchangeFamily, FailedQueue, Message, Retry
+from redrive.topology.doctor.permissions import VERBS, Role, granted_pattern, least_rights
 from redrive.topology.ladder import Ladder
 from redrive.topology.model import Subscription
-from redrive.topology.permissions import VERBS, Role, granted_pattern, least_rights
 
 MINE, OTHERS = "shop@orders", "bank@accounts"
 FAMILY = ExchangeFamily(tick=timedelta(milliseconds=50))
@@ -25,7 +26,8 @@ SERVICES: tuple[Role, ...] = ("publisher", "subscriber", "delayer")
 
 @pytest.fixture
 def restricted(rabbitmq_management_url: str, rabbitmq_url: str) -> Iterator[str]:
-    """The address of a service's user, with the least rights and topic permissions for its own queue alone."""
+    """The address of a service's user, with the least rights and topic permissions for its own
+    queue alone."""
     yield from user_of(rabbitmq_management_url, rabbitmq_url, SERVICES)
 
 
@@ -41,9 +43,15 @@ def user_of(management_url: str, url: str, roles: tuple[Role, ...]) -> Iterator[
         Service(url, queue=queue, retry=retrying(1)).declare(exchange=FAMILY)
     with Service(url).publisher(exchange=FAMILY) as publisher:  # which declares the ladder
         publisher.publish("later", "nobody.wants", delay=timedelta(seconds=1))
-    rights = [right for role in roles for right in least_rights(role, Subscription(MINE, ["order.*"], FAMILY))]
+    rights = [
+        right
+        for role in roles
+        for right in least_rights(role, Subscription(MINE, ["order.*"], FAMILY))
+    ]
     name = f"restricted-{uuid.uuid4().hex[:12]}"
-    with administration.user(name, **{verb: granted_pattern(rights, verb) for verb in VERBS}) as address:
+    with administration.user(
+        name, **{verb: granted_pattern(rights, verb) for verb in VERBS}
+    ) as address:
         for exchange in (FAMILY.failed, FAMILY.retry):
             administration.set_topic_permission(name, exchange, write=f"^{MINE}$", read=f"^{MINE}$")
         down_the_ladder = rf"^([01]\.){{28}}(r\.{MINE}|p\..*)$"
@@ -58,16 +66,22 @@ def test_it_retries_and_sets_aside(rabbitmq_url: str, restricted: str, shell: Sh
     recorder = Recorder(always_fails)
     with service.subscriber(recorder, url=restricted, declare=False, exchange=FAMILY):
         message_id = service.publish(exchange=FAMILY)
-        # What can't be rejected is republished by the service itself: it has an x-death that no broker of ours wrote.
+        # What can't be rejected is republished by the service itself: it has an x-death that no
+        # broker of ours wrote.
         forged = pika.BasicProperties(headers={"x-death": "x"}, message_id="forged")  # type: ignore[no-untyped-call]
         publish_plain(rabbitmq_url, "order.paid", b"forged", forged)
         failed = service.wait_for_failed(2)
-    assert {message.message_id: message.retries for message in failed} == {message_id: 1, "forged": 1}
+    assert {message.message_id: message.retries for message in failed} == {
+        message_id: 1,
+        "forged": 1,
+    }
     assert recorder.tried == {message_id: 2, "forged": 2}
 
 
 @both_shells
-def test_its_retries_wait_on_the_ladder(rabbitmq_url: str, restricted: str, shell: Shell, caplog: pytest.LogCaptureFixture) -> None:
+def test_its_retries_wait_on_the_ladder(
+    rabbitmq_url: str, restricted: str, shell: Shell, caplog: pytest.LogCaptureFixture
+) -> None:
     def wait_shortly(message: Message) -> None:
         raise Retry("not yet", after=timedelta(milliseconds=200))
 
@@ -104,7 +118,14 @@ def test_an_operator_restores_and_sends_back(rabbitmq_url: str, restricted_opera
         ("", OTHERS),
     ],
 )
-def test_it_can_not_write_into_anothers_queues(rabbitmq_url: str, restricted: str, exchange: str, key: str) -> None:
-    with plain_channel(restricted) as channel, pytest.raises(exceptions.ChannelClosedByBroker, match="ACCESS_REFUSED"):
+def test_it_can_not_write_into_anothers_queues(
+    rabbitmq_url: str, restricted: str, exchange: str, key: str
+) -> None:
+    with (
+        plain_channel(restricted) as channel,
+        pytest.raises(exceptions.ChannelClosedByBroker, match="ACCESS_REFUSED"),
+    ):
         channel.basic_publish(exchange, key, b"forged", mandatory=True)
-    assert [depth(rabbitmq_url, queue) for queue in (OTHERS, f"{OTHERS}@retry", f"{OTHERS}@failed")] == [0, 0, 0]
+    assert [
+        depth(rabbitmq_url, queue) for queue in (OTHERS, f"{OTHERS}@retry", f"{OTHERS}@failed")
+    ] == [0, 0, 0]

@@ -5,8 +5,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from redrive.errors import ConfigurationError
-from redrive.pubsub.config import BrokerURL, Endpoint
-from redrive.pubsub.management import Management
+from redrive.pubsub.admin.management_api import ManagementAPI
+from redrive.pubsub.url import BrokerURL, Endpoint
 
 SECRET = "S3cretPw"
 
@@ -75,7 +75,11 @@ def test_a_password_is_read_right_or_not_shown(password: str) -> None:
     except ConfigurationError as error:
         assert_shows_nothing(error, password)
     else:
-        assert (url.endpoints, url.username, url.virtual_host) == ((Endpoint("rabbit.example", 5680),), "app", "prod")
+        assert (url.endpoints, url.username, url.virtual_host) == (
+            (Endpoint("rabbit.example", 5680),),
+            "app",
+            "prod",
+        )
         assert not [part for part in parts_of(password) if part in str(url)]
 
 
@@ -87,9 +91,17 @@ def test_a_password_behind_a_mistyped_scheme_is_not_shown(password: str, scheme:
     assert_shows_nothing(told.value, password)
 
 
-@pytest.mark.parametrize("url", [f"http://u:{SECRET}", f"http://u:5/{SECRET}@h", f"http://u:{SECRET}/1@h:15672", f"http://u:a?{SECRET}@h"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"http://u:{SECRET}",
+        f"http://u:5/{SECRET}@h",
+        f"http://u:{SECRET}/1@h:15672",
+        f"http://u:a?{SECRET}@h",
+    ],
+)
 def test_a_management_address_that_cannot_be_read_shows_nothing_of_its_password(url: str) -> None:
     with pytest.raises(ConfigurationError) as told:
-        Management("amqp://localhost/", url)
+        ManagementAPI("amqp://localhost/", url)
 
     assert SECRET not in str(told.value)

@@ -13,11 +13,11 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from contract.shells import Shell
 from contract.support import Service, both_shells, retrying, wait_until
 from redrive import InvalidMessage, instrument, uninstrument
+from redrive.amqp.properties import Properties
 from redrive.pubsub.codec import argument_of
+from redrive.pubsub.handler_error import traceback_of
 from redrive.pubsub.message import Message
-from redrive.pubsub.outcome import traceback_of
 from redrive.topology.headers import Delivery
-from redrive.topology.properties import Properties
 
 CARD = "4111-1111-1111-1111"
 
@@ -43,7 +43,10 @@ class Payment(pydantic.BaseModel):
 
 BODIES = (
     f'{{"number": "{CARD}", "at": "{CARD}"}}',
-    f'{{"number": 1, "at": "2026-01-01T00:00:00Z", "address": "ftp://{CARD}", "tags": ["{CARD}"], "id": "{CARD}"}}',
+    (
+        f'{{"number": 1, "at": "2026-01-01T00:00:00Z", "address": "ftp://{CARD}", '
+        f'"tags": ["{CARD}"], "id": "{CARD}"}}'
+    ),
     f'{{"number": 1, "at": "2026-01-01T00:00:00Z", "by": {{"kind": "{CARD}"}}}}',
     f'{{"number": 1, "at": "2026-01-01T00:00:00Z", "by": {{"kind": "bank", "iban": "{CARD}"}}}}',
     f'{{"number": "{CARD}", ',
@@ -73,7 +76,11 @@ def test_neither_the_error_nor_its_traceback_has_a_value_of_the_body(body: str) 
     assert CARD not in traceback_of(raised.value)
 
 
-@pytest.mark.parametrize(("handler", "body"), [(pay, BODIES[0].encode()), (read, f"{CARD}\xff".encode("latin-1"))], ids=["model", "str"])
+@pytest.mark.parametrize(
+    ("handler", "body"),
+    [(pay, BODIES[0].encode()), (read, f"{CARD}\xff".encode("latin-1"))],
+    ids=["model", "str"],
+)
 def test_the_error_leads_to_none_that_has_the_body(handler: object, body: bytes) -> None:
     assert callable(handler)
     with pytest.raises(InvalidMessage) as raised:
@@ -117,7 +124,10 @@ def test_a_value_is_in_no_header_no_trace_and_no_log(
         assert message.traceback
         assert CARD not in repr(dict(message.headers))
         assert CARD not in repr(message.properties.headers)
-    wait_until(lambda: len([1 for span in spans.get_finished_spans() if span.events]) == len(BODIES), "a traced error of each")
+    wait_until(
+        lambda: len([1 for span in spans.get_finished_spans() if span.events]) == len(BODIES),
+        "a traced error of each",
+    )
     assert CARD not in repr([span.to_json() for span in spans.get_finished_spans()])
     assert "invalid-message" in caplog.text
     assert CARD not in caplog.text

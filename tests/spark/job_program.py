@@ -1,16 +1,52 @@
-"""The whole job as a process of its own, to be killed: `python job_program.py MASTER URL PLACE RATE WHERE [SETTING=VALUE…]`."""
+"""The whole job as a process of its own, to be killed:
+`python job_program.py MASTER URL PLACE RATE RESTORE_RATE WHERE [SETTING=VALUE…]`.
 
+Where it fails and REDRIVE_TEST_REMEDY is a command, it runs that and tries once more.
+"""
+
+import os
+import subprocess
 import sys
 
+from redrive.errors import RedriveError
 from redrive.spark_reprocess.archive import Archive
-from redrive.spark_reprocess.job import requeue
-from redrive.spark_reprocess.pace import Pace
+from redrive.spark_reprocess.reconciliation import Identity
+from redrive.spark_reprocess.reprocess import requeue
 from redrive.spark_reprocess.session import session_for
+from redrive.spark_reprocess.settings import JobOptions, SendSettings
 from spark.conftest import FRUGAL
 
 if __name__ == "__main__":
-    master, url, place, rate, where, *settings = sys.argv[1:]
-    spark = session_for(master, settings={**FRUGAL, "spark.ui.enabled": "false", **dict(one.split("=", 1) for one in settings)})
-    identity = requeue(spark, Archive(place), url, ["shop@orders"], where=where, pace=Pace(rate=float(rate), batch=100))
+    master, url, place, rate, restore_rate, where, *settings = sys.argv[1:]
+    remedy = os.environ.get("REDRIVE_TEST_REMEDY")
+    spark = session_for(
+        master,
+        settings={
+            **FRUGAL,
+            "spark.ui.enabled": "false",
+            **dict(one.split("=", 1) for one in settings),
+        },
+    )
+
+    options = JobOptions(sending=SendSettings(float(rate), float(restore_rate), batch=100), tasks=4)
+
+    def job() -> Identity:
+        return requeue(
+            spark,
+            Archive(place),
+            url,
+            ["shop@orders"],
+            where=where,
+            options=options,
+        )
+
+    try:
+        identity = job()
+    except RedriveError as error:
+        if remedy is None:
+            raise
+        print(error, flush=True)
+        subprocess.run(remedy, shell=True, check=True)
+        identity = job()
     print(identity.to_dict(), flush=True)
     spark.stop()

@@ -1,18 +1,19 @@
-"""What the tests say things with: queues full of failed messages, and what is in a queue afterwards."""
+"""What the tests say things with: queues full of failed messages, and what is in a queue
+afterwards."""
 
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from redrive.amqp.properties import Properties
 from redrive.pubsub.blocking.connection import Connector
-from redrive.pubsub.blocking.declare import declaring
-from redrive.pubsub.blocking.taking import Taking
+from redrive.pubsub.blocking.declarer import declaring
+from redrive.pubsub.transfer.queue_reader import QueueReader
 from redrive.spark_reprocess.sample import declare_queue, fill, samples
 from redrive.topology.headers import Delivery, failure_id
 from redrive.topology.model import QueueType
 from redrive.topology.names import failed_queue
-from redrive.topology.properties import Properties
 
 QUEUE = "shop@orders"
 
@@ -34,7 +35,11 @@ class Found(NamedTuple):
     @property
     def failure_id(self) -> str:
         """Its identity."""
-        return failure_id(Delivery(QUEUE, self.exchange, self.routing_key, Properties.parse(self.properties), self.body))
+        return failure_id(
+            Delivery(
+                QUEUE, self.exchange, self.routing_key, Properties.parse(self.properties), self.body
+            )
+        )
 
     @property
     def headers(self) -> Mapping[str, object]:
@@ -59,7 +64,9 @@ class Failures:
     def ids(self, count: int, *, size: int = 200, seed: int = 0) -> list[str]:
         """The failure ids of so many samples, in their order."""
         return [
-            failure_id(Delivery(self.queue, made.exchange, made.routing_key, made.properties, made.body))
+            failure_id(
+                Delivery(self.queue, made.exchange, made.routing_key, made.properties, made.body)
+            )
             for made in samples(self.queue, count, size=size, seed=seed)
         ]
 
@@ -85,12 +92,16 @@ def take_all(url: str, queue: str, count: int) -> list[Found]:
     found: list[Found] = []
     if not count:
         return found
-    with Taking(Connector(url, "test"), queue, prefetch=min(count, 1000), most=count, comes_back=False) as taking:
+    with QueueReader(
+        Connector(url, "test"), queue, prefetch=min(count, 1000), most=count, comes_back=False
+    ) as taking:
         while len(found) < count:
             taken = taking.next(20, empty=lambda: False)
             assert taken is not None, f"{len(found)} of {count} messages came out of {queue}"
             received = taken.received
-            found.append(Found(received.exchange, received.routing_key, received.properties, received.body))
+            found.append(
+                Found(received.exchange, received.routing_key, received.properties, received.body)
+            )
             taking.ack(taken)
     return found
 

@@ -1,4 +1,5 @@
-"""One task as a process of its own, to be killed: `python task_program.py drain|fill|send URL PLACE RUN COUNT ATTEMPT`."""
+"""One task as a process of its own, to be killed:
+`python task_program.py drain|fill|send URL PLACE RUN COUNT ATTEMPT`."""
 
 import sys
 from collections.abc import Iterator
@@ -8,8 +9,8 @@ import pyarrow.parquet
 from redrive.errors import RedriveError
 from redrive.spark_reprocess.archive import messages_folder, rows_of
 from redrive.spark_reprocess.drain_task import DrainTask, Share
-from redrive.spark_reprocess.ledger import Ledger
-from redrive.spark_reprocess.publishing import Mode
+from redrive.spark_reprocess.ledger import ArchiveLedger
+from redrive.spark_reprocess.row_message import Mode
 from redrive.spark_reprocess.send_task import SendTask, Sent
 from redrive.spark_reprocess.storage import Storage
 
@@ -21,13 +22,25 @@ JOB = "job"
 
 def drain(url: str, storage: Storage, run: str, count: int, attempt: int) -> int:
     """Takes the only share of a run."""
-    return DrainTask(url, storage, run, FILE_ROWS, timeout=60).take(Share(QUEUE, count, "part-a"), attempt)
+    return DrainTask(url, storage, run, FILE_ROWS, timeout=60).take(
+        Share(QUEUE, count, "part-a"), attempt
+    )
 
 
-def send(url: str, storage: Storage, run: str, attempt: int, *, mode: Mode = Mode.REQUEUE, rate: float | None = None) -> Sent:
+def send(
+    url: str,
+    storage: Storage,
+    run: str,
+    attempt: int,
+    *,
+    mode: Mode = Mode.REQUEUE,
+    rate: float | None = None,
+) -> Sent:
     """Sends all that a run has."""
-    ledger = Ledger(storage, run, JOB)
-    return SendTask(url, mode, JOB, ledger, batch=BATCH, rate=rate, timeout=60).send(rows(storage, run), "part-00000", attempt)
+    ledger = ArchiveLedger(storage, run, JOB)
+    return SendTask(url, mode, JOB, ledger, batch=BATCH, rate=rate, timeout=60).send(
+        rows(storage, run), "part-00000", attempt
+    )
 
 
 def rows(storage: Storage, run: str) -> Iterator[dict[str, object]]:

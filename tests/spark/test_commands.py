@@ -14,7 +14,7 @@ from redrive.errors import ConfigurationError
 from redrive.spark_reprocess.archive import Archive
 from redrive.spark_reprocess.session import check_reads
 from redrive.spark_reprocess.storage import Storage
-from spark.support import QUEUE, Failures
+from spark.support import QUEUE, Failures, numbers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,13 +33,18 @@ def test_all_phases_end_with_the_identity_and_a_report(archive: Archive, rabbitm
     assert unasked.code == 2
     assert "--yes" in unasked.err
     # It was drained, and nobody was there to ask: the next one goes on with that run.
-    done = redrive("spark", "requeue", QUEUE, "--archive", place, "--yes", "--rate", "1000/s", url=rabbitmq_url)
+    done = redrive(
+        "spark", "requeue", QUEUE, "--archive", place, "--yes", "--rate", "1000/s", url=rabbitmq_url
+    )
     assert done.code == 0, done.err
-    assert done.out.splitlines()[-1] == "100 drained = 100 redelivered + 0 restored + 0 kept + 0 discarded"
+    assert (
+        done.out.splitlines()[-1]
+        == "100 drained = 100 requeued + 0 restored + 0 kept + 0 discarded"
+    )
     assert "Going on with run" in done.err
     report = json.loads(next(Path(place, "reports").glob("*.json")).read_text())
     assert report["holds"]
-    assert report["redelivered"] == 100
+    assert report["requeued"] == 100
     page = next(Path(place, "reports").glob("*.html")).read_text()
     assert "TimeoutError" in page
     assert "<script" not in page
@@ -48,45 +53,129 @@ def test_all_phases_end_with_the_identity_and_a_report(archive: Archive, rabbitm
     assert verified.json()["drained"] == 100
 
 
-def test_no_password_is_in_the_archive_the_spark_ui_or_what_is_printed(spark: "SparkSession", archive: Archive, rabbitmq_url: str) -> None:
+def test_a_file_is_sent_by_spark_and_what_is_not_chosen_stays_in_the_archive(
+    archive: Archive, rabbitmq_url: str, tmp_path: Path
+) -> None:
+    failures = Failures(rabbitmq_url).fill(30)
+    file, place = tmp_path / "failed.jsonl", archive.storage.uri
+    moved = redrive("failed", "discard", QUEUE, "-o", str(file), "--yes", url=rabbitmq_url)
+    assert (moved.code, failures.depths()) == (0, (0, 0)), moved.err
+    asked = ("requeue", "--from", str(file), "--archive", place, "--where", "error_type is null")
+    looked = redrive("spark", *asked, "--dry-run", url=rabbitmq_url)
+    assert "30 messages" in looked.out
+    assert "in the file; 6 (" in looked.out
+    done = redrive("spark", *asked, "--yes", url=rabbitmq_url)
+    assert done.code == 0, done.err
+    assert (
+        done.out.splitlines()[-1] == "30 drained = 6 requeued + 0 restored + 24 kept + 0 discarded"
+    )
+    assert numbers(failures.in_main()) == list(range(0, 30, 5))
+    # What is left is in the archive, which is read without Spark, too.
+    listed = redrive("failed", "list", place, "--limit", "100", "--output", "json")
+    assert len(listed.json()["messages"]) == 24
+    back = redrive("failed", "restore", place, "--yes", url=rabbitmq_url)
+    assert back.code == 0, back.err
+    assert numbers(failures.in_failed()) == [number for number in range(30) if number % 5]
+
+
+def test_a_file_is_put_back_by_spark_once(
+    archive: Archive, rabbitmq_url: str, tmp_path: Path
+) -> None:
+    failures, file = Failures(rabbitmq_url).fill(20), tmp_path / "failed.parquet"
+    moved = redrive("failed", "discard", QUEUE, "-o", str(file), "--yes", url=rabbitmq_url)
+    assert (moved.code, failures.depths()) == (0, (0, 0)), moved.err
+    asked = ("spark", "restore", "--from", str(file), "--archive", archive.storage.uri)
+    done = redrive(*asked, url=rabbitmq_url)
+    assert done.code == 0, done.err
+    assert "20 drained = 0 requeued + 20 restored + 0 kept + 0 discarded" in done.out
+    again = redrive(*asked, url=rabbitmq_url)
+    assert again.code == 2
+    assert "have all found their place in run" in again.err
+    found = failures.in_failed()
+    assert numbers(found) == list(range(20))
+    assert {one.failure_id for one in found if one.number % 5} == {
+        id_ for number, id_ in enumerate(failures.ids(20)) if number % 5
+    }
+
+
+def test_no_password_is_in_the_archive_the_spark_ui_or_what_is_printed(
+    spark: "SparkSession", archive: Archive, rabbitmq_url: str
+) -> None:
     Failures(rabbitmq_url).fill(20)
     secret = "guest:guest"
     assert secret in rabbitmq_url
-    done = redrive("spark", "requeue", QUEUE, "--archive", archive.storage.uri, "--yes", url=rabbitmq_url)
+    done = redrive(
+        "spark", "requeue", QUEUE, "--archive", archive.storage.uri, "--yes", url=rabbitmq_url
+    )
     assert done.code == 0, done.err
-    for where, text in [("what is printed", done.out + done.err), *_archive(archive), *_user_interface(spark)]:
+    for where, text in [
+        ("what is printed", done.out + done.err),
+        *_archive(archive),
+        *_user_interface(spark),
+    ]:
         assert secret not in text, where
 
 
 def test_what_does_not_add_up_is_an_error(archive: Archive, rabbitmq_url: str) -> None:
     Failures(rabbitmq_url).fill(20)
     place = archive.storage.uri
-    drained = redrive("spark", "drain", QUEUE, "--archive", place, "--partitions", "2", url=rabbitmq_url)
+    drained = redrive(
+        "spark", "drain", QUEUE, "--archive", place, "--partitions", "2", url=rabbitmq_url
+    )
     assert drained.code == 0, drained.err
     next(Path(place, "messages").rglob("*.parquet")).unlink()
     counted = redrive("spark", "verify", "--archive", place, url=rabbitmq_url)
     assert counted.code == 1
-    assert counted.out.splitlines()[-1] == "It does not add up: 20 drained ≠ 0 redelivered + 0 restored + 10 kept + 0 discarded"
+    assert (
+        counted.out.splitlines()[-1]
+        == "It does not add up: 20 drained ≠ 0 requeued + 0 restored + 10 kept + 0 discarded"
+    )
     assert not json.loads(next(Path(place, "reports").glob("*.json")).read_text())["holds"]
 
 
-def test_a_process_of_its_own_is_quiet_and_keeps_the_password_to_itself(archive: Archive, rabbitmq_url: str, tmp_path: Path) -> None:
+def test_a_process_of_its_own_is_quiet_and_keeps_the_password_to_itself(
+    archive: Archive, rabbitmq_url: str, tmp_path: Path
+) -> None:
     Failures(rabbitmq_url).fill(20)
     (logs := tmp_path / "logs").mkdir()
-    asked = ("spark", "requeue", QUEUE, "--archive", archive.storage.uri, "--yes", "--master", "local[1]", "--partitions", "2")
+    asked = (
+        "spark",
+        "requeue",
+        QUEUE,
+        "--archive",
+        archive.storage.uri,
+        "--yes",
+        "--master",
+        "local[1]",
+        "--partitions",
+        "2",
+    )
     done = run_redrive(*asked, url=rabbitmq_url, environment={"TMPDIR": str(logs)})
     assert done.code == 0, done.err
-    assert done.out.splitlines()[-1] == "20 drained = 20 redelivered + 0 restored + 0 kept + 0 discarded"
+    assert (
+        done.out.splitlines()[-1] == "20 drained = 20 requeued + 0 restored + 0 kept + 0 discarded"
+    )
     assert done.err == ""
-    lost = run_redrive(*asked, url="amqp://me:secret-word@127.0.0.1:1/", environment={"TMPDIR": str(logs)})
+    lost = run_redrive(
+        *asked, url="amqp://me:secret-word@127.0.0.1:1/", environment={"TMPDIR": str(logs)}
+    )
     assert lost.code == 2
     assert len(lost.error_lines) <= 2
-    written = [done.out, lost.out, lost.err, *(file.read_text(errors="replace") for file in logs.rglob("*") if file.is_file())]
+    written = [
+        done.out,
+        lost.out,
+        lost.err,
+        *(file.read_text(errors="replace") for file in logs.rglob("*") if file.is_file()),
+    ]
     assert not [text for text in written if "guest:guest" in text or "secret-word" in text]
 
 
-def test_a_store_that_spark_has_no_jars_for_is_told_of_before_anything_is_taken(spark: "SparkSession") -> None:
-    with pytest.raises(ConfigurationError, match=r"Spark can't read s3a://bucket/folder: .*S3AFileSystem not found"):
+def test_a_store_that_spark_has_no_jars_for_is_told_of_before_anything_is_taken(
+    spark: "SparkSession",
+) -> None:
+    with pytest.raises(
+        ConfigurationError, match=r"Spark can't read s3a://bucket/folder: .*S3AFileSystem not found"
+    ):
         check_reads(spark, Storage("s3a://bucket/folder"))
 
 
@@ -100,7 +189,15 @@ def _user_interface(spark: "SparkSession") -> Iterator[tuple[str, str]]:
     address = spark.sparkContext.uiWebUrl
     assert address is not None
     rest = f"/api/v1/applications/{spark.sparkContext.applicationId}"
-    pages = ["/jobs/", "/stages/", "/environment/", "/SQL/", f"{rest}/environment", f"{rest}/sql?details=true&length=1000", f"{rest}/jobs"]
+    pages = [
+        "/jobs/",
+        "/stages/",
+        "/environment/",
+        "/SQL/",
+        f"{rest}/environment",
+        f"{rest}/sql?details=true&length=1000",
+        f"{rest}/jobs",
+    ]
     for page in pages:
         with urllib.request.urlopen(f"{address}{page}", timeout=30) as answer:
             yield page, answer.read().decode()
@@ -110,15 +207,35 @@ def _user_interface(spark: "SparkSession") -> Iterator[tuple[str, str]]:
     ("arguments", "told"),
     [
         (("plan", "--archive", "{new}"), "there is nothing drained in the archive"),
-        (("plan", "--archive", "{new}", "--where", "colour = 1"), "there is no column 'colour'"),
+        (
+            ("plan", "--archive", "{new}", "--where", "colour = 1"),
+            "'colour = 1' is wrong at character 1",
+        ),
         (("plan", "--archive", "s3a://key:secret-word@bucket/x"), "has credentials in it"),
-        (("drain", QUEUE, "--archive", "{new}", "--url", "amqp://me:secret-word@127.0.0.1:1/"), "nothing listens there"),
-        (("drain", QUEUE, "--archive", "{new}", "--url", "http://me:secret-word@host/"), "is no address of a broker"),
-        (("redeliver", "--archive", "{new}", "--rate", "fast"), "the rate 'fast' can't be read"),
-        (("redeliver", "--archive", "{new}", "--transform", "nowhere", "--run", "x"), "names no function"),
+        (
+            ("drain", QUEUE, "--archive", "{new}", "--url", "amqp://me:secret-word@127.0.0.1:1/"),
+            "nothing listens there",
+        ),
+        (
+            ("drain", QUEUE, "--archive", "{new}", "--url", "http://me:secret-word@host/"),
+            "is no address of a broker",
+        ),
+        (("send", "--archive", "{new}", "--rate", "fast"), "the rate 'fast' can't be read"),
+        (("requeue", "--archive", "{new}"), "no queue is given"),
+        (
+            ("requeue", QUEUE, "--archive", "{new}", "--from", "{new}.jsonl"),
+            "queues and a file are both given",
+        ),
+        (("restore", "--archive", "{new}", "--from", "{new}.jsonl"), "there is no file"),
+        (
+            ("send", "--archive", "{new}", "--transform", "nowhere", "--run", "x"),
+            "does not say where a function is",
+        ),
     ],
 )
-def test_what_is_wrong_is_told_in_two_lines(tmp_path: Path, arguments: tuple[str, ...], told: str) -> None:
+def test_what_is_wrong_is_told_in_two_lines(
+    tmp_path: Path, arguments: tuple[str, ...], told: str
+) -> None:
     done = redrive("spark", *(argument.format(new=tmp_path / "new") for argument in arguments))
     assert done.code == 2
     assert told in done.err
@@ -127,7 +244,13 @@ def test_what_is_wrong_is_told_in_two_lines(tmp_path: Path, arguments: tuple[str
 
 
 def test_a_missing_java_is_told_of(tmp_path: Path) -> None:
-    done = run_redrive("spark", "plan", "--archive", str(tmp_path / "new"), environment={"PATH": "/nowhere", "JAVA_HOME": ""})
+    done = run_redrive(
+        "spark",
+        "plan",
+        "--archive",
+        str(tmp_path / "new"),
+        environment={"PATH": "/nowhere", "JAVA_HOME": ""},
+    )
     assert done.code == 2
     assert done.error_lines[0] == "Error: Spark needs Java, and there is no java on PATH"
     assert "openjdk-17-jre-headless" in done.error_lines[1]

@@ -3,27 +3,29 @@
 from typing import TYPE_CHECKING
 
 from redrive import FailedQueue
+from redrive.amqp.field_table import Table
+from redrive.amqp.properties import Properties
 from redrive.spark_reprocess.archive import Archive
+from redrive.spark_reprocess.archive_reader import messages
 from redrive.spark_reprocess.choice import Choice
-from redrive.spark_reprocess.job import Reprocess, requeue
-from redrive.spark_reprocess.pace import Pace
-from redrive.spark_reprocess.reading import messages
+from redrive.spark_reprocess.reprocess import Reprocess, requeue
+from redrive.spark_reprocess.settings import JobOptions, SendSettings
 from redrive.topology.headers import Delivery, failure_id
-from redrive.topology.properties import Properties
-from redrive.topology.table import Table
 from spark.support import QUEUE, Failures
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ID = "0b6f9c1e-6a9c-4a55-8c3e-2f1f8f4f5a10"
-QUICK = Pace(timeout=20, batch=50)
+QUICK = JobOptions(sending=SendSettings(timeout=20, batch=50))
 
 
 def message(body: bytes, id_: str | None = ID, error: str = "KeyError") -> Delivery:
     own = {} if id_ is None else {"redrive-failure-id": id_}
     headers = Table.of({**own, "redrive-error-type": error, "x-orig-routing-key": "order.made"})
-    return Delivery(QUEUE, "master.failed", QUEUE, Properties(headers=headers, delivery_mode=2), body)
+    return Delivery(
+        QUEUE, "master.failed", QUEUE, Properties(headers=headers, delivery_mode=2), body
+    )
 
 
 def set_aside(url: str, *deliveries: Delivery) -> Failures:
@@ -36,7 +38,9 @@ def in_main(failures: Failures) -> list[bytes]:
     return sorted(found.body for found in failures.in_main())
 
 
-def test_a_message_with_a_copied_id_is_sent_beside_the_genuine_one(spark: "SparkSession", archive: Archive, rabbitmq_url: str) -> None:
+def test_a_message_with_a_copied_id_is_sent_beside_the_genuine_one(
+    spark: "SparkSession", archive: Archive, rabbitmq_url: str
+) -> None:
     # One also looks as the second message of the id does, one as a peer's, and one is a copy.
     foreign = message(b"peer", None)
     several = [b"genuine", b"attacker", b"looks numbered", b"another", b"pretends to be the peer's"]
@@ -50,18 +54,25 @@ def test_a_message_with_a_copied_id_is_sent_beside_the_genuine_one(spark: "Spark
         message(several[4], failure_id(foreign)),
         message(several[0]),
     )
-    identity = requeue(spark, archive, rabbitmq_url, [QUEUE], pace=QUICK)
-    assert str(identity) == "6 drained = 6 redelivered + 0 restored + 0 kept + 0 discarded"
+    identity = requeue(spark, archive, rabbitmq_url, [QUEUE], options=QUICK)
+    assert str(identity) == "6 drained = 6 requeued + 0 restored + 0 kept + 0 discarded"
     assert (identity.holds, identity.rows, identity.shared_ids) == (True, 7, 3)
     assert in_main(failures) == sorted([*several, b"peer"])
     assert failures.depths() == (0, 0)
-    assert {bytes(row.body_bytes) for row in messages(spark, archive).collect()} == {*several, b"peer"}
+    assert {bytes(row.body_bytes) for row in messages(spark, archive).collect()} == {
+        *several,
+        b"peer",
+    }
 
 
-def test_only_the_one_that_is_chosen_is_sent_and_the_other_is_put_back(spark: "SparkSession", archive: Archive, rabbitmq_url: str) -> None:
+def test_only_the_one_that_is_chosen_is_sent_and_the_other_is_put_back(
+    spark: "SparkSession", archive: Archive, rabbitmq_url: str
+) -> None:
     failures = set_aside(rabbitmq_url, message(b"genuine"), message(b"attacker", error="Spam"))
-    identity = requeue(spark, archive, rabbitmq_url, [QUEUE], where="error_type = 'Spam'", pace=QUICK)
-    assert (identity.holds, identity.redelivered, identity.restored) == (True, 1, 1)
+    identity = requeue(
+        spark, archive, rabbitmq_url, [QUEUE], where="error_type = 'Spam'", options=QUICK
+    )
+    assert (identity.holds, identity.requeued, identity.restored) == (True, 1, 1)
     assert in_main(failures) == [b"attacker"]
     assert [found.body for found in failures.in_failed()] == [b"genuine"]
 
@@ -70,12 +81,12 @@ def test_what_another_run_has_sent_under_a_copied_id_is_sent_all_the_same(
     spark: "SparkSession", archive: Archive, rabbitmq_url: str
 ) -> None:
     failures = set_aside(rabbitmq_url, message(b"attacker"), message(b"both"))
-    assert requeue(spark, archive, rabbitmq_url, [QUEUE], pace=QUICK).redelivered == 2
+    assert requeue(spark, archive, rabbitmq_url, [QUEUE], options=QUICK).requeued == 2
     set_aside(rabbitmq_url, message(b"genuine"), message(b"both"))
-    job = Reprocess(spark, archive, rabbitmq_url, pace=QUICK)
+    job = Reprocess(spark, archive, rabbitmq_url, QUICK)
     run = job.drain([QUEUE])
     job.send(run, Choice())
     identity = job.verify(run)
     # What is the same in all it holds was sent by the first run, and is not sent again.
-    assert (identity.holds, identity.drained, identity.redelivered) == (True, 2, 2)
+    assert (identity.holds, identity.drained, identity.requeued) == (True, 2, 2)
     assert in_main(failures) == [b"attacker", b"both", b"genuine"]

@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from redrive.amqp.properties import Properties
 from redrive.errors import ConfigurationError
-from redrive.spark_reprocess.failing import explained
-from redrive.spark_reprocess.publishing import Mode, check_columns
+from redrive.spark_reprocess.row_message import Mode, check_columns
+from redrive.spark_reprocess.spark_errors import explained
 from redrive.spark_reprocess.writer import register
-from redrive.topology.properties import Properties
 from spark.support import QUEUE, Failures
 
 if TYPE_CHECKING:
@@ -20,26 +20,45 @@ MESSAGES = "routing_key string, body string, message_id string, headers map<stri
 
 def messages(spark: "SparkSession", count: int, routing_key: str = QUEUE) -> "DataFrame":
     """So many messages for a queue."""
-    return spark.createDataFrame([(routing_key, f'{{"id": {number}}}', f"m{number}", {"tenant": "a"}) for number in range(count)], MESSAGES)
+    return spark.createDataFrame(
+        [
+            (routing_key, f'{{"id": {number}}}', f"m{number}", {"tenant": "a"})
+            for number in range(count)
+        ],
+        MESSAGES,
+    )
 
 
 def test_a_dataframe_of_messages_is_published(spark: "SparkSession", rabbitmq_url: str) -> None:
     failures = Failures(rabbitmq_url).fill(0)
     register(spark)
-    messages(spark, 100).write.format("rabbitmq").options(url=rabbitmq_url, exchange="").mode("append").save()
+    messages(spark, 100).write.format("rabbitmq").options(url=rabbitmq_url, exchange="").mode(
+        "append"
+    ).save()
     found = failures.in_main()
-    assert sorted(Properties.parse(one.properties).message_id or "" for one in found) == sorted(f"m{number}" for number in range(100))
+    assert sorted(Properties.parse(one.properties).message_id or "" for one in found) == sorted(
+        f"m{number}" for number in range(100)
+    )
     assert {one.headers["tenant"] for one in found} == {"a"}
     assert {one.headers["x-orig-routing-key"] for one in found} == {QUEUE}
     with pytest.raises(ConfigurationError, match="no queue is bound"), explained():
-        messages(spark, 3, "nobody").write.format("rabbitmq").options(url=rabbitmq_url, exchange="").mode("append").save()
+        messages(spark, 3, "nobody").write.format("rabbitmq").options(
+            url=rabbitmq_url, exchange=""
+        ).mode("append").save()
 
 
-def test_what_can_not_be_sent_is_an_error_in_the_end_and_all_others_are_there_once(spark: "SparkSession", rabbitmq_url: str) -> None:
+def test_what_can_not_be_sent_is_an_error_in_the_end_and_all_others_are_there_once(
+    spark: "SparkSession", rabbitmq_url: str
+) -> None:
     failures = Failures(rabbitmq_url).fill(0)
     register(spark)
     both = messages(spark, 99).union(messages(spark, 1, "nobody")).coalesce(2)
-    with pytest.raises(ConfigurationError, match="of the messages 1 could not be sent, all others were"), explained():
+    with (
+        pytest.raises(
+            ConfigurationError, match="of the messages 1 could not be sent, all others were"
+        ),
+        explained(),
+    ):
         both.write.format("rabbitmq").options(url=rabbitmq_url, exchange="").mode("append").save()
     found = [Properties.parse(one.properties).message_id for one in failures.in_main()]
     assert sorted(map(str, found)) == sorted(f"m{number}" for number in range(99))
@@ -64,12 +83,26 @@ def test_a_stream_is_published(spark: "SparkSession", rabbitmq_url: str, tmp_pat
     ("mode", "columns", "why"),
     [
         (Mode.PUBLISH, {"body": "string"}, "no column 'routing_key'"),
-        (Mode.PUBLISH, {"routing_key": "string", "body": "int"}, "'body' is int, not binary or string"),
-        (Mode.PUBLISH, {"routing_key": "string", "body": "binary", "colour": "string"}, "the column 'colour', which no message has"),
-        (Mode.PUBLISH, {"routing_key": "string", "body": "binary", "headers": "string"}, "not map<string,string>"),
+        (
+            Mode.PUBLISH,
+            {"routing_key": "string", "body": "int"},
+            "'body' is int, not binary or string",
+        ),
+        (
+            Mode.PUBLISH,
+            {"routing_key": "string", "body": "binary", "colour": "string"},
+            "the column 'colour', which no message has",
+        ),
+        (
+            Mode.PUBLISH,
+            {"routing_key": "string", "body": "binary", "headers": "string"},
+            "not map<string,string>",
+        ),
         (Mode.REQUEUE, {"id": "string"}, "no column 'queue'"),
     ],
 )
-def test_columns_that_make_no_message_are_named(mode: Mode, columns: dict[str, str], why: str) -> None:
+def test_columns_that_make_no_message_are_named(
+    mode: Mode, columns: dict[str, str], why: str
+) -> None:
     with pytest.raises(ConfigurationError, match=why):
         check_columns(mode, columns)

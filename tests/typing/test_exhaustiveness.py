@@ -1,4 +1,5 @@
-"""A decision, an outcome or an object that somebody adds and forgets to treat fails the type check."""
+"""A decision, an outcome or an object that somebody adds and forgets to treat fails the type
+check."""
 
 import inspect
 import sys
@@ -18,7 +19,11 @@ class Novelty:
 
 
 '''
-SETTLEMENTS = "Settlement = Ack | DeadLetter | Republish | Postpone | RetryInPlace | Fail | LetGo\n"
+SETTLEMENTS = """\
+Settlement = (
+    Ack | RetryByReject | RetryByRepublish | RetryByLadder | RetryInPlace | MoveToFailed | Drop
+)
+"""
 OUTCOMES = "Outcome = Arrived | Handled | Raised\n"
 
 
@@ -31,7 +36,12 @@ def type_check(source: str, folder: Path, cache: Path) -> str:
     """What mypy says about a source in its strict mode."""
     module = folder / "changed.py"
     module.write_text(source)
-    options = ["--strict", "--config-file=", f"--cache-dir={cache}", f"--python-executable={sys.executable}"]
+    options = [
+        "--strict",
+        "--config-file=",
+        f"--cache-dir={cache}",
+        f"--python-executable={sys.executable}",
+    ]
     return api.run([*options, str(module)])[0]
 
 
@@ -47,10 +57,16 @@ def test_the_decisions_as_they_are_pass_the_type_check(tmp_path: Path, cache: Pa
 
 
 @pytest.mark.parametrize("union", [SETTLEMENTS, OUTCOMES], ids=["settlement", "outcome"])
-def test_a_new_one_that_is_treated_nowhere_fails_the_type_check(union: str, tmp_path: Path, cache: Path) -> None:
+def test_a_new_one_that_is_treated_nowhere_fails_the_type_check(
+    union: str, tmp_path: Path, cache: Path
+) -> None:
     found = type_check(with_a_new_one(decision, union), tmp_path, cache)
     assert 'Argument 1 to "assert_never" has incompatible type "Novelty"' in found
 
 
-def test_both_the_route_and_the_words_of_a_new_settlement_are_asked_for(tmp_path: Path, cache: Path) -> None:
-    assert type_check(with_a_new_one(decision, SETTLEMENTS), tmp_path, cache).count('"Novelty"') == 2
+def test_both_the_route_and_the_words_of_a_new_settlement_are_asked_for(
+    tmp_path: Path, cache: Path
+) -> None:
+    assert (
+        type_check(with_a_new_one(decision, SETTLEMENTS), tmp_path, cache).count('"Novelty"') == 2
+    )

@@ -19,7 +19,9 @@ def public_functions(body: list[ast.stmt]) -> Iterator[Function]:
     for node in body:
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
             yield from public_functions(node.body)
-        elif isinstance(node, Function) and (not node.name.startswith("_") or node.name.startswith("__")):
+        elif isinstance(node, Function) and (
+            not node.name.startswith("_") or node.name.startswith("__")
+        ):
             yield node
 
 
@@ -28,8 +30,18 @@ def public_annotations(source: str) -> Iterator[ast.expr]:
     tree = ast.parse(source)
     for function in public_functions(tree.body):
         arguments = function.args
-        every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg]
-        yield from (argument.annotation for argument in every if argument is not None and argument.annotation is not None)
+        every = [
+            *arguments.posonlyargs,
+            *arguments.args,
+            *arguments.kwonlyargs,
+            arguments.vararg,
+            arguments.kwarg,
+        ]
+        yield from (
+            argument.annotation
+            for argument in every
+            if argument is not None and argument.annotation is not None
+        )
         if function.returns is not None:
             yield function.returns
     for node in tree.body:
@@ -52,10 +64,16 @@ def names_any(annotation: ast.expr) -> bool:
 
 def anys_in(source: str) -> list[str]:
     """The public types of a source that have `Any` in them."""
-    return [ast.unparse(annotation) for annotation in public_annotations(source) if names_any(annotation)]
+    return [
+        ast.unparse(annotation)
+        for annotation in public_annotations(source)
+        if names_any(annotation)
+    ]
 
 
-@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.relative_to(SOURCE).as_posix())
+@pytest.mark.parametrize(
+    "module", MODULES, ids=lambda module: module.relative_to(SOURCE).as_posix()
+)
 def test_no_public_signature_has_any_in_it(module: Path) -> None:
     assert anys_in(module.read_text()) == []
 
@@ -79,7 +97,13 @@ def test_an_any_in_a_public_signature_is_found(source: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "source", ["def _f(x: Any) -> None: ...", "class _A:\n    x: Any", "def f(x: object) -> None: ...", "def f(x: 'A') -> None: ..."]
+    "source",
+    [
+        "def _f(x: Any) -> None: ...",
+        "class _A:\n    x: Any",
+        "def f(x: object) -> None: ...",
+        "def f(x: 'A') -> None: ...",
+    ],
 )
 def test_what_is_private_may_be_anything(source: str) -> None:
     assert anys_in(source) == []

@@ -52,7 +52,11 @@ WITH_SECRET = f"no answer from amqp://guest:{SECRET}@localhost/ at all"
 
 
 def every_error() -> list[type[RedriveError]]:
-    return [value for value in vars(errors).values() if inspect.isclass(value) and issubclass(value, RedriveError)]
+    return [
+        value
+        for value in vars(errors).values()
+        if inspect.isclass(value) and issubclass(value, RedriveError)
+    ]
 
 
 def test_the_examples_have_every_error() -> None:
@@ -63,7 +67,12 @@ def test_the_examples_have_every_error() -> None:
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
 def test_an_error_comes_through_a_pickle_as_it_was(error: RedriveError, protocol: int) -> None:
     again = pickle.loads(pickle.dumps(error, protocol))
-    assert (type(again), str(again), again.args, vars(again)) == (type(error), str(error), error.args, vars(error))
+    assert (type(again), str(again), again.args, vars(again)) == (
+        type(error),
+        str(error),
+        error.args,
+        vars(error),
+    )
 
 
 @pytest.mark.parametrize("error", EXAMPLES, ids=repr)
@@ -80,9 +89,16 @@ def texts_of(error: type[RedriveError]) -> list[tuple[type[RedriveError], str]]:
     return [(error, name) for name in inspect.signature(error).parameters if name in FREE_TEXTS]
 
 
-@pytest.mark.parametrize(("error", "parameter"), [pair for error in every_error() if error is not RedriveError for pair in texts_of(error)])
+@pytest.mark.parametrize(
+    ("error", "parameter"),
+    [pair for error in every_error() if error is not RedriveError for pair in texts_of(error)],
+)
 def test_no_error_holds_a_password(error: type[RedriveError], parameter: str) -> None:
-    texts = {name: "x" for name in inspect.signature(error).parameters if name not in {"after", "seconds"}}
+    texts = {
+        name: "x"
+        for name in inspect.signature(error).parameters
+        if name not in {"after", "seconds"}
+    }
     raised = error(**texts | {parameter: WITH_SECRET})
     assert SECRET not in f"{raised!s} {raised!r} {raised.args} {vars(raised)}"
 
@@ -95,7 +111,8 @@ def test_no_error_holds_a_password(error: type[RedriveError], parameter: str) ->
         (
             TopologyMismatch("queue", "q@retry", "x-message-ttl", "1000", "30000"),
             (
-                "queue 'q@retry' is on the broker with x-message-ttl=30000; x-message-ttl=1000 is asked for.\n"
+                "queue 'q@retry' is on the broker with x-message-ttl=30000; x-message-ttl=1000 is "
+                "asked for.\n"
                 "RabbitMQ can't change this on a live queue: ask for 30000, use another name, "
                 "or migrate it (redrive topology migrate)."
             ),
@@ -108,7 +125,10 @@ def test_no_error_holds_a_password(error: type[RedriveError], parameter: str) ->
             ),
         ),
         (PermissionDenied("ACCESS_REFUSED", "Ask."), "ACCESS_REFUSED.\nAsk."),
-        (Unroutable("m-1", "a.b", "no queue"), "message m-1 with routing key 'a.b' was not confirmed: no queue"),
+        (
+            Unroutable("m-1", "a.b", "no queue"),
+            "message m-1 with routing key 'a.b' was not confirmed: no queue",
+        ),
         (HandlerTimeout(1.5), "the handler ran for more than 1.5 s"),
         (Retry(), "the handler asked for a retry"),
         (Retry("closed"), "closed"),
@@ -135,7 +155,9 @@ NOW = datetime(2024, 5, 17, 8, 30, tzinfo=UTC)
         (NOW - timedelta(hours=1), timedelta(0)),
     ],
 )
-def test_a_handler_says_how_long_or_until_when_a_message_waits(after: timedelta | datetime | None, wait: timedelta | None) -> None:
+def test_a_handler_says_how_long_or_until_when_a_message_waits(
+    after: timedelta | datetime | None, wait: timedelta | None
+) -> None:
     assert Retry("later", after=after).wait(NOW) == wait
 
 
@@ -143,7 +165,9 @@ FIVE_MINUTES = timedelta(minutes=5)
 
 
 @pytest.mark.parametrize("wait", [FIVE_MINUTES, 300, 300.0, "5m", NOW + FIVE_MINUTES], ids=repr)
-def test_a_wait_may_be_given_in_any_way_that_people_write_one_also_as_the_only_argument(wait: timedelta | float | str | datetime) -> None:
+def test_a_wait_may_be_given_in_any_way_that_people_write_one_also_as_the_only_argument(
+    wait: timedelta | float | str | datetime,
+) -> None:
     for retry in (Retry(wait), Retry("later", wait), Retry(after=wait), Retry("later", after=wait)):
         assert retry.wait(NOW) == FIVE_MINUTES
     assert Retry(wait).reason == ""
@@ -156,16 +180,35 @@ def test_a_text_that_is_no_duration_is_the_reason_and_so_is_one_beside_a_wait() 
 
 
 @pytest.mark.parametrize(
-    "after", [timedelta(seconds=-1), datetime(2024, 5, 17), -5, float("nan"), float("inf"), 1e300, True, "soon", "", object], ids=repr
+    "after",
+    [
+        timedelta(seconds=-1),
+        datetime(2024, 5, 17),
+        -5,
+        float("nan"),
+        float("inf"),
+        1e300,
+        True,
+        "soon",
+        "",
+        object,
+    ],
+    ids=repr,
 )
 def test_a_retry_after_what_is_no_wait_is_refused(after: timedelta) -> None:
     with pytest.raises(ConfigurationError, match="a timedelta from zero, or an aware datetime"):
         Retry("later", after=after)
 
 
-@pytest.mark.parametrize("reason", [timedelta(seconds=-1), datetime(2024, 5, 17), -5, True, float("nan"), object, b"5m", None], ids=repr)
+@pytest.mark.parametrize(
+    "reason",
+    [timedelta(seconds=-1), datetime(2024, 5, 17), -5, True, float("nan"), object, b"5m", None],
+    ids=repr,
+)
 def test_a_retry_for_what_is_neither_a_reason_nor_a_wait_is_refused(reason: str) -> None:
-    with pytest.raises(ConfigurationError, match="a timedelta from zero, or an aware datetime") as told:
+    with pytest.raises(
+        ConfigurationError, match="a timedelta from zero, or an aware datetime"
+    ) as told:
         Retry(reason)
     assert "a text or an exception" in told.value.remedy
 
@@ -203,7 +246,9 @@ def test_an_exception_is_a_reason_and_the_cause(
 
 
 @pytest.mark.parametrize("kind", [Retry, GiveUp, InvalidMessage])
-def test_a_reason_in_words_keeps_what_was_being_handled_in_the_traceback(kind: type[RedriveError]) -> None:
+def test_a_reason_in_words_keeps_what_was_being_handled_in_the_traceback(
+    kind: type[RedriveError],
+) -> None:
     assert not kind("gone").__suppress_context__
 
 
@@ -214,7 +259,9 @@ def test_giving_up_for_what_is_no_reason_is_refused(reason: str) -> None:
 
 
 @pytest.mark.parametrize("error", [PublishNacked, PublishRefused, Unroutable, PublishTimeout])
-def test_whatever_keeps_a_message_from_being_confirmed_is_a_publish_error(error: type[RedriveError]) -> None:
+def test_whatever_keeps_a_message_from_being_confirmed_is_a_publish_error(
+    error: type[RedriveError],
+) -> None:
     assert issubclass(error, PublishError)
 
 

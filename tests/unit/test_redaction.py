@@ -7,24 +7,67 @@ from hypothesis import strategies as st
 
 from redrive.redaction import in_one_line, printable, printable_json, redact
 
-PASSWORDS = ["hunter2", "p@ss", "p@s@s", "a:b", ":", "p@s:s@w:d", "p%40ss", "p#ss", "p?ss", "a=b&c", "grün", "it's", "***", "[x]"]
-PIECES = ["amqp://", "https://", "u", ":", "p", "@", "/", "?token=", "&sig=", "&", " ", "'", '"', "***", "h", "\n", "ü"]
+PASSWORDS = [
+    "hunter2",
+    "p@ss",
+    "p@s@s",
+    "a:b",
+    ":",
+    "p@s:s@w:d",
+    "p%40ss",
+    "p#ss",
+    "p?ss",
+    "a=b&c",
+    "grün",
+    "it's",
+    "***",
+    "[x]",
+]
+PIECES = [
+    "amqp://",
+    "https://",
+    "u",
+    ":",
+    "p",
+    "@",
+    "/",
+    "?token=",
+    "&sig=",
+    "&",
+    " ",
+    "'",
+    '"',
+    "***",
+    "h",
+    "\n",
+    "ü",
+]
 
 messy = st.one_of(st.text(), st.lists(st.sampled_from(PIECES), max_size=12).map("".join))
 plain_words = st.text(string.ascii_letters + " .,;()[]{}<>-", max_size=30)
 # No space, slash or quote: none of them can stand in the password of a URL.
-passwords = st.text(string.ascii_letters + string.digits + "!$&()*+,;=:@%#?-._~", min_size=1, max_size=20).map(lambda text: f"S3{text}cret")
+passwords = st.text(
+    string.ascii_letters + string.digits + "!$&()*+,;=:@%#?-._~", min_size=1, max_size=20
+).map(lambda text: f"S3{text}cret")
 
 
 @pytest.mark.parametrize("password", PASSWORDS)
 @pytest.mark.parametrize("before", ["", "no answer from ", "url='", 'url="', "(", "["])
 def test_the_password_of_a_url_is_taken_out(before: str, password: str) -> None:
-    assert redact(f"{before}amqp://guest:{password}@localhost:5672/vhost") == f"{before}amqp://guest:***@localhost:5672/vhost"
+    assert (
+        redact(f"{before}amqp://guest:{password}@localhost:5672/vhost")
+        == f"{before}amqp://guest:***@localhost:5672/vhost"
+    )
 
 
 @given(plain_words, passwords, plain_words)
-def test_a_password_is_taken_out_of_the_middle_of_a_text(before: str, password: str, after: str) -> None:
-    assert redact(f"{before} amqps://shop:{password}@host/ {after}") == f"{before} amqps://shop:***@host/ {after}"
+def test_a_password_is_taken_out_of_the_middle_of_a_text(
+    before: str, password: str, after: str
+) -> None:
+    assert (
+        redact(f"{before} amqps://shop:{password}@host/ {after}")
+        == f"{before} amqps://shop:***@host/ {after}"
+    )
 
 
 def test_a_password_without_a_user_is_taken_out() -> None:
@@ -32,15 +75,35 @@ def test_a_password_without_a_user_is_taken_out() -> None:
 
 
 def test_every_password_of_a_list_of_urls_is_taken_out() -> None:
-    text = "amqp://a:hunter2@one/,amqp://b:hunter3@two/ amqp://c:hunter4@three,amqp://d:hunter5@four"
-    assert redact(text) == "amqp://a:***@one/,amqp://b:***@two/ amqp://c:***@three,amqp://d:***@four"
+    text = (
+        "amqp://a:hunter2@one/,amqp://b:hunter3@two/ amqp://c:hunter4@three,amqp://d:hunter5@four"
+    )
+    assert (
+        redact(text) == "amqp://a:***@one/,amqp://b:***@two/ amqp://c:***@three,amqp://d:***@four"
+    )
 
 
 @pytest.mark.parametrize(
-    "name", ["token", "password", "passwd", "pwd", "secret", "access_token", "api_key", "apikey", "signature", "sig", "TOKEN"]
+    "name",
+    [
+        "token",
+        "password",
+        "passwd",
+        "pwd",
+        "secret",
+        "access_token",
+        "api_key",
+        "apikey",
+        "signature",
+        "sig",
+        "TOKEN",
+    ],
 )
 def test_a_secret_in_a_query_is_taken_out(name: str) -> None:
-    assert redact(f"GET https://host/path?a=1&{name}=hunter2&b=2 failed") == f"GET https://host/path?a=1&{name}=***&b=2 failed"
+    assert (
+        redact(f"GET https://host/path?a=1&{name}=hunter2&b=2 failed")
+        == f"GET https://host/path?a=1&{name}=***&b=2 failed"
+    )
 
 
 @pytest.mark.parametrize(
@@ -98,7 +161,10 @@ def test_one_line_has_no_line_break_of_any_kind() -> None:
 
 
 @given(
-    st.recursive(st.none() | st.booleans() | st.integers() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner))
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    )
 )
 @example(["\x9b\x7f\u202e\u200b\U000e0041\u2028\ud800 🙂 \\u0041"])
 def test_printable_json_is_the_same_json(value: object) -> None:

@@ -1,12 +1,14 @@
-"""The command `redrive`: runs the application, and turns whatever happens into an exit code and a line or two.
+"""The command `redrive`: runs the application, and turns whatever happens into an exit code and a
+line or two.
 
 0  done
-1  something is wrong: what was looked for is not there, or is not as it should be
-2  it could not be done: the command, the configuration, the broker, a permission
+1  it found a problem: something is missing, or is not as it should be
+2  it could not run: the command, the configuration, the broker, a permission
 130 and 141  Ctrl-C, and a reader that closed the pipe
 """
 
 import itertools
+import json
 import os
 import sys
 from collections.abc import Sequence
@@ -16,12 +18,30 @@ from redrive.redaction import printable, redact
 
 DONE, WRONG, COULD_NOT, INTERRUPTED, PIPE_CLOSED = 0, 1, 2, 130, 141
 
-_EXTRA = frozenset({"typer", "rich", "duckdb"})
+_EXTRAS = {
+    "cli": (
+        "typer",
+        "click",
+        "rich",
+        "httpx",
+        "duckdb",
+        "yaml",
+        "jsonpatch",
+        "jsonpointer",
+        "platformdirs",
+    ),
+    "spark": ("pyspark", "py4j", "pyarrow", "pandas", "numpy"),
+    "metrics": ("opentelemetry", "prometheus_client"),
+    "testing": ("testcontainers", "filelock"),
+}
+"""What each extra of the package brings, by the names that are imported."""
+_CLIENTS = frozenset({"pika", "aiormq"})
+"""Clients of other versions than the tested ones are refused; the error says what to install."""
 _REPORT = "This is a defect of redrive: please report it. REDRIVE_DEBUG=1 shows the traceback."
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command line and returns its exit code. Nothing is raised at the user."""
+    """Run the command line and return its exit code. Nothing is raised at the user."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     _prepare_streams()
     try:
@@ -33,10 +53,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _closed_pipe()
     except SystemExit as exit_:
         # typer handles a closed pipe itself, by leaving with 1.
-        return _closed_pipe() if isinstance(exit_.__context__, BrokenPipeError) else _code_of(exit_.code)
+        return (
+            _closed_pipe()
+            if isinstance(exit_.__context__, BrokenPipeError)
+            else _code_of(exit_.code)
+        )
     except BaseException as error:  # noqa: BLE001 — the one place from which nothing may escape
         return _report(error, as_json=_wants_json(words))
     return _code_of(code)
+
+
+def _extra_of(module: str | None) -> str | None:
+    """The extra that brings a module; None for any other module."""
+    library = (module or "").partition(".")[0]
+    return next((extra for extra, brings in _EXTRAS.items() if library in brings), None)
 
 
 def _code_of(code: object) -> int:
@@ -44,29 +74,48 @@ def _code_of(code: object) -> int:
 
 
 def _report(error: BaseException, *, as_json: bool) -> int:
-    """Says on stderr what went wrong; returns the exit code."""
-    if isinstance(error, ModuleNotFoundError) and error.name is not None and error.name.partition(".")[0] in _EXTRA:
-        print(f"Error: the command line needs {error.name}, which is not installed: pip install 'redrive[cli]'", file=sys.stderr)
+    """Print on stderr what went wrong; return the exit code."""
+    if isinstance(error, ModuleNotFoundError) and (extra := _extra_of(error.name)) is not None:
+        problem = f"this command needs {error.name}, which is not installed"
+        remedy = f"pip install 'redrive[{extra}]'"
+        # Without what prints everything else.
+        if as_json:
+            said = {"kind": "ConfigurationError", "problem": problem, "remedy": remedy}
+            print(json.dumps({"error": said}), file=sys.stderr)
+        else:
+            print(f"Error: {problem}\n{remedy}", file=sys.stderr)
+        return COULD_NOT
+    if isinstance(error, ImportError) and error.name in _CLIENTS:
+        print(f"Error: {error}", file=sys.stderr)
         return COULD_NOT
     from redrive.cli import output
-    from redrive.cli.finding import NothingFound
+    from redrive.cli.message_lookup import NothingFound
 
     if os.environ.get("REDRIVE_DEBUG"):
         import traceback
 
-        print(printable(redact("".join(traceback.format_exception(error)))), file=sys.stderr, end="")
+        print(
+            printable(redact("".join(traceback.format_exception(error)))), file=sys.stderr, end=""
+        )
     usage = getattr(error, "format_message", None)
     if isinstance(error, RedriveError):
         problem, _, remedy = str(error).partition("\n")
         output.error(type(error).__name__, problem, remedy, as_json=as_json)
-        return WRONG if isinstance(error, TopologyMismatch | Unroutable | NothingFound) else COULD_NOT
+        return (
+            WRONG if isinstance(error, TopologyMismatch | Unroutable | NothingFound) else COULD_NOT
+        )
     if isinstance(error, KeyboardInterrupt) or type(error).__name__ == "Abort":
         output.error("Interrupted", "interrupted", "", as_json=as_json)
         return INTERRUPTED
     if usage is not None:
         output.error("UsageError", _sentence(usage()), _help_for(error), as_json=as_json)
         return COULD_NOT
-    output.error(type(error).__name__, f"unexpected {type(error).__name__}: {error}".replace("\n", " "), _REPORT, as_json=as_json)
+    output.error(
+        type(error).__name__,
+        f"unexpected {type(error).__name__}: {error}".replace("\n", " "),
+        _REPORT,
+        as_json=as_json,
+    )
     return COULD_NOT
 
 
@@ -80,9 +129,12 @@ def _help_for(error: object) -> str:
 
 
 def _wants_json(words: Sequence[str]) -> bool:
-    """Whether the command line asks for JSON. Read by eye: where it can't be parsed, its error is to be JSON all the same."""
+    """Return whether the command line asks for JSON. It is not parsed: the error about a line that
+    can't be parsed has to be JSON too."""
     before = list(words[: words.index("--")] if "--" in words else words)
-    return "--output=json" in before or any(pair == ("--output", "json") for pair in itertools.pairwise(before))
+    return "--output=json" in before or any(
+        pair == ("--output", "json") for pair in itertools.pairwise(before)
+    )
 
 
 def _prepare_streams() -> None:

@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
-from redrive.cli import options
+from redrive.cli import environment, options
+from redrive.cli.demo_story import Story
 from redrive.cli.output import Form, Printer
-from redrive.cli.story import Story
 
 
 def demo(
@@ -15,22 +15,29 @@ def demo(
         str | None,
         typer.Option(
             "--url",
-            envvar=options.URL_VARIABLE,
+            envvar=environment.URL_VARIABLE,
             metavar="URL",
             show_default=False,
-            help="A broker to use, in queues of the demo's own that it deletes again; without one, a private broker is started.",
+            help="A broker to use; the demo creates its own queues there and deletes them. "
+            "Default: a private broker that the demo starts.",
         ),
     ] = None,
     exchange: Annotated[
         str | None,
-        typer.Option("--exchange", metavar="NAME", show_default=False, help="The main exchange; without one, a new one of the demo's own."),
+        typer.Option(
+            "--exchange",
+            metavar="NAME",
+            show_default=False,
+            help="The main exchange. Default: a new one of the demo's own.",
+        ),
     ] = None,
     output: options.Output = Form.TABLE,
 ) -> None:
-    """Watch a handful of messages fail, wait, be tried again, be set aside, and come back after the fix.
+    """Watch messages fail and come back.
 
-    It starts a private RabbitMQ, which is gone afterwards, and takes less than half a minute. With --output json the last line holds what
-    was counted. It exits with 1 if a message was lost.
+    A handful of messages fail, are retried after a delay, are given up, and are requeued after the
+    fix. It starts a private RabbitMQ, removes it at the end, and takes less than half a minute.
+    With --output json the last line has the counts. It exits with 1 if a message was lost.
 
     \b
     Example:
@@ -44,7 +51,7 @@ def demo(
     else:
         from redrive.testing import private_broker
 
-        printer.say("Starting a private RabbitMQ. This takes some seconds.")
+        printer.say("Starting a private RabbitMQ. This takes a few seconds.")
         with private_broker() as broker:
             tally = Story(printer, broker.url, exchange).tell()
     raise typer.Exit(1 if tally.lost else 0)

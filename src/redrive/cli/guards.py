@@ -1,16 +1,18 @@
-"""What guards a requeue, on one machine and on Spark alike: its options, and what is said and asked before anything is sent."""
+"""What guards a requeue, on one machine and on Spark alike: its options, and what is printed and
+asked before anything is sent."""
 
 from collections.abc import Sequence
-from datetime import timedelta
+from dataclasses import dataclass
 from typing import Annotated
 
 import typer
 
+from redrive.cli import options
 from redrive.cli.output import Printer, count_of
-from redrive.failures.canary import Unknown
-from redrive.pubsub.blocking.watching import Whereabouts
+from redrive.failures.canary import Guards, Unknown
+from redrive.failures.outcome_watch import Whereabouts
 from redrive.topology.durations import duration_of
-from redrive.topology.moves import MOST_REDRIVES
+from redrive.topology.rewrite import MOST_REDRIVES
 
 Canary = Annotated[
     int | None,
@@ -19,7 +21,8 @@ Canary = Annotated[
         metavar="N",
         min=1,
         show_default=False,
-        help="Send so many first; go on only when each of them has succeeded, and stop at the first that fails or is retried.",
+        help="Requeue N messages first; continue only once each of them has succeeded, and stop at "
+        "the first one that fails or is retried.",
     ),
 ]
 Watch = Annotated[
@@ -28,7 +31,8 @@ Watch = Annotated[
         "--watch",
         metavar="DURATION",
         show_default=False,
-        help="How long the canary is watched at most; without it, as long as its retries would take.",
+        help="How long to watch the canary at most: 60s, 5m. Default: as long as its retries would "
+        "take.",
     ),
 ]
 StopAt = Annotated[
@@ -37,70 +41,110 @@ StopAt = Annotated[
         "--stop-at",
         metavar="PERCENT",
         show_default=False,
-        help="Stop when more than this share of what was sent is retried or has failed again: 5%.",
+        help="Stop once more than this share of the requeued messages is retried or has failed "
+        "again: 5%.",
     ),
 ]
 OnUnknown = Annotated[
     Unknown,
     typer.Option(
         "--unknown",
-        help="What to do when nothing is known of some of the canary at the end of the watch: go-on is for consumers that tell nothing.",
+        help="What to do if the outcome of some of the canary is unknown when the watch ends. "
+        "go-on is for consumers without redrive, which report no outcomes.",
     ),
 ]
-Force = Annotated[bool, typer.Option("--force", help=f"Also what was sent back {MOST_REDRIVES} times already.")]
+Force = Annotated[
+    bool,
+    typer.Option(
+        "--force", help=f"Include messages that were requeued {MOST_REDRIVES} times before."
+    ),
+]
 
 
-def seconds_of(watch: str | None) -> float | None:
-    """The seconds of a `--watch`; None where none was given.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GuardOptions:
+    """The options that stop a requeue whose messages fail again."""
 
-    Raises:
-        ConfigurationError: it can't be read.
-    """
-    return None if watch is None else duration_of(watch) / timedelta(seconds=1)
+    canary: Canary = None
+    watch: Watch = None
+    stop_at: StopAt = None
+    unknown: OnUnknown = Unknown.STOP
+    force: Force = False
+
+    @property
+    def guards(self) -> Guards:
+        """Return the guards that were asked for.
+
+        Raises:
+            ConfigurationError: a duration or a share can't be read.
+        """
+        return Guards(
+            self.canary or 0,
+            None if self.watch is None else duration_of(self.watch),
+            None if self.stop_at is None else options.share_of(self.stop_at),
+            self.unknown,
+        )
+
+
+def tell_too_often(printer: Printer, count: int) -> None:
+    """Print how many messages stay because they were requeued too often, if there are any."""
+    if count:
+        printer.say(
+            f"{count_of(count, 'message')} not included: requeued {MOST_REDRIVES} times before. "
+            "--force includes them.",
+            "yellow",
+        )
 
 
 def tell(printer: Printer, places: Sequence[Whereabouts]) -> None:
-    """Says who consumes the queues that messages go to, and how many messages wait there."""
+    """Print who consumes the queues that messages go to, and how many messages wait there."""
     for place in places:
         if place.main is not None:
             printer.say(f"{place.queue} has {place.main}.", "yellow" if place.is_unconsumed else "")
 
 
-def ask(printer: Printer, count: int, places: Sequence[Whereabouts], *, guarded: bool, yes: bool) -> bool:
-    """Asks whether messages are to be sent; False where they are not.
+def ask(
+    printer: Printer, count: int, places: Sequence[Whereabouts], *, guarded: bool, yes: bool
+) -> bool:
+    """Ask whether to requeue messages; return False if not.
 
     Args:
-        printer: who asks.
-        count: how many.
+        printer: where to ask.
+        count: how many messages.
         places: the queues that they go to.
-        guarded: whether a canary or a share has to be heard of: where nobody consumes, nothing would be.
+        guarded: whether a canary or a share has to be watched: without a consumer there is no
+            outcome to see.
         yes: whether the answer was given beforehand. It does not stand for what a guard can't see.
 
     Raises:
         ConfigurationError: there is nobody to ask.
     """
-    question = f"Send {count_of(count, 'message')} back?"
+    question = f"Requeue {count_of(count, 'message')}?"
     nobody = _nobody_consumes(places)
     if not nobody:
         return printer.confirm(question, yes=yes)
     if refused(printer, places, guarded=guarded, yes=yes):
         return False
     if yes:
-        printer.say(f"{nobody}: what is sent waits there until somebody does.", "yellow")
+        printer.say(f"{nobody}: messages wait there until somebody does.", "yellow")
         return True
     return printer.confirm(f"{nobody}. {question}", yes=False)
 
 
 def refused(printer: Printer, places: Sequence[Whereabouts], *, guarded: bool, yes: bool) -> bool:
-    """Whether nothing is to be sent, since nobody consumes and nobody is asked; it says so."""
+    """Return whether nothing can be sent, because nobody consumes and nobody is asked; say so."""
     nobody = _nobody_consumes(places)
     if not (nobody and guarded and yes):
         return False
-    printer.say(f"{nobody}, so nobody could tell what becomes of a message. Start its consumers, or leave out the guards.", "red")
+    printer.say(
+        f"{nobody}, so no outcome would be seen. Start the consumers, or leave out --canary and "
+        "--stop-at.",
+        "red",
+    )
     return True
 
 
 def _nobody_consumes(places: Sequence[Whereabouts]) -> str:
-    """That nobody consumes some queues; nothing where all are consumed."""
+    """Return a sentence about the queues that nobody consumes; empty if there are none."""
     unconsumed = [place.queue for place in places if place.is_unconsumed]
     return f"Nobody consumes {', '.join(unconsumed)}" if unconsumed else ""

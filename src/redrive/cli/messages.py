@@ -1,13 +1,13 @@
-"""A failed message as JSON values and as words: the one shape that every command shows."""
+"""A failed message as JSON values and as words: the one form that every command prints."""
 
 import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from textwrap import indent
 
-from redrive.cli.output import Cell, Column, Printer, count_of
+from redrive.cli.output import Cell, Printer, TableColumn, count_of
 from redrive.failures.cause import cause_of
-from redrive.failures.readable import body_of, headers_of
+from redrive.failures.readable_values import body_of, headers_of
 from redrive.failures.way import way_of
 from redrive.pubsub.message import FailedMessage
 from redrive.redaction import in_one_line
@@ -30,27 +30,37 @@ _TOLD_APART = frozenset(
         headers.COUNT,
         headers.JOB,
         headers.X_DEATH,
+        "x-acquired-count",
+        "x-delivery-count",
         "message_id",
         "timestamp",
     }
 )
-"""The headers and properties that `tell` shows in words."""
+"""The headers and properties that `tell` prints in words, and the counts of deliveries, which grow
+with each look."""
+
+_SHORTEST_ERROR, _SHORTEST_KEY = 24, 12
 
 COLUMNS = (
-    Column("id"),
-    Column("failed at (UTC)"),
-    Column("retries", "right"),
-    Column("error", give=True),
-    Column("routing key", give=True),
-    Column("size", "right"),
+    TableColumn("id"),
+    TableColumn("failed (UTC)"),
+    TableColumn("retries", "right", hide=2),
+    TableColumn("error", give=True, least=_SHORTEST_ERROR),
+    TableColumn("routing key", give=True, least=_SHORTEST_KEY),
+    TableColumn("size", "right", hide=1),
 )
 
 
-def row_of(message: FailedMessage) -> list[str | Cell]:
-    """A message as a row of a table with `COLUMNS`."""
+_WIDE = 100
+"""From so many columns on, a table has room for the year and the seconds."""
+
+
+def row_of(message: FailedMessage, *, is_narrow: bool = False) -> list[str | Cell]:
+    """Return a message as a row of a table with `COLUMNS`; the time is shorter where a terminal is
+    narrow, so that more of the error is seen."""
     return [
         message.failure_id[:SHORT_ID],
-        moment_of(message.failed_at),
+        moment_of(message.failed_at, short=is_narrow),
         str(message.retries),
         error_of(message, short=True),
         message.routing_key,
@@ -59,21 +69,29 @@ def row_of(message: FailedMessage) -> list[str | Cell]:
 
 
 def table(printer: Printer, shown: Sequence[FailedMessage]) -> None:
-    """Messages as a table, for people."""
-    printer.table(COLUMNS, [row_of(message) for message in shown])
+    """Print messages as a table, for people."""
+    rows = [row_of(message, is_narrow=is_narrow(printer)) for message in shown]
+    printer.table(COLUMNS, rows)
+
+
+def is_narrow(printer: Printer) -> bool:
+    """Return whether tables are printed to a terminal without room for whole times."""
+    return printer.width is not None and printer.width < _WIDE
 
 
 def tell_shared_ids(printer: Printer, count: int) -> None:
-    """Says, where it is so, that failure ids stand for messages that differ."""
+    """Say how many failure ids are shared by messages that differ, if any."""
     if count:
-        what = "failure id stands" if count == 1 else "failure ids stand"
+        what = "failure id is" if count == 1 else "failure ids are"
         printer.say(
-            f"{count:,} {what} for several messages that differ: all but one of them made it up. Each is taken for itself.", "yellow"
+            f"{count:,} {what} shared by messages that differ, so all but one of them are forged. "
+            "Each message is treated on its own.",
+            "yellow",
         )
 
 
 def json_of(message: FailedMessage) -> dict[str, object]:
-    """A message as JSON values."""
+    """Return a message as JSON values."""
     body, encoding = body_of(message.body)
     return {
         "failure_id": message.failure_id,
@@ -84,7 +102,11 @@ def json_of(message: FailedMessage) -> dict[str, object]:
         "routing_key": message.routing_key,
         "reason": message.reason,
         "retries": message.retries,
-        "error": {"type": message.error_type, "message": message.error_message, "traceback": message.traceback},
+        "error": {
+            "type": message.error_type,
+            "message": message.error_message,
+            "traceback": message.traceback,
+        },
         "failed_at": _iso(message.failed_at),
         "first_failed_at": _iso(message.first_failed_at),
         "published_at": _iso(message.published_at),
@@ -102,26 +124,36 @@ def json_of(message: FailedMessage) -> dict[str, object]:
 
 
 def properties_of(message: FailedMessage) -> dict[str, object]:
-    """The properties that are set, without the headers."""
-    values = {name: value for name, value in message.properties._asdict().items() if name != "headers" and value is not None}
+    """Return the properties that are set, without the headers."""
+    values = {
+        name: value
+        for name, value in message.properties._asdict().items()
+        if name != "headers" and value is not None
+    }
     if message.published_at is not None:
         values["timestamp"] = _iso(message.published_at)
     return values
 
 
 def error_of(message: FailedMessage, *, short: bool = False) -> str:
-    """The error in words, without the module of its class where that is to be short; what a peer did not write is a dash."""
-    kind = message.error_type.rpartition(".")[2] if message.error_type and short else message.error_type
+    """Return the error in words, without the module of its class if it has to be short; a dash if
+    none is recorded."""
+    kind = (
+        message.error_type.rpartition(".")[2]
+        if message.error_type and short
+        else message.error_type
+    )
     return ": ".join(part for part in (kind, message.error_message) if part) or "–"
 
 
-def moment_of(moment: datetime | None) -> str:
-    """A time for people, to the second, UTC."""
-    return "–" if moment is None else moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
+def moment_of(moment: datetime | None, *, short: bool = False) -> str:
+    """Return a time for people, to the second, UTC; without the year and the seconds if short."""
+    form = "%m-%d %H:%M" if short else "%Y-%m-%d %H:%M:%S"
+    return "–" if moment is None else moment.astimezone(UTC).strftime(form)
 
 
 def size_of(size: float) -> str:
-    """A number of bytes for people."""
+    """Return a number of bytes for people."""
     for unit in ("B", "KiB"):
         if size < 1024:
             return f"{size:.0f} {unit}"
@@ -130,7 +162,8 @@ def size_of(size: float) -> str:
 
 
 def _words_of(value: object) -> str:
-    """A value for people, as it stands behind a colon: a list has a line for each of its items, and lines of a text are indented."""
+    """A value for people, as it stands behind a colon: a list has a line for each of its items, and
+    lines of a text are indented."""
     match value:
         case str():
             return " " + value.replace("\n", "\n    ")
@@ -145,10 +178,10 @@ def _iso(moment: datetime | None) -> str | None:
 
 
 def tell(printer: Printer, message: FailedMessage) -> None:
-    """A message in full, for people."""
+    """Print a message in full, for people."""
     for name, value in _facts(message):
         printer.say(f"{name:<14}{in_one_line(value)}")
-    printer.say("\nWay", "bold")
+    printer.say("\nRoute", "bold")
     for stage in way_of(message):
         printer.say(f"  {in_one_line(stage)}")
     for title, values in (("Properties", properties_of(message)), ("Headers", headers_of(message))):
@@ -156,12 +189,17 @@ def tell(printer: Printer, message: FailedMessage) -> None:
         for name, content in values.items():
             if name not in _TOLD_APART:
                 printer.block(indent(f"{in_one_line(name)}:{_words_of(content)}", "  "))
+    body, encoding = body_of(message.body)
+    printer.say(f"\nBody: {encoding}, {size_of(len(message.body))}", "bold")
+    printer.block(
+        indent(
+            str(body) if encoding != "json" else json.dumps(body, indent=2, ensure_ascii=False),
+            "  ",
+        )
+    )
     if message.traceback:
         printer.say("\nTraceback", "bold")
         printer.block(indent(message.traceback.rstrip(), "  "))
-    body, encoding = body_of(message.body)
-    printer.say(f"\nBody: {encoding}, {size_of(len(message.body))}", "bold")
-    printer.block(indent(str(body) if encoding != "json" else json.dumps(body, indent=2, ensure_ascii=False), "  "))
 
 
 def _facts(message: FailedMessage) -> list[tuple[str, str]]:
@@ -182,5 +220,13 @@ def _facts(message: FailedMessage) -> list[tuple[str, str]]:
     if message.first_failed_at not in (None, message.failed_at):
         facts.insert(5, ("first failed", moment_of(message.first_failed_at)))
     if message.redrive_count:
-        facts.append(("sent back", f"{count_of(message.redrive_count, 'time')} before, last by job {message.job or '–'}"))
+        facts.append(
+            (
+                "requeued",
+                (
+                    f"{count_of(message.redrive_count, 'time')} before, last by job "
+                    f"{message.job or '–'}"
+                ),
+            )
+        )
     return facts

@@ -1,19 +1,37 @@
-"""What the commands share: where the broker is, and how to print."""
+"""What the commands share: which broker and exchange family they work with, and how they print."""
 
+import functools
+import inspect
 import re
-from typing import Annotated
+from collections.abc import Callable
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Annotated, get_type_hints
 
 import typer
 
+from redrive.cli import completion, environment
 from redrive.cli.output import Form
 from redrive.errors import ConfigurationError
 from redrive.topology.names import ExchangeFamily
 
-DEFAULT_URL = "amqp://guest:guest@localhost:5672/"
+DEFAULT_URL, URL_VARIABLE = environment.DEFAULT_URL, environment.URL_VARIABLE
 _FAMILY = ExchangeFamily()
-DEFAULT_EXCHANGE, DEFAULT_RETRY_SUFFIX, DEFAULT_FAILED_SUFFIX = _FAMILY.main, _FAMILY.retry_suffix, _FAMILY.failed_suffix
+DEFAULT_EXCHANGE, DEFAULT_RETRY_SUFFIX, DEFAULT_FAILED_SUFFIX = (
+    _FAMILY.main,
+    _FAMILY.retry_suffix,
+    _FAMILY.failed_suffix,
+)
 
-URL_VARIABLE = "REDRIVE_URL"
+
+def _management_url(context: typer.Context, given: str | None) -> str | None:
+    # What stands on the command line is read before what the environment says.
+    source = context.get_parameter_source("management_url")
+    from_environment = source is not None and source.name == "ENVIRONMENT"
+    url = context.params.get("url")
+    if url is None:
+        return given
+    return environment.management_url_for(url, given, from_environment=from_environment)
+
 
 Url = Annotated[
     str,
@@ -22,26 +40,131 @@ Url = Annotated[
         envvar=URL_VARIABLE,
         metavar="URL",
         show_default=False,
-        help="The broker's address, amqp://user:password@host:5672/virtual-host; without one, guest at localhost.",
+        help="The broker's address, amqp://user:password@host:5672/virtual-host. Default: guest at "
+        "localhost.",
     ),
 ]
-Exchange = Annotated[str, typer.Option("--exchange", metavar="NAME", help="The main exchange of the family.")]
-RetrySuffix = Annotated[str, typer.Option("--retry-suffix", metavar="TEXT", help="What makes the retry exchange's name of it.")]
-FailedSuffix = Annotated[str, typer.Option("--failed-suffix", metavar="TEXT", help="What makes the failed exchange's name of it.")]
-Output = Annotated[Form, typer.Option("--output", metavar="table|json", help="For people, or for programs.")]
+Exchange = Annotated[
+    str,
+    typer.Option(
+        "--exchange",
+        envvar=environment.EXCHANGE_VARIABLE,
+        metavar="NAME",
+        help="The main exchange of the exchange family.",
+    ),
+]
+RetrySuffix = Annotated[
+    str,
+    typer.Option("--retry-suffix", metavar="TEXT", help="The suffix of the retry exchange's name."),
+]
+FailedSuffix = Annotated[
+    str,
+    typer.Option(
+        "--failed-suffix", metavar="TEXT", help="The suffix of the failed exchange's name."
+    ),
+]
 ManagementUrl = Annotated[
     str | None,
     typer.Option(
         "--management-url",
+        envvar=environment.MANAGEMENT_VARIABLE,
         metavar="URL",
         show_default=False,
-        help="Where the management API is, for what AMQP can't tell; without it, port 15672 of the broker's host. "
-        "?cacertfile=FILE after it names the CA of an https one.",
+        callback=_management_url,
+        help="The management API's address, for what AMQP can't tell. Default: port 15672 of the "
+        "broker's host. Append ?cacertfile=FILE to name the CA of an https address.",
     ),
 ]
-Yes = Annotated[bool, typer.Option("--yes", help="Don't ask.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")]
-Queue = Annotated[str, typer.Argument(metavar="QUEUE", help="The main queue's name, such as ucenter@user.")]
+Output = Annotated[
+    Form,
+    typer.Option("--output", metavar="table|json", help="Print tables, or JSON."),
+]
+Rate = Annotated[
+    str | None,
+    typer.Option(
+        "--rate",
+        metavar="N/s",
+        help="How many messages a second, minute or hour at most: 200/s, 30/m, 500/h.",
+        show_default=False,
+    ),
+]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would happen; change nothing.")]
+Queue = Annotated[
+    str,
+    typer.Argument(
+        metavar="QUEUE",
+        help="The main queue's name, such as ucenter@user.",
+        autocompletion=completion.queues,
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerOptions:
+    """The options that say where the broker is."""
+
+    management_url: ManagementUrl = None
+    url: Url = DEFAULT_URL
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FamilyOptions(BrokerOptions):
+    """The options that say where the broker is, and which exchange family is meant on it."""
+
+    exchange: Exchange = DEFAULT_EXCHANGE
+    retry_suffix: RetrySuffix = DEFAULT_RETRY_SUFFIX
+    failed_suffix: FailedSuffix = DEFAULT_FAILED_SUFFIX
+
+    @property
+    def family(self) -> ExchangeFamily:
+        """The exchange family.
+
+        Raises:
+            ConfigurationError: a name in it is invalid.
+        """
+        return ExchangeFamily(self.exchange, self.retry_suffix, self.failed_suffix)
+
+
+def expanded(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command that takes an object of options, such as `BrokerOptions`, these options.
+
+    For typer, which knows single parameters only, each field of the object becomes one, at the
+    object's place in the help; the command gets the object.
+    """
+    signature = inspect.signature(command)
+    hints = get_type_hints(command, include_extras=True)
+    objects: dict[str, type] = {}
+    parameters: list[inspect.Parameter] = []
+    for parameter in signature.parameters.values():
+        kind = hints[parameter.name]
+        if not (isinstance(kind, type) and is_dataclass(kind)):
+            parameters.append(
+                parameter.replace(annotation=kind, kind=inspect.Parameter.KEYWORD_ONLY)
+            )
+            continue
+        objects[parameter.name] = kind
+        of_fields = get_type_hints(kind, include_extras=True)
+        parameters += [
+            inspect.Parameter(
+                one.name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=one.default,
+                annotation=of_fields[one.name],
+            )
+            for one in fields(kind)
+        ]
+
+    @functools.wraps(command)
+    def call(**given: object) -> None:
+        for name, kind in objects.items():
+            values = {one.name: given.pop(one.name) for one in fields(kind)}
+            given[name] = kind(**values)
+        command(**given)
+
+    vars(call)["__signature__"] = signature.replace(parameters=parameters)
+    call.__annotations__ = {one.name: one.annotation for one in parameters} | {"return": None}
+    return call
 
 
 _RATE = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?)(?:/(?P<unit>s|m|h))?")
@@ -49,25 +172,34 @@ _A_SECOND = {"s": 1.0, "m": 1 / 60, "h": 1 / 3600}
 
 
 def rate_of(text: str) -> float:
-    """The messages a second in a text such as `200/s` or `30/m`.
+    """Return the messages a second in a text such as `200/s` or `30/m`.
 
     Raises:
-        ConfigurationError: it is none.
+        ConfigurationError: it is no rate.
     """
     found = _RATE.fullmatch(text)
     rate = float(found["number"]) * _A_SECOND[found["unit"] or "s"] if found else 0.0
     if rate <= 0:
-        raise ConfigurationError(f"the rate {text!r} can't be read", "Give messages a second, a minute or an hour: 200/s, 30/m, 500/h.")
+        raise ConfigurationError(
+            f"the rate {text!r} can't be read",
+            "Give messages a second, a minute or an hour: 200/s, 30/m, 500/h.",
+        )
     return rate
 
 
 def share_of(text: str) -> float:
-    """The share in a text such as `5%`: 0.05.
+    """Return the share in a text such as `5%`: 0.05.
 
     Raises:
-        ConfigurationError: it is none.
+        ConfigurationError: it is no share.
     """
     number = text.removesuffix("%")
-    if not text.endswith("%") or not re.fullmatch(r"[0-9]+(\.[0-9]+)?", number) or float(number) > 100:
-        raise ConfigurationError(f"the share {text!r} can't be read", "Give a percentage from 0% to 100%, such as 5%.")
+    if (
+        not text.endswith("%")
+        or not re.fullmatch(r"[0-9]+(\.[0-9]+)?", number)
+        or float(number) > 100
+    ):
+        raise ConfigurationError(
+            f"the share {text!r} can't be read", "Give a percentage from 0% to 100%, such as 5%."
+        )
     return float(number) / 100

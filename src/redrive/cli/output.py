@@ -1,6 +1,7 @@
-"""What the commands print: tables and sentences for people, JSON for programs, and what went wrong.
+"""What the commands print: tables and sentences for people, JSON for programs, and errors.
 
-What is for people goes to stdout, and to stderr where stdout holds JSON. Notes, questions and progress always go to stderr.
+Text for people goes to stdout, or to stderr if stdout has JSON. Notes, questions and
+progress always go to stderr.
 """
 
 import contextlib
@@ -23,10 +24,11 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 _UNBOUNDED = 10_000
-"""The width of what is no terminal: a line that goes on to grep or a file is not cut."""
+"""The width of output that goes to grep or a file: its lines are not cut."""
 
 _PADDED = 60
-"""To so many columns a cell of a table that is no terminal's is padded; a longer one moves the rest of its line to the right."""
+"""The most columns to which a cell is padded in a table for grep or a file; a longer cell moves the
+rest of its line to the right."""
 
 _GAP = "  "
 """What stands between two columns of such a table."""
@@ -47,20 +49,24 @@ class Form(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class TableColumn:
     """A column of a table.
 
     Args:
         title: its heading.
         align: `right` for numbers.
-        give: whether it becomes narrower where the terminal is narrow.
+        give: whether it becomes narrower if the terminal is narrow.
         wrap: whether it takes several lines then; else it is cut with an ellipsis.
+        least: the width that it needs, at most; without one, that of its longest cell.
+        hide: how early a narrow terminal goes without it: 1 is the first; 0 is never hidden.
     """
 
     title: str
     align: Literal["left", "right"] = "left"
     give: bool = False
     wrap: bool = False
+    least: int | None = None
+    hide: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +84,15 @@ class Printer:
         self.as_json = form is Form.JSON
         self._people: Console | None = None
 
+    @property
+    def width(self) -> int | None:
+        """How many columns there are to print in; None if there is no limit."""
+        console = self._console()
+        return console.width if _is_bounded(console.file) else None
+
     def say(self, text: str = "", style: str = "", *, cut: bool = False) -> None:
-        """A line for people; line feeds at its beginning are empty lines before it, any other was written by a stranger.
+        """Print a line for people. Line feeds at its beginning are empty lines before it; any other
+        was written by a stranger.
 
         Args:
             text: the line.
@@ -87,15 +100,24 @@ class Printer:
             cut: whether it ends where a terminal's line does.
         """
         sentence = text.lstrip("\n")
-        self.block("\n" * (len(text) - len(sentence)) + sentence.replace("\n", "\\n"), style, cut=cut)
+        self.block(
+            "\n" * (len(text) - len(sentence)) + sentence.replace("\n", "\\n"), style, cut=cut
+        )
 
     def block(self, text: str, style: str = "", *, cut: bool = False) -> None:
-        """Lines for people, such as a body or a traceback; `cut` ends each where a terminal's line does."""
+        """Print lines for people, such as a body or a traceback; `cut` ends each where a terminal's
+        line does."""
         console = self._console()
-        console.print(paragraph(text, style), soft_wrap=not console.is_terminal, no_wrap=cut or None, overflow="ellipsis" if cut else None)
+        console.print(
+            paragraph(text, style),
+            soft_wrap=not console.is_terminal,
+            no_wrap=cut or None,
+            overflow="ellipsis" if cut else None,
+        )
 
-    def table(self, columns: Sequence[Column], rows: Sequence[Sequence[str | Cell]]) -> None:
-        """A table for people. What goes on to grep or a file is not cut, and one long cell does not make all lines as long."""
+    def table(self, columns: Sequence[TableColumn], rows: Sequence[Sequence[str | Cell]]) -> None:
+        """Print a table for people. For grep or a file it is not cut, and one long cell does not
+        make all lines as long."""
         from rich import box
         from rich.table import Table
 
@@ -103,31 +125,47 @@ class Printer:
         if not _is_bounded(console.file):
             print("\n".join(_lines_of(columns, rows)), file=console.file, flush=True)
             return
-        table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False, header_style="bold")
+        columns, rows = fitting(columns, rows, console.width, len(_GAP))
+        table = Table(
+            box=box.SIMPLE_HEAD,
+            padding=(0, 1, 0, 0),
+            pad_edge=False,
+            show_edge=False,
+            header_style="bold",
+        )
         for column in columns:
             table.add_column(line(column.title), justify=column.align, no_wrap=not column.give)
         for row in rows:
             cells = [cell if isinstance(cell, Cell) else Cell(cell) for cell in row]
-            table.add_row(*(line(cell.text, cell.style, wrap=column.wrap) for column, cell in zip(columns, cells, strict=True)))
+            table.add_row(
+                *(
+                    line(cell.text, cell.style, wrap=column.wrap)
+                    for column, cell in zip(columns, cells, strict=True)
+                )
+            )
         if console.is_terminal:
             console.print(table)
             return
         with console.capture() as captured:
             console.print(table)
         # rich fills each line up to the table's width.
-        print("\n".join(line.rstrip() for line in captured.get().splitlines()), file=console.file, flush=True)
+        print(
+            "\n".join(line.rstrip() for line in captured.get().splitlines()),
+            file=console.file,
+            flush=True,
+        )
 
     def result(self, value: object) -> None:
-        """What the command has found or done, for programs; nothing for people."""
+        """Print what the command has found or done, for programs; nothing for people."""
         if self.as_json:
             print_json(value, indent=2)
 
     def note(self, text: str) -> None:
-        """A sentence on stderr that is neither the result nor an error."""
+        """Print a sentence on stderr that is neither the result nor an error."""
         _print(in_one_line(redact(text)), sys.stderr)
 
     def confirm(self, question: str, *, yes: bool) -> bool:
-        """Whether to go ahead: `yes` was given, or somebody at the terminal says so.
+        """Return whether to go ahead: `yes` was given, or somebody at the terminal says so.
 
         Raises:
             ConfigurationError: there is nobody to ask.
@@ -135,7 +173,10 @@ class Printer:
         if yes:
             return True
         if not sys.stdin.isatty():
-            raise ConfigurationError(f"there is no terminal to ask at: {question}", "Give --yes to go ahead, or --dry-run to only look.")
+            raise ConfigurationError(
+                f"there is no terminal to ask at: {question}",
+                "Give --yes to go ahead, or --dry-run to see what would happen.",
+            )
         sys.stdout.flush()
         sys.stderr.write(f"{in_one_line(question)} [y/N] ")
         sys.stderr.flush()
@@ -146,7 +187,8 @@ class Printer:
 
     @contextlib.contextmanager
     def progress(self, what: str, total: int) -> Iterator[Callable[[int], None]]:
-        """A bar on stderr where that is a terminal; gives a function that is told how many are done."""
+        """Show a bar on stderr if that is a terminal; give a function to call with how many are
+        done."""
         with self.bar(stays=True) as bar:
             bar.show(what, 0, total)
 
@@ -156,13 +198,14 @@ class Printer:
             yield done
 
     @contextlib.contextmanager
-    def bar(self, *, stays: bool = False) -> Iterator["Bar"]:
+    def bar(self, *, stays: bool = False) -> Iterator["ProgressBar"]:
         """A bar on stderr, where that is a terminal and nobody gave --no-progress.
 
         Args:
-            stays: whether it comes at once, and stays where it is at the end; else it comes once it is worth it, and goes.
+            stays: whether it comes at once, and stays where it is at the end; else it comes once it
+                is worth it, and goes.
         """
-        bar = Bar(_console(sys.stderr), stays=stays)
+        bar = ProgressBar(_console(sys.stderr), stays=stays)
         try:
             yield bar
         finally:
@@ -174,21 +217,70 @@ class Printer:
         return self._people
 
 
+def fitting(
+    columns: Sequence[TableColumn],
+    rows: Sequence[Sequence[str | Cell]],
+    width: int,
+    gap: int,
+    *,
+    head: Callable[[str], int] = len,
+) -> tuple[list[TableColumn], list[list[str | Cell]]]:
+    """Return the columns that so wide a terminal has room for, and the rows without the others.
+
+    Names stay readable: a column that matters less is hidden before a name is cut.
+
+    Args:
+        columns: all columns.
+        rows: with a cell for each of them.
+        width: the terminal's.
+        gap: the width between two columns.
+        head: the width that a title needs.
+    """
+    shown = list(range(len(columns)))
+    for place in sorted(
+        filter(lambda at: columns[at].hide, shown), key=lambda at: columns[at].hide
+    ):
+        needed = (width_of(columns, rows, at, head=head) for at in shown)
+        if sum(needed) + gap * (len(shown) - 1) <= width:
+            break
+        shown.remove(place)
+    return [columns[at] for at in shown], [[row[at] for at in shown] for row in rows]
+
+
+def width_of(
+    columns: Sequence[TableColumn],
+    rows: Sequence[Sequence[str | Cell]],
+    place: int,
+    *,
+    head: Callable[[str], int] = len,
+) -> int:
+    """Return the width that a column needs."""
+    column = columns[place]
+    cells = (row[place] for row in rows)
+    widest = max([len(cell.text if isinstance(cell, Cell) else cell) for cell in cells], default=0)
+    needed = widest if column.least is None else min(widest, column.least)
+    return max(head(column.title), needed)
+
+
 def paragraph(words: str, style: str = "") -> "Text":
-    """Words that may be anybody's, as rich draws them: they steer no terminal. By this and `line` all of rich's texts are made."""
+    """Words that may be anybody's, as rich draws them: they steer no terminal. By this and `line`
+    all of rich's texts are made."""
     from rich.text import Text
 
     return Text(printable(words), style)
 
 
 def line(words: str, style: str = "", *, wrap: bool = False) -> "Text":
-    """Words that may be anybody's, on one line: where there is no room, it wraps, or is cut with an ellipsis."""
+    """Words that may be anybody's, on one line: where there is no room, it wraps, or is cut with an
+    ellipsis."""
     from rich.text import Text
 
-    return Text(in_one_line(words), style, no_wrap=not wrap, overflow="fold" if wrap else "ellipsis")
+    return Text(
+        in_one_line(words), style, no_wrap=not wrap, overflow="fold" if wrap else "ellipsis"
+    )
 
 
-class Bar:
+class ProgressBar:
     """How far something is, for people at a terminal."""
 
     def __init__(self, console: "Console", *, stays: bool) -> None:
@@ -200,16 +292,24 @@ class Bar:
         self._shown: Progress | None = None
 
     def show(self, what: str, done: int, total: int | None) -> bool:
-        """Shows that so many of `total` are done, where that is known; returns whether anybody can see it."""
-        if not self._wanted or not (self._shown or self._stays or time.monotonic() - self._began > _WORTH_A_BAR):
+        """Show how many of `total` are done, if that is known; return whether anybody sees it."""
+        if not self._wanted or not (
+            self._shown or self._stays or time.monotonic() - self._began > _WORTH_A_BAR
+        ):
             return False
         count = "" if total is None else f"{done:,}/{total:,}"
         progress = self._shown or self._begin()
-        progress.update(progress.task_ids[0], description=printable(what), completed=done, total=total, count=count)
+        progress.update(
+            progress.task_ids[0],
+            description=printable(what),
+            completed=done,
+            total=total,
+            count=count,
+        )
         return True
 
     def explain(self, text: str) -> None:
-        """A sentence above the bar, once there is one; only the first."""
+        """Print a sentence above the bar, once there is one; only the first."""
         if self._shown is not None and not self._explained:
             self._explained = True
             self._shown.console.print(printable(text))
@@ -224,7 +324,8 @@ class Bar:
 
         columns = (
             TextColumn("{task.description}", markup=False),
-            BarColumn(),
+            # The usual colours are for a dark background alone.
+            BarColumn(style="dim", complete_style="cyan", finished_style="green"),
             TextColumn("{task.fields[count]}"),
             TimeRemainingColumn(),
         )
@@ -235,7 +336,7 @@ class Bar:
 
 
 def print_json(value: object, *, indent: int | None = None, stream: TextIO | None = None) -> None:
-    """A value as JSON that steers no terminal: on stdout, one line where no indent is given."""
+    """Print a value as JSON that steers no terminal: on stdout; on one line without an indent."""
     stream = stream or sys.stdout
     text = printable_json(value, indent=indent)
     try:
@@ -246,10 +347,13 @@ def print_json(value: object, *, indent: int | None = None, stream: TextIO | Non
 
 
 def error(kind: str, problem: str, remedy: str, *, as_json: bool) -> None:
-    """What went wrong, on stderr: two lines at most, or one JSON object."""
+    """Print what went wrong, on stderr: two lines at most, or one JSON object."""
     problem, remedy = redact(problem), redact(remedy)
     if as_json:
-        print_json({"error": {"kind": kind, "problem": problem, "remedy": remedy or None}}, stream=sys.stderr)
+        print_json(
+            {"error": {"kind": kind, "problem": problem, "remedy": remedy or None}},
+            stream=sys.stderr,
+        )
         return
     lines = [f"Error: {problem}", remedy]
     _print("\n".join(in_one_line(line) for line in lines if line), sys.stderr)
@@ -261,9 +365,10 @@ def count_of(number: int, noun: str) -> str:
 
 
 def _typed_line() -> str:
-    """The next line that is typed; empty where nobody types any more.
+    """Return the next line that is typed; empty if nobody types any more.
 
-    Waited for in steps: of a Ctrl-C right before it begins, a read that waits would hear only when it ends.
+    Waited for in steps: of a Ctrl-C right before it begins, a read that waits would hear only when
+    it ends.
     """
     while os.name == "posix" and not select.select([sys.stdin], [], [], _STEP)[0]:
         pass
@@ -277,7 +382,13 @@ def _print(text: str, stream: TextIO) -> None:
 def _console(stream: TextIO) -> "Console":
     from rich.console import Console
 
-    return Console(file=stream, width=None if _is_bounded(stream) else _UNBOUNDED, highlight=False, markup=False, emoji=False)
+    return Console(
+        file=stream,
+        width=None if _is_bounded(stream) else _UNBOUNDED,
+        highlight=False,
+        markup=False,
+        emoji=False,
+    )
 
 
 def _is_bounded(stream: IO[str]) -> bool:
@@ -285,17 +396,25 @@ def _is_bounded(stream: IO[str]) -> bool:
     return stream.isatty() or "COLUMNS" in os.environ
 
 
-def _lines_of(columns: Sequence[Column], rows: Sequence[Sequence[str | Cell]]) -> Iterator[str]:
+def _lines_of(
+    columns: Sequence[TableColumn], rows: Sequence[Sequence[str | Cell]]
+) -> Iterator[str]:
     """The lines of a table that has no width to keep to."""
     from rich.cells import cell_len
 
     table = [[in_one_line(column.title) for column in columns]]
-    table += [[in_one_line(cell.text if isinstance(cell, Cell) else cell) for cell in row] for row in rows]
-    widths = [min(_PADDED, max(cell_len(row[place]) for row in table)) for place in range(len(columns))]
+    table += [
+        [in_one_line(cell.text if isinstance(cell, Cell) else cell) for cell in row] for row in rows
+    ]
+    widths = [
+        min(_PADDED, max(cell_len(row[place]) for row in table)) for place in range(len(columns))
+    ]
 
     def lined_up(row: list[str]) -> str:
         padded = (
-            f"{' ' * (width - cell_len(cell))}{cell}" if column.align == "right" else f"{cell}{' ' * (width - cell_len(cell))}"
+            f"{' ' * (width - cell_len(cell))}{cell}"
+            if column.align == "right"
+            else f"{cell}{' ' * (width - cell_len(cell))}"
             for column, cell, width in zip(columns, row, widths, strict=True)
         )
         return _GAP.join(padded).rstrip()

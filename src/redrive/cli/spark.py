@@ -1,30 +1,36 @@
-"""`redrive spark`: sends failed messages back by the million, on Spark."""
+"""`redrive spark`: requeues failed messages by the million, on Spark."""
 
 import os
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import typer
 
-from redrive.cli import guards, options, sparkdemo, sparkoptions, sparkwords
+from redrive.cli import environment, guards, options, spark_demo, spark_options, spark_output
+from redrive.cli.edit_options import BodyOptions
+from redrive.cli.job_options import RecordedJobOptions
+from redrive.cli.message_options import Where
 from redrive.cli.output import Form, Printer, count_of
 from redrive.errors import ConfigurationError
-from redrive.failures.canary import Unknown
-from redrive.spark_reprocess.java import check_java
-from redrive.spark_reprocess.pace import BATCH, LEAST_SHARE
-from redrive.topology.durations import duration_of
+from redrive.failures.canary import Guards
+from redrive.failures.snapshot import Snapshot
+from redrive.spark_reprocess.prerequisites import check_prerequisites
+from redrive.spark_reprocess.settings import JobOptions
+from redrive.topology.names import ExchangeFamily
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from redrive.spark_reprocess.archive import Run
-    from redrive.spark_reprocess.choice import Choice, Guards
-    from redrive.spark_reprocess.job import Reprocess
+    from redrive.spark_reprocess.archive import Archive, Run
+    from redrive.spark_reprocess.choice import Choice
+    from redrive.spark_reprocess.reprocess import Reprocess
+    from redrive.spark_reprocess.run_plan import RunPlan
 
 app = typer.Typer(
-    help="Send failed messages back by the million, on Spark: drain, plan, redeliver, restore, verify.",
+    help="Requeue failed messages by the million.",
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
@@ -36,299 +42,334 @@ def _spark(context: typer.Context) -> None:
         typer.echo(context.get_help())
 
 
-@app.command("requeue", short_help="All phases: drain, plan, send back, restore the rest, verify.")
+@app.command("requeue", short_help="All phases: drain, plan, send, restore the rest, verify.")
+@options.expanded
 def requeue(
-    queues: sparkoptions.Queues,
-    archive: sparkoptions.ArchivePlace,
-    where: sparkoptions.Where = None,
-    transform: sparkoptions.Transform = None,
-    rate: sparkoptions.Rate = None,
-    canary: guards.Canary = None,
-    watch: guards.Watch = None,
-    stop_at: guards.StopAt = None,
-    unknown: guards.OnUnknown = Unknown.STOP,
-    force: guards.Force = False,
-    canary_wait: sparkoptions.CanaryWait = None,
-    least_share: sparkoptions.LeastShare = LEAST_SHARE,
-    batch: sparkoptions.Batch = BATCH,
-    partitions: sparkoptions.Partitions = None,
-    keep: sparkoptions.Keep = False,
+    queues: spark_options.QueuesOrFile = None,
+    *,
+    archive: spark_options.ArchivePlace,
+    snapshot: spark_options.From = None,
+    where: Where = None,
+    change: BodyOptions,
+    guard: guards.GuardOptions,
+    canary_wait: spark_options.CanaryWait = None,
+    send: spark_options.SendOptions,
+    partitions: spark_options.Partitions = None,
+    keep: spark_options.Keep = False,
     dry_run: options.DryRun = False,
     yes: options.Yes = False,
-    master: sparkoptions.Master = None,
-    management_url: options.ManagementUrl = None,
-    url: options.Url = options.DEFAULT_URL,
-    exchange: options.Exchange = options.DEFAULT_EXCHANGE,
+    master: spark_options.Master = None,
+    broker: options.FamilyOptions,
     output: options.Output = Form.TABLE,
 ) -> None:
-    """Send failed messages back to their main queues, each with a fresh retry budget.
+    """Requeue failed messages to their main queues, each with a fresh retry budget.
 
-    It takes them into the archive, shows what would be sent, and asks. What is not chosen is put back into its failed queue. Broken off at
-    any point, it goes on where it was when it is run again. It exits with 1 where the numbers don't add up, a message could not be sent,
-    or a guard (--canary, --stop-at) stopped it.
+    It moves them into the archive, shows what it would requeue, and asks. It restores the messages
+    that were not chosen into their failed queues; those of a file stay in the archive. If it is
+    interrupted, run it again: it continues. It exits with 1 if the numbers don't add up, if a
+    message could not be sent, or if --canary or --stop-at stopped it.
 
     \b
     Example:
-      redrive spark requeue ucenter@user --archive /srv/redrive --where "error_type = 'TimeoutError'" --rate 5000/s
+      redrive spark requeue ucenter@user --archive /srv/redrive --where "retries > 2" --rate 5000/s
     """
-    from redrive.spark_reprocess.choice import Choice
-
     printer = Printer(output)
-    choice = Choice(where, transform, force=force)
-    choice.check()
-    guarded = _guards(canary, watch or canary_wait, stop_at, unknown)
-    with _job(archive, url, exchange, master, partitions, rate, batch, least_share, note=printer.note) as job:
+    check_prerequisites()
+    choice = _choice(where, change, force=guard.force)
+    source = None if snapshot is None else Snapshot(snapshot)
+    names = _queues(queues, source)
+    given = JobOptions(_guards(guard, canary_wait), send.settings, broker.family, partitions, keep)
+    guarded = given.guards.are_up
+    with _job(_archive(archive), broker.url, master, given, on_note=printer.note) as job:
         if dry_run:
-            _look(printer, job, queues, choice, management_url)
+            _look(printer, job, names, choice, broker.management_url, source)
             return
-        if guards.refused(printer, job.whereabouts(queues), guarded=guarded.are_up, yes=yes):
+        if guards.refused(printer, job.whereabouts(names), guarded=guarded, yes=yes):
             printer.note("Nothing was taken or sent.")
             raise typer.Exit(1)
-        run = job.unfinished(queues)
-        if run is None or not job.archive.is_drained(run):
-            run = job.drain(queues, tasks=partitions)
-        else:
-            printer.note(f"Going on with run {run.id}.")
-        choice = job.chosen(run, choice)
-        planned = job.plan(run, choice)
-        sparkwords.tell_plan(printer, planned)
-        if planned.picked and not _ask(printer, job, run, planned.picked, guarded, yes=yes):
-            job.restore(run)
-            printer.note("Nothing was sent; all are in their failed queues again.")
-            job.verify(run, choice)
-            raise typer.Exit(1)
-        job.choose(run, choice)
-        _send(printer, job, run, choice, guarded)
-        if not keep:
-            job.restore(run, refused=False)
-        identity = job.verify(run, choice)
-    sparkwords.end(printer, job, run, identity)
+
+        def approve(run: "Run", plan: "RunPlan") -> bool:
+            spark_output.tell_plan(printer, plan, page=job.archive.page_of(run))
+            return _ask(printer, job, run, plan.chosen, guarded=guarded, yes=yes)
+
+        with _stops(printer):
+            identity = job.requeue(names, choice, approve=approve, snapshot=source)
+    if identity is None:
+        where_they_are = "in their failed queues again" if source is None else "in the archive"
+        printer.note(f"Nothing was sent; all messages are {where_they_are}.")
+        raise typer.Exit(1)
+    spark_output.end(printer, job.archive, identity)
 
 
-@app.command("drain", short_help="Take failed queues into the archive.")
+@app.command("drain", short_help="Move failed messages into the archive.")
+@options.expanded
 def drain(
-    queues: sparkoptions.Queues,
-    archive: sparkoptions.ArchivePlace,
-    partitions: sparkoptions.Partitions = None,
-    master: sparkoptions.Master = None,
-    url: options.Url = options.DEFAULT_URL,
-    exchange: options.Exchange = options.DEFAULT_EXCHANGE,
+    queues: spark_options.Queues,
+    *,
+    archive: spark_options.ArchivePlace,
+    partitions: spark_options.Partitions = None,
+    master: spark_options.Master = None,
+    broker: options.FamilyOptions,
     output: options.Output = Form.TABLE,
 ) -> None:
-    """Take what is in failed queues into the archive, up to the depth found at the beginning.
+    """Move failed messages into the archive.
 
-    A message is acked only once the file that holds it is complete.
+    It takes as many as each queue had when it began. A message is acked only once the file that
+    holds it is complete.
 
     \b
     Example:
       redrive spark drain ucenter@user billing@invoice --archive /srv/redrive
     """
     printer = Printer(output)
-    with _job(archive, url, exchange, master, partitions) as job:
-        run = job.drain(queues, tasks=partitions)
+    check_prerequisites()
+    given = JobOptions(exchanges=broker.family, tasks=partitions)
+    with _job(_archive(archive), broker.url, master, given) as job:
+        run = job.drain(queues)
         identity = job.verify(run)
     printer.result(identity.to_dict())
-    printer.say(f"{count_of(identity.drained, 'message')} in {job.archive.storage.uri}, as run {run.id}.")
+    printer.say(
+        f"{count_of(identity.drained, 'message')} in {job.archive.storage.uri}, as run {run.id}."
+    )
 
 
-@app.command("plan", short_help="Show what is in the archive, and what would be sent.")
+@app.command("plan", short_help="Show what is in the archive, and what would be requeued.")
+@options.expanded
 def plan(
-    archive: sparkoptions.ArchivePlace,
-    where: sparkoptions.Where = None,
-    transform: sparkoptions.Transform = None,
-    run_id: sparkoptions.RunId = None,
-    master: sparkoptions.Master = None,
-    url: options.Url = options.DEFAULT_URL,
+    archive: spark_options.ArchivePlace,
+    where: Where = None,
+    *,
+    change: BodyOptions,
+    run_id: spark_options.RunId = None,
+    master: spark_options.Master = None,
+    url: options.Url = environment.DEFAULT_URL,
     output: options.Output = Form.TABLE,
 ) -> None:
-    """Show what a run has drained, by cause, and what would be sent of it; write it as a page of HTML, too.
+    """Show what is in the archive, and what would be requeued.
+
+    It shows the messages of one run by cause, and writes the same to an HTML page. It sends
+    nothing.
 
     \b
     Example:
       redrive spark plan --archive /srv/redrive --where "failed_at > now() - interval 1 day"
     """
-    from redrive.spark_reprocess.choice import Choice
-    from redrive.spark_reprocess.page import page_of
-
     printer = Printer(output)
-    choice = Choice(where, transform)
-    choice.check()
-    with _job(archive, url, options.DEFAULT_EXCHANGE, master) as job:
+    check_prerequisites()
+    choice = _choice(where, change)
+    with _job(_archive(archive), url, master) as job:
         run = job.archive.run(run_id)
         planned = job.plan(run, choice)
-        page = job.archive.write_page(run, page_of(planned))
+    page = job.archive.page_of(run)
     printer.result(planned.to_dict() | {"page": page})
-    sparkwords.tell_plan(printer, planned)
+    spark_output.tell_plan(printer, planned, page=page)
     printer.say(f"The page: {page}")
 
 
-@app.command("redeliver", short_help="Send what was drained back to its main queues.")
-def redeliver(
-    archive: sparkoptions.ArchivePlace,
-    where: sparkoptions.Where = None,
-    transform: sparkoptions.Transform = None,
-    run_id: sparkoptions.RunId = None,
-    rate: sparkoptions.Rate = None,
-    canary: guards.Canary = None,
-    watch: guards.Watch = None,
-    stop_at: guards.StopAt = None,
-    unknown: guards.OnUnknown = Unknown.STOP,
-    force: guards.Force = False,
-    canary_wait: sparkoptions.CanaryWait = None,
-    least_share: sparkoptions.LeastShare = LEAST_SHARE,
-    batch: sparkoptions.Batch = BATCH,
-    partitions: sparkoptions.Partitions = None,
+@app.command("send", short_help="Requeue messages of the archive to their main queues.")
+@options.expanded
+def send(
+    archive: spark_options.ArchivePlace,
+    where: Where = None,
+    *,
+    change: BodyOptions,
+    run_id: spark_options.RunId = None,
+    guard: guards.GuardOptions,
+    canary_wait: spark_options.CanaryWait = None,
+    send: spark_options.SendOptions,
+    partitions: spark_options.Partitions = None,
     dry_run: options.DryRun = False,
     yes: options.Yes = False,
-    another_broker: sparkoptions.AnotherBroker = False,
-    master: sparkoptions.Master = None,
-    url: options.Url = options.DEFAULT_URL,
-    exchange: options.Exchange = options.DEFAULT_EXCHANGE,
+    another_broker: spark_options.AnotherBroker = False,
+    master: spark_options.Master = None,
+    broker: RecordedJobOptions,
     output: options.Output = Form.TABLE,
 ) -> None:
-    """Send what was drained and is chosen back to its main queues. What is not chosen stays in the archive.
+    """Requeue messages of the archive to their main queues.
+
+    It shows what it would requeue, and asks. The messages that were not chosen stay in the archive.
 
     \b
     Example:
-      redrive spark redeliver --archive /srv/redrive --canary 100 --stop-at 5%
+      redrive spark send --archive /srv/redrive --canary 100 --stop-at 5%
     """
-    from redrive.spark_reprocess.choice import Choice
-
     printer = Printer(output)
-    choice = Choice(where, transform, force=force)
-    choice.check()
-    guarded = _guards(canary, watch or canary_wait, stop_at, unknown)
-    with _job(
-        archive, url, exchange, master, partitions, rate, batch, least_share, another_broker=another_broker, note=printer.note
-    ) as job:
-        run = job.archive.run(run_id)
+    check_prerequisites()
+    choice = _choice(where, change, force=guard.force)
+    guarding, sending = _guards(guard, canary_wait), send.settings
+    place = _archive(archive)
+    run = place.run(run_id)
+    given = JobOptions(
+        guarding, sending, broker.over(run.family), partitions, another_broker=another_broker
+    )
+    with _job(place, broker.url, master, given, on_note=printer.note) as job:
         job.check_broker(run)
         planned = job.plan(run, choice)
-        sparkwords.tell_plan(printer, planned)
+        spark_output.tell_plan(printer, planned, page=job.archive.page_of(run))
         if dry_run:
             printer.result(planned.to_dict())
             return
-        if planned.picked and not _ask(printer, job, run, planned.picked, guarded, yes=yes):
+        if planned.chosen and not _ask(
+            printer, job, run, planned.chosen, guarded=given.guards.are_up, yes=yes
+        ):
             printer.note("Nothing was sent.")
             raise typer.Exit(1)
-        _send(printer, job, run, choice, guarded)
-        identity = job.verify(run, choice)
-    sparkwords.end(printer, job, run, identity)
+        with _stops(printer):
+            identity = job.send_and_verify(run, choice, chosen=planned.chosen)
+    spark_output.end(printer, job.archive, identity)
 
 
-@app.command("restore", short_help="Put what is left back into its failed queues.")
+@app.command("restore", short_help="Restore the remaining messages into their failed queues.")
+@options.expanded
 def restore(
-    archive: sparkoptions.ArchivePlace,
-    run_id: sparkoptions.RunId = None,
-    another_broker: sparkoptions.AnotherBroker = False,
-    master: sparkoptions.Master = None,
-    url: options.Url = options.DEFAULT_URL,
-    exchange: options.Exchange = options.DEFAULT_EXCHANGE,
+    archive: spark_options.ArchivePlace,
+    run_id: spark_options.RunId = None,
+    snapshot: spark_options.From = None,
+    *,
+    another_broker: spark_options.AnotherBroker = False,
+    master: spark_options.Master = None,
+    broker: RecordedJobOptions,
     output: options.Output = Form.TABLE,
 ) -> None:
-    """Put what was drained and neither sent nor discarded back into its failed queues, with all it had there.
+    """Restore the remaining messages into their failed queues.
+
+    These are the messages that were neither requeued nor discarded. They go back exactly as they
+    were. With --from it restores the messages of a file, and copies them into the archive first.
 
     \b
     Example:
       redrive spark restore --archive /srv/redrive
     """
     printer = Printer(output)
-    with _job(archive, url, exchange, master, another_broker=another_broker) as job:
-        run = job.archive.run(run_id)
+    check_prerequisites()
+    source = None if snapshot is None else Snapshot(snapshot)
+    if source is not None and run_id is not None:
+        raise ConfigurationError("--run and --from are both given", "Give one of them.")
+    place = _archive(archive)
+    drained = None if source is not None else place.run(run_id)
+    family = ExchangeFamily() if drained is None else drained.family
+    given = JobOptions(exchanges=broker.over(family), another_broker=another_broker)
+    with _job(place, broker.url, master, given, on_note=printer.note) as job:
+        run = drained or job.begun([], source)
         job.restore(run)
         identity = job.verify(run)
-    sparkwords.end(printer, job, run, identity)
+    spark_output.end(printer, job.archive, identity)
 
 
-@app.command("discard", short_help="Note that messages are not wanted any more.")
+@app.command("discard", short_help="Mark messages of the archive as no longer wanted.")
 def discard(
-    archive: sparkoptions.ArchivePlace,
-    where: sparkoptions.Where = None,
-    run_id: sparkoptions.RunId = None,
+    archive: spark_options.ArchivePlace,
+    where: Where = None,
+    run_id: spark_options.RunId = None,
     dry_run: options.DryRun = False,
     yes: options.Yes = False,
-    master: sparkoptions.Master = None,
-    url: options.Url = options.DEFAULT_URL,
+    master: spark_options.Master = None,
+    url: options.Url = environment.DEFAULT_URL,
     output: options.Output = Form.TABLE,
 ) -> None:
-    """Note that what was drained and is chosen is not wanted: it is not sent or put back any more. The archive keeps it.
+    """Mark messages of the archive as no longer wanted.
+
+    They are neither requeued nor restored after that. The archive keeps them.
 
     \b
     Example:
       redrive spark discard --archive /srv/redrive --where "error_type = 'KeyError'"
     """
-    from redrive.spark_reprocess.choice import Choice
-
     printer = Printer(output)
-    choice = Choice(where, force=True)
-    choice.check()
-    with _job(archive, url, options.DEFAULT_EXCHANGE, master) as job:
+    check_prerequisites()
+    choice = _choice(where, force=True)
+    with _job(_archive(archive), url, master) as job:
         run = job.archive.run(run_id)
         planned = job.plan(run, choice)
-        sparkwords.tell_plan(printer, planned, "would be discarded")
+        page = job.archive.page_of(run)
+        spark_output.tell_plan(printer, planned, "would be discarded", page=page)
         if dry_run:
             printer.result(planned.to_dict())
             return
-        if planned.picked and not printer.confirm(f"Discard {count_of(planned.picked, 'message')}?", yes=yes):
+        if planned.chosen and not printer.confirm(
+            f"Discard {count_of(planned.chosen, 'message')}?", yes=yes
+        ):
             printer.note("Nothing was discarded.")
             raise typer.Exit(1)
         job.discard(run, choice)
         identity = job.verify(run, choice)
-    sparkwords.end(printer, job, run, identity)
+    spark_output.end(printer, job.archive, identity)
 
 
 @app.command("verify", short_help="Count what became of each message.")
 def verify(
-    archive: sparkoptions.ArchivePlace,
-    run_id: sparkoptions.RunId = None,
-    master: sparkoptions.Master = None,
-    url: options.Url = options.DEFAULT_URL,
+    archive: spark_options.ArchivePlace,
+    run_id: spark_options.RunId = None,
+    master: spark_options.Master = None,
+    url: options.Url = environment.DEFAULT_URL,
     output: options.Output = Form.TABLE,
 ) -> None:
-    """Count, id by id, what became of each message that was drained. It exits with 1 where that does not add up.
+    """Count what became of each message.
+
+    It counts id by id, and exits with 1 if the numbers don't add up.
 
     \b
     Example:
       redrive spark verify --archive /srv/redrive
     """
     printer = Printer(output)
-    with _job(archive, url, options.DEFAULT_EXCHANGE, master) as job:
+    check_prerequisites()
+    with _job(_archive(archive), url, master) as job:
         run = job.archive.run(run_id)
         identity = job.verify(run)
-    sparkwords.end(printer, job, run, identity)
+    spark_output.end(printer, job.archive, identity)
 
 
-app.command("demo", short_help="See all phases on a private RabbitMQ.")(sparkdemo.demo)
+app.command("demo", short_help="Watch all phases on a private RabbitMQ.")(spark_demo.demo)
+
+
+def _choice(
+    where: str | None, change: BodyOptions | None = None, *, force: bool = False
+) -> "Choice":
+    """Return what is chosen, checked.
+
+    Raises:
+        ConfigurationError: the filter, the patch or the function can't be used.
+    """
+    from redrive.spark_reprocess.choice import Choice
+
+    change = change or BodyOptions()
+    choice = Choice(where, change.transform, force=force, patch=change.patch_text)
+    choice.check()
+    return choice
+
+
+def _guards(given: guards.GuardOptions, canary_wait: str | None) -> Guards:
+    return replace(given, watch=given.watch or canary_wait).guards
+
+
+def _archive(place: str) -> "Archive":
+    from redrive.spark_reprocess.archive import Archive
+
+    return Archive(place)
 
 
 @contextmanager
 def _job(
-    place: str,
+    archive: "Archive",
     url: str,
-    exchange: str,
     master: str | None,
-    partitions: int | None = None,
-    rate: str | None = None,
-    batch: int = BATCH,
-    least_share: float = LEAST_SHARE,
+    given: JobOptions | None = None,
     *,
-    another_broker: bool = False,
-    note: Callable[[str], None] = lambda _: None,
+    on_note: Callable[[str], None] = lambda _: None,
 ) -> "Iterator[Reprocess]":
-    """The job, on a session of its own unless one is there; what can be wrong without Spark is told before it is started."""
-    _require_spark()
-    from redrive.pubsub.config import BrokerURL
-    from redrive.spark_reprocess.archive import Archive
-    from redrive.spark_reprocess.job import Reprocess
-    from redrive.spark_reprocess.pace import Pace
+    """Give the job, on a session of its own unless there is one already. An address that can't be
+    read is an error before Spark is started."""
+    from redrive.pubsub.url import BrokerURL
+    from redrive.spark_reprocess.reprocess import Reprocess
 
     BrokerURL.parse(url)
-    pace = Pace(rate=None if rate is None else options.rate_of(rate), batch=batch, least_share=least_share)
-    archive = Archive(place)
-    from redrive.cli.sparkbar import Bar  # here: the help of every command would pay for Rich's bars
+    # Here: the help of every command would pay for Rich's bars.
+    from redrive.cli.spark_bar import Bar
 
-    with _session(master, partitions) as spark, Bar() as bar:
-        yield Reprocess(spark, archive, url, exchange=exchange, pace=pace, another_broker=another_broker, told=bar.told, note=note)
+    tasks = None if given is None else given.tasks
+    with _session(master, tasks) as spark, Bar() as bar:
+        yield Reprocess(spark, archive, url, given, on_progress=bar.on_progress, on_note=on_note)
 
 
 @contextmanager
@@ -354,51 +395,67 @@ def _session(master: str | None, partitions: int | None) -> "Iterator[SparkSessi
             os.unlink(log)
 
 
-def _require_spark() -> None:
-    try:
-        import pyspark  # noqa: F401
-    except ModuleNotFoundError as error:
-        raise ConfigurationError("this needs pyspark, which is not installed", "pip install 'redrive[spark]'") from error
-    check_java()
+def _queues(queues: list[str] | None, snapshot: Snapshot | None) -> list[str]:
+    """Return the main queues that are meant.
+
+    Raises:
+        ConfigurationError: there are none, or both queues and a file.
+    """
+    if snapshot is None:
+        if not queues:
+            raise ConfigurationError("no queue is given", "Name one, or give a file: --from FILE.")
+        return queues
+    if queues:
+        raise ConfigurationError(
+            "queues and a file are both given", "Leave out the queues: the file says which."
+        )
+    found = sorted({message.queue for message in snapshot.browse()})
+    if not found:
+        raise ConfigurationError(f"{snapshot.path} holds no message", "Give another file.")
+    return found
 
 
-def _look(printer: Printer, job: "Reprocess", queues: list[str], choice: "Choice", management_url: str | None) -> None:
-    run = job.unfinished(queues)
+def _look(
+    printer: Printer,
+    job: "Reprocess",
+    queues: list[str],
+    choice: "Choice",
+    management_url: str | None,
+    snapshot: Snapshot | None,
+) -> None:
+    run = job.unfinished(queues, snapshot)
     if run is not None and job.archive.is_drained(run):
         planned = job.plan(run, choice)
+        spark_output.tell_plan(printer, planned, page=job.archive.page_of(run))
     else:
-        planned = job.plan_by_looking(queues, choice, management_url)
+        planned = job.plan_by_looking(queues, choice, management_url, snapshot)
+        place = "in the file" if snapshot is not None else "in the failed queues"
+        spark_output.tell_plan(printer, planned, place=place)
     printer.result(planned.to_dict())
-    sparkwords.tell_plan(printer, planned)
     printer.note("Nothing was taken or sent.")
 
 
-def _guards(canary: int | None, watch: str | None, stop_at: str | None, unknown: Unknown) -> "Guards":
-    from redrive.spark_reprocess.choice import Guards
-
-    return Guards(
-        canary or 0,
-        None if watch is None else duration_of(watch),
-        None if stop_at is None else options.share_of(stop_at),
-        unknown,
-    )
-
-
-def _ask(printer: Printer, job: "Reprocess", run: "Run", count: int, guarded: "Guards", *, yes: bool) -> bool:
-    """Whether so many messages are to be sent, once it was said who consumes the queues that they go to."""
+def _ask(
+    printer: Printer, job: "Reprocess", run: "Run", count: int, *, guarded: bool, yes: bool
+) -> bool:
+    """Print who consumes the queues of a run; ask whether to requeue so many messages to them."""
     places = job.whereabouts(run.queues)
     guards.tell(printer, places)
-    return guards.ask(printer, count, places, guarded=guarded.are_up, yes=yes)
+    return guards.ask(printer, count, places, guarded=guarded, yes=yes)
 
 
-def _send(printer: Printer, job: "Reprocess", run: "Run", choice: "Choice", guarded: "Guards") -> None:
-    """Sends, and exits with 1 where the job stops itself."""
-    from redrive.spark_reprocess.job import Stopped
+@contextmanager
+def _stops(printer: Printer) -> "Iterator[None]":
+    """Exit with 1 if the job stops itself, and print why."""
+    from redrive.spark_reprocess.reprocess import Stopped
 
     try:
-        job.send(run, choice, guarded)
+        yield
     except Stopped as stopped:
-        printer.result(job.verify(run, choice).to_dict() | {"stopped": stopped.reason})
+        identity = stopped.identity
+        printer.result(
+            {**({} if identity is None else identity.to_dict()), "stopped": stopped.reason}
+        )
         reason, _, remedy = str(stopped).partition("\n")
         printer.say(reason[:1].upper() + reason[1:], "red")
         printer.say(remedy)

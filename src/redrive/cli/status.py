@@ -6,70 +6,100 @@ from typing import Annotated
 
 import typer
 
-from redrive.cli import options
-from redrive.cli.output import Cell, Column, Form, Printer, count_of
+from redrive.cli import completion, options
+from redrive.cli.output import Cell, Form, Printer, TableColumn, count_of
 from redrive.errors import ConfigurationError, PermissionDenied, RedriveError
+from redrive.failures.failed_count import dead_lettering, depths
+from redrive.pubsub.admin.management_api import ManagementAPI
 from redrive.pubsub.blocking.connection import Connector, default_name
-from redrive.pubsub.blocking.counting import depths
-from redrive.pubsub.blocking.declare import Depth, Waiting, waiting
-from redrive.pubsub.management import Management
+from redrive.pubsub.blocking.declarer import Depth, Waiting, waiting
 from redrive.topology import names
 
 COLUMNS = (
-    Column("queue", give=True, wrap=True),
-    Column("main", "right"),
-    Column("retry", "right"),
-    Column("failed", "right"),
-    Column("consumers", "right"),
+    TableColumn("queue", give=True, wrap=True),
+    TableColumn("main", "right"),
+    TableColumn("retry", "right"),
+    TableColumn("failed", "right"),
+    TableColumn("consumers", "right"),
 )
 
 Depths = Mapping[str, Depth | None]
 """What is in the main, the retry and the failed queue, by these names."""
 
 
+@options.expanded
 def status(
     queues: Annotated[
         list[str] | None,
-        typer.Argument(metavar="QUEUE", help="Main queues; without any, all that have a retry or a failed queue.", show_default=False),
+        typer.Argument(
+            metavar="QUEUE",
+            help="Main queues. Default: all that have a retry or a failed queue.",
+            autocompletion=completion.queues,
+            show_default=False,
+        ),
     ] = None,
-    ladder: Annotated[bool, typer.Option("--ladder", help="Show what waits on the delay ladder instead, by when it is due.")] = False,
-    management_url: options.ManagementUrl = None,
-    url: options.Url = options.DEFAULT_URL,
-    exchange: options.Exchange = options.DEFAULT_EXCHANGE,
+    ladder: Annotated[
+        bool,
+        typer.Option(
+            "--ladder", help="Show the messages on the delay ladder instead, by when they are due."
+        ),
+    ] = False,
+    *,
+    broker: options.FamilyOptions,
     output: options.Output = Form.TABLE,
 ) -> None:
-    """Show how many messages and consumers each subscription has, and what waits on the delay ladder.
+    """Show how many messages are in the queues.
 
-    Counted are the messages that are ready in the main and the retry queue; those that a worker has in hand right now are not. In the
-    failed queue those that somebody looks at are counted too, and said; the management API tells them, up to five seconds late.
-    It exits with 1 where a queue is not there.
+    It prints the messages and consumers of each subscription, and the messages on the delay ladder.
+    In the main and the retry queue only ready messages count, not those that a worker is handling.
+    In the failed queue, messages that somebody is reading count too, as the management API reports
+    them, up to five seconds late. It exits with 1 if a queue is missing.
 
     \b
     Example:
       redrive status ucenter@user
     """
     printer = Printer(output)
-    connector = Connector(url, default_name("status"))
+    connector = Connector(broker.url, default_name("status"))
     if ladder:
-        _show_ladder(printer, waiting(connector, names.family_of(exchange)))
+        _show_ladder(printer, waiting(connector, broker.family))
         return
     for queue in queues or ():
         names.check_queue_name(queue)
-    wanted = list(dict.fromkeys(queues)) if queues else _subscriptions(connector, management_url)
-    found = {queue: depths(connector, queue, management_url) for queue in wanted}
-    printer.result([{"queue": queue, **json_of(places)} for queue, places in found.items()])
+    wanted = (
+        list(dict.fromkeys(queues)) if queues else _subscriptions(connector, broker.management_url)
+    )
+    found = {queue: depths(connector, queue, broker.management_url) for queue in wanted}
+    moving = dead_lettering(connector, broker.management_url)
+    printer.result(
+        [
+            {"queue": queue, **json_of(places), "dead_lettering": _moving(queue, moving)}
+            for queue, places in found.items()
+        ]
+    )
     if not printer.as_json and found:
         printer.table(COLUMNS, [row_of(queue, places) for queue, places in found.items()])
         _tell_of_held(printer, found)
+        _tell_of_dead_lettering(printer, found, moving)
         try:
-            _tell_of_ladder(printer, waiting(connector, names.family_of(exchange)))
+            _tell_of_ladder(printer, waiting(connector, broker.family))
         except PermissionDenied as denied:
-            printer.note(f"What waits on the delay ladder can't be seen: {denied.problem}.")
+            printer.note(f"Can't see the delay ladder: {denied.problem}.")
     if not found:
-        printer.note("No subscription is here: no queue of this virtual host has a retry or a failed queue beside it.")
-    gone = [_name(queue, place) for queue, places in found.items() for place, depth in places.items() if depth is None]
+        printer.note(
+            "There is no subscription: no queue of this virtual host has a retry or a failed queue."
+        )
+    gone = [
+        _name(queue, place)
+        for queue, places in found.items()
+        for place, depth in places.items()
+        if depth is None
+    ]
     if gone:
-        printer.note(f"{count_of(len(gone), 'queue')} not there: {', '.join(gone)}. `redrive declare` makes what a subscription needs.")
+        printer.note(
+            f"{count_of(len(gone), 'queue')} missing: {', '.join(gone)}. `redrive declare` creates "
+            "what a subscription needs."
+        )
         raise typer.Exit(1)
 
 
@@ -80,90 +110,151 @@ def _tell_of_held(printer: Printer, found: Mapping[str, Depths]) -> None:
             continue
         name = names.failed_queue(queue)
         if depth.held is None:
-            who = count_of(depth.consumers, "consumer") if depth.consumers else "a look"
+            who = count_of(depth.consumers, "consumer") if depth.consumers else "a reader"
             printer.say(
-                f"An unknown number of messages of {name} is held by {who}, and not counted: the management API has not told it.", "yellow"
+                f"An unknown number of messages of {name} is held by {who} and not counted: the "
+                "management API has not reported it.",
+                "yellow",
             )
         else:
-            printer.say(f"{count_of(depth.held, 'message')} of {name} {'is' if depth.held == 1 else 'are'} held by a look.", "yellow")
+            printer.say(
+                f"{count_of(depth.held, 'message')} of {name} {'is' if depth.held == 1 else 'are'} "
+                "held by somebody who is reading them.",
+                "yellow",
+            )
+
+
+def _moving(queue: str, moving: Mapping[str, int] | None) -> int | None:
+    """Return how many messages the main and the retry queue are dead-lettering; None if that is not
+    known."""
+    if moving is None:
+        return None
+    return sum(moving.get(name, 0) for name in (queue, names.retry_queue(queue)))
+
+
+def _tell_of_dead_lettering(
+    printer: Printer, found: Mapping[str, Depths], moving: Mapping[str, int] | None
+) -> None:
+    for queue in found:
+        for name in (queue, names.retry_queue(queue)):
+            count = (moving or {}).get(name, 0)
+            if count:
+                printer.say(
+                    f"{count_of(count, 'message')} of {name} {'is' if count == 1 else 'are'} being "
+                    "dead-lettered and not counted. If they stay: redrive doctor.",
+                    "yellow",
+                )
 
 
 def _tell_of_ladder(printer: Printer, found: Waiting) -> None:
     if found.messages:
-        printer.say(f"On the delay ladder: {', '.join(f'{count:,} due within {due}' for due, count in _by_due_time(found))}.")
+        printer.say(
+            "On the delay ladder: "
+            f"{', '.join(f'{count:,} due {due}' for due, count in _by_due_time(found))}."
+        )
     if found.parked:
-        printer.say(f"{count_of(found.parked, 'delayed message')} for queues that are gone, kept aside in the unrouted queue.", "yellow")
+        printer.say(
+            f"In the unrouted queue: {count_of(found.parked, 'message')} for deleted queues.",
+            "yellow",
+        )
 
 
 def _show_ladder(printer: Printer, found: Waiting) -> None:
-    levels = [{"due_within_seconds": due.total_seconds(), "messages": count} for due, count in found.levels]
+    levels = [
+        {"due_within_seconds": due.total_seconds(), "messages": count}
+        for due, count in found.levels
+    ]
     printer.result({"waiting": found.messages, "levels": levels, "unrouted": found.parked})
     if printer.as_json:
         return
     if found.parked is None:
-        printer.note("There is no delay ladder: nothing was delayed yet.")
+        printer.note("There is no delay ladder: no message was delayed yet.")
         return
     printer.table(
-        (Column("due within", "right"), Column("messages", "right")),
+        (TableColumn("due within", "right"), TableColumn("messages", "right")),
         [[str(due), f"{count:,}"] for due, count in found.levels if count] or [["–", "0"]],
     )
-    printer.say(f"In the unrouted queue, for queues that are gone: {found.parked:,}.")
+    printer.say(f"In the unrouted queue, for deleted queues: {found.parked:,}.")
 
 
 _RANGES = (timedelta(minutes=1), timedelta(hours=1), timedelta(days=1))
 
 
 def _by_due_time(found: Waiting) -> list[tuple[str, int]]:
-    """The messages in ranges that people think in, empty ones left out."""
+    """Return the messages by rounded ranges of time, without empty ones."""
     counts: dict[str, int] = {}
     for due, count in found.levels:
-        within = next((words for end, words in zip(_RANGES, ("a minute", "an hour", "a day"), strict=True) if due <= end), "a longer time")
+        within = next(
+            (
+                words
+                for end, words in zip(
+                    _RANGES, ("within a minute", "within an hour", "within a day"), strict=True
+                )
+                if due <= end
+            ),
+            "later",
+        )
         counts[within] = counts.get(within, 0) + count
     return [(within, count) for within, count in counts.items() if count]
 
 
 def row_of(queue: str, places: Depths) -> list[str | Cell]:
-    """A subscription as a row of a table with `COLUMNS`."""
+    """Return a subscription as a row of a table with `COLUMNS`."""
     return [queue, *(_cell(place, depth) for place, depth in places.items()), _consumers(places)]
 
 
 def json_of(places: Depths) -> dict[str, object]:
-    """The depths as JSON values; null for a queue that is not there, and for an unknown number of held messages."""
-    return {place: None if depth is None else _json_of(place, depth) for place, depth in places.items()}
+    """Return the depths as JSON values; null for a queue that is missing, and for an unknown number
+    of held messages."""
+    return {
+        place: None if depth is None else _json_of(place, depth) for place, depth in places.items()
+    }
 
 
 def _json_of(place: str, depth: Depth) -> dict[str, object]:
     counted: dict[str, object] = {"messages": depth.total, "consumers": depth.consumers}
-    # What workers hold of a main queue nobody has asked for.
+    # What workers hold of a main queue is not asked for.
     return counted | {"held": depth.held} if place == "failed" else counted
 
 
 def _cell(place: str, depth: Depth | None) -> Cell:
     if depth is None:
-        return Cell("not there", "red")
+        return Cell("missing", "red")
     unknown = " + unknown" if depth.held is None else ""
-    return Cell(f"{depth.total:,}{unknown}", "bold yellow" if place == "failed" and (depth.total or unknown) else "")
+    return Cell(
+        f"{depth.total:,}{unknown}",
+        "bold yellow" if place == "failed" and (depth.total or unknown) else "",
+    )
 
 
 def _consumers(places: Depths) -> str:
-    """Who consumes: of the main queue as a number; a consumer of another queue is rare enough to be named."""
+    """Return who consumes: the main queue's consumers as a number; those of another queue are rare
+    enough to be named."""
     main = places.get("main")
-    others = [f"{place} {depth.consumers:,}" for place, depth in places.items() if place != "main" and depth and depth.consumers]
+    others = [
+        f"{place} {depth.consumers:,}"
+        for place, depth in places.items()
+        if place != "main" and depth and depth.consumers
+    ]
     return ", ".join(["–" if main is None else f"{main.consumers:,}", *others])
 
 
 def _name(queue: str, place: str) -> str:
-    return {"main": queue, "retry": names.retry_queue(queue), "failed": names.failed_queue(queue)}[place]
+    return {"main": queue, "retry": names.retry_queue(queue), "failed": names.failed_queue(queue)}[
+        place
+    ]
 
 
 def _subscriptions(connector: Connector, management_url: str | None) -> list[str]:
-    """The main queues that have a retry or a failed queue, or had: one that lost its main queue is worth seeing."""
+    """Return the main queues that have a retry or a failed queue, or had: one that lost its main
+    queue is worth seeing."""
     try:
-        with Management(connector.url, management_url) as management:
+        with ManagementAPI(connector.url, management_url) as management:
             found = management.queue_names()
     except RedriveError as error:
         problem, _, remedy = str(error).partition("\n")
         raise ConfigurationError(
-            f"which queues there are can't be asked: {problem.rstrip('.')}", f"Name the queues: redrive status QUEUE… Or: {remedy}"
+            f"can't list the queues: {problem.rstrip('.')}",
+            f"Name the queues: redrive status QUEUE… Or: {remedy}",
         ) from error
     return names.main_queues(found)

@@ -1,4 +1,5 @@
-"""A terminal that a command draws on: lines that changed are written, keys are read, and it is left as it was."""
+"""A terminal that a command draws on: lines that changed are written, keys are read, and it is left
+as it was."""
 
 import contextlib
 import os
@@ -41,7 +42,8 @@ class Screen:
         return captured.get().splitlines()
 
     def draw(self, lines: Sequence[str]) -> None:
-        """Has these lines, and no other, stand there. Only what is not there yet is written: the link may be slow."""
+        """Has these lines, and no other, stand there. Only what is not there yet is written: the
+        link may be slow."""
         size = (self.width, self.height)
         resized = size != self._size
         there = [] if resized else self._drawn
@@ -55,7 +57,8 @@ class Screen:
         sys.stdout.flush()
 
     def keys(self, seconds: float) -> bytes:
-        """Waits so long, or until keys are pressed, and returns them; `q` where there is nobody to press any more."""
+        """Waits so long, or until keys are pressed, and returns them; `q` where there is nobody to
+        press any more."""
         if self._keyboard is None:
             time.sleep(seconds)
             return b""
@@ -65,7 +68,8 @@ class Screen:
 
 @contextlib.contextmanager
 def drawing() -> Iterator[Screen]:
-    """The terminal, to draw on; as it was afterwards, however this ends. Ctrl-C ends it, and SIGTERM ends the process."""
+    """The terminal, to draw on; as it was afterwards, however this ends. Ctrl-C ends it, and
+    SIGTERM ends the process."""
     import termios
     import tty
 

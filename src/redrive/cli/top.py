@@ -5,37 +5,62 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
+from enum import StrEnum
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from redrive.cli import options
-from redrive.cli.output import Cell, Column, Form, Printer, count_of, line, paragraph
+from redrive.cli import completion, environment, options
+from redrive.cli.output import (
+    Cell,
+    Form,
+    Printer,
+    TableColumn,
+    count_of,
+    fitting,
+    line,
+    paragraph,
+    width_of,
+)
 from redrive.errors import BrokerUnavailable, ConfigurationError, RedriveError
+from redrive.pubsub.admin.management_api import ManagementAPI
 from redrive.pubsub.blocking.connection import Connector, default_name
-from redrive.pubsub.management import Management
 from redrive.redaction import in_one_line
+from redrive.topology import names
 from redrive.topology.flow import Flow, QueueCount, flows, on_the_ladder
+from redrive.topology.names import ExchangeFamily
 
 if TYPE_CHECKING:
     from rich.text import Text
 
     from redrive.cli.terminal import Screen
 
-_RATES = ("in", "done", "retried", "failed", "redriven")
+_LONGEST_NAME = 48
+"""A name may hide columns up to this width; a longer one is wrapped or cut in its middle."""
+
 _COLUMNS = (
-    Column("subscription", give=True),
-    *(Column(title, "right") for title in ("main", "retry", "failed", "consumers")),
-    *(Column(f"{title}/s", "right") for title in _RATES),
+    TableColumn("subscription", give=True, wrap=True, least=_LONGEST_NAME),
+    TableColumn("main", "right", hide=7),
+    TableColumn("retry", "right", hide=5),
+    TableColumn("failed", "right"),
+    TableColumn("consumers", "right", hide=8),
+    TableColumn("in/s", "right", hide=4),
+    TableColumn("done/s", "right", hide=3),
+    TableColumn("retried/s", "right", hide=2),
+    TableColumn("failed/s", "right", hide=6),
+    TableColumn("requeued/s", "right", hide=1),
+    TableColumn("state"),
 )
+
 _HEAD = 3
-"""The lines of the live table's head: its titles take two, so that all numbers have room in 80 columns."""
+"""The lines of the live table's head: its titles take two, so that more columns have room."""
 
 _WIDE = 100
 """From so many columns on, the table has wider gaps."""
 
 _REDRAW = 0.5
-"""Seconds between two drawings; nobody waits longer for what was told."""
+"""Seconds between two drawings; nobody waits longer for an answer that has come."""
 
 _LATE = 2.0
 """Seconds that an answer of the management API may take before the view says so."""
@@ -43,68 +68,194 @@ _LATE = 2.0
 _UP, _DOWN, _PAGE_UP, _PAGE_DOWN = b"\x1b[A", b"\x1b[B", b"\x1b[5~", b"\x1b[6~"
 
 
+class SortKey(StrEnum):
+    """What subscriptions are sorted by."""
+
+    NAME = "name"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopOptions(options.BrokerOptions):
+    """The options that say where the broker is, and whether one exchange family alone is meant."""
+
+    exchange: Annotated[
+        str | None,
+        typer.Option(
+            "--exchange",
+            envvar=environment.EXCHANGE_VARIABLE,
+            metavar="NAME",
+            show_default=False,
+            help="Only the subscriptions of this exchange family, by its main exchange. Default: "
+            "all.",
+        ),
+    ] = None
+    retry_suffix: options.RetrySuffix = options.DEFAULT_RETRY_SUFFIX
+    failed_suffix: options.FailedSuffix = options.DEFAULT_FAILED_SUFFIX
+
+    @property
+    def family(self) -> ExchangeFamily | None:
+        """The exchange family; None for all."""
+        if self.exchange is None:
+            return None
+        return ExchangeFamily(self.exchange, self.retry_suffix, self.failed_suffix)
+
+
+@options.expanded
 def top(
-    once: Annotated[bool, typer.Option("--once", help="Print it once, and leave.")] = False,
-    interval: Annotated[float, typer.Option("--interval", metavar="SECONDS", min=0.2, help="Seconds between two looks.")] = 1.0,
-    management_url: options.ManagementUrl = None,
-    url: options.Url = options.DEFAULT_URL,
+    queues: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="QUEUE",
+            help="Main queues, or patterns such as 'shop@*'. Default: all subscriptions.",
+            autocompletion=completion.queues,
+            show_default=False,
+        ),
+    ] = None,
+    sort: Annotated[
+        SortKey,
+        typer.Option("--sort", help="Sort by name, or the longest failed queue first."),
+    ] = SortKey.NAME,
+    once: Annotated[bool, typer.Option("--once", help="Print the table once and exit.")] = False,
+    interval: Annotated[
+        float,
+        typer.Option("--interval", metavar="SECONDS", min=0.2, help="Seconds between two updates."),
+    ] = 1.0,
+    *,
+    broker: TopOptions,
     output: options.Output = Form.TABLE,
 ) -> None:
-    """Watch all subscriptions: what is in their queues, and what flows through them; q or Ctrl-C ends it, arrow keys scroll.
+    """Watch all subscriptions live.
 
-    It asks the management API, whose counts are up to five seconds old; rates are its averages over the last 15 seconds. main, retry and
-    failed count what consumers hold, too. in/s has what was sent back among it, done/s what was set aside.
+    It shows how many messages are in their queues and how many pass through them. q or Ctrl-C ends
+    it, arrow keys scroll. A narrow terminal hides the least important columns.
+
+    The numbers are the management API's: counts are up to five seconds old, and rates are averages
+    over the last 15 seconds. Messages that consumers hold or that the broker is dead-lettering
+    count too. in/s includes requeued messages, done/s includes those that were given up.
 
     \b
     Example:
       redrive top --once --output json
     """
     printer = Printer(output)
-    connector = Connector(url, default_name("top"))
-    with Management(connector.url, management_url) as management:
+    connector = Connector(broker.url, default_name("top"))
+    family = broker.family
+    with ManagementAPI(connector.url, broker.management_url) as management:
+        source = _Source(management, tuple(queues or ()), family)
         if once or printer.as_json:
-            _print_once(printer, management.counts())
+            _print_once(printer, source.counts(), sort)
         elif not sys.stdout.isatty():
             raise ConfigurationError("there is no terminal to draw in", "Give --once.")
         else:
-            _watch(management, connector.url.address, interval)
+            _watch(source, connector.url.address, interval, sort)
 
 
-def _print_once(printer: Printer, queues: Mapping[str, QueueCount]) -> None:
-    found = flows(queues)
-    printer.result({"subscriptions": [asdict(flow) for flow in found], "on_the_ladder": on_the_ladder(queues)})
+class _Source:
+    """What the management API counts of the subscriptions that are asked for.
+
+    Args:
+        management: the management API.
+        patterns: names of main queues, or patterns of such names; empty for all.
+        family: the exchange family that they belong to; None for any.
+    """
+
+    def __init__(
+        self, management: ManagementAPI, patterns: tuple[str, ...], family: ExchangeFamily | None
+    ) -> None:
+        self._management = management
+        self._patterns = patterns
+        self._family = family
+
+    def counts(self) -> Mapping[str, QueueCount]:
+        """Return the counts of the queues of these subscriptions, and of their delay ladders."""
+        counts = self._management.counts()
+        wanted = {main for main in names.main_queues(counts) if self._is_named(main)}
+        if self._family is not None:
+            wanted &= self._of_the_family(wanted)
+        queues = {queue for main in wanted for queue in _queues_of(main)}
+        return {
+            name: count
+            for name, count in counts.items()
+            if name in queues or (names.is_of_a_ladder(name) and self._is_of_its_ladder(name))
+        }
+
+    def _is_named(self, main: str) -> bool:
+        return not self._patterns or any(fnmatchcase(main, one) for one in self._patterns)
+
+    def _of_the_family(self, mains: set[str]) -> set[str]:
+        """Return the subscriptions that have a queue bound to an exchange of the family."""
+        family = self._family
+        assert family is not None
+        exchanges = {family.main, family.retry, family.failed}
+        bound = {one.destination for one in self._management.bindings() if one.source in exchanges}
+        return {main for main in mains if not bound.isdisjoint(_queues_of(main))}
+
+    def _is_of_its_ladder(self, queue: str) -> bool:
+        return self._family is None or queue.startswith(f"{self._family.main}.")
+
+
+def _queues_of(main: str) -> tuple[str, str, str]:
+    return main, names.retry_queue(main), names.failed_queue(main)
+
+
+def _print_once(printer: Printer, queues: Mapping[str, QueueCount], sort: SortKey) -> None:
+    found = _sorted(flows(queues), sort)
+    printer.result(
+        {"subscriptions": [asdict(flow) for flow in found], "on_the_ladder": on_the_ladder(queues)}
+    )
     if printer.as_json:
         return
     printer.table(_COLUMNS, [_row(flow) for flow in found])
     printer.say(_footer(queues, found))
 
 
+def _sorted(found: list[Flow], sort: SortKey) -> list[Flow]:
+    if sort is SortKey.NAME:
+        return found
+    return sorted(found, key=lambda flow: -(flow.failed or 0))
+
+
 def _row(flow: Flow) -> list[str | Cell]:
     rates = (flow.rate_in, flow.rate_done, flow.rate_retried, flow.rate_failed, flow.rate_redriven)
+    state = _state_of(flow)
     return [
-        flow.queue,
+        Cell(flow.queue, state.style),
         _depth(flow.main),
         _depth(flow.retry),
         _depth(flow.failed, "bold yellow"),
-        Cell(f"{flow.consumers:,}", "" if flow.consumers else "yellow"),
-        *("–" if rate is None else f"{rate:,.1f}" for rate in rates),
+        Cell(f"{flow.consumers:,}") if flow.consumers else Cell("none", "yellow"),
+        *(Cell("–" if rate is None else f"{rate:,.1f}") for rate in rates),
+        state,
     ]
 
 
+def _state_of(flow: Flow) -> Cell:
+    """Return whether a subscription is failing now, or the broker is dead-lettering for it, in a
+    word and a colour; else nothing."""
+    if flow.rate_failed:
+        return Cell("failing", "bold red")
+    moving = flow.dead_lettering
+    return Cell(f"dead-lettering {moving:,}", "yellow") if moving else Cell("")
+
+
 def _depth(count: int | None, style: str = "") -> Cell:
-    return Cell("not there", "red") if count is None else Cell(f"{count:,}", style if count else "")
+    return Cell("missing", "red") if count is None else Cell(f"{count:,}", style if count else "")
 
 
 def _footer(queues: Mapping[str, QueueCount], found: list[Flow]) -> str:
-    return f"{count_of(len(found), 'subscription')}; {count_of(on_the_ladder(queues), 'message')} on delay ladders"
+    return (
+        f"{count_of(len(found), 'subscription')}; {count_of(on_the_ladder(queues), 'message')} "
+        "on delay ladders"
+    )
 
 
-# --- the live view --------------------------------------------------------------------------------------------------------------------
+# --- the live view --------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """What the management API has told.
+    """What the management API has answered.
 
     Args:
         at: when it last answered, or was first asked.
@@ -118,18 +269,20 @@ class _Seen:
 
     @property
     def is_over(self) -> bool:
-        """Whether asking again is of no use. Once it has answered it will again: a broker that starts may refuse anything."""
+        """Whether asking again is of no use. Once it has answered it will again: a broker that
+        starts may refuse anything."""
         unexpected = not isinstance(self.problem, RedriveError)
         refused = self.queues is None and not isinstance(self.problem, BrokerUnavailable)
         return self.problem is not None and (unexpected or refused)
 
 
 class _Asking:
-    """Asks the management API again and again, beside the view: who waits for a slow answer must still be able to leave."""
+    """Asks the management API again and again, beside the view, which a slow answer must not keep
+    from being left."""
 
-    def __init__(self, management: Management, interval: float) -> None:
+    def __init__(self, source: _Source, interval: float) -> None:
         self.seen = _Seen(time.monotonic())
-        self._management = management
+        self._source = source
         self._interval = interval
         # A daemon, as nobody waits for the last answer.
         threading.Thread(target=self._ask, name="redrive-top", daemon=True).start()
@@ -137,39 +290,50 @@ class _Asking:
     def _ask(self) -> None:
         while not self.seen.is_over:
             try:
-                self.seen = _Seen(time.monotonic(), self._management.counts())
+                self.seen = _Seen(time.monotonic(), self._source.counts())
             except Exception as error:  # noqa: BLE001 — the view says it, or raises it
                 self.seen = replace(self.seen, problem=error)
             time.sleep(self._interval)
 
 
-def _watch(management: Management, address: str, interval: float) -> None:
+def _watch(source: _Source, address: str, interval: float, sort: SortKey) -> None:
     from redrive.cli.terminal import drawing
 
-    asking = _Asking(management, interval)
+    asking = _Asking(source, interval)
     first, room = 0, 1
     with drawing() as screen:
         while True:
             seen = asking.seen
             if seen.problem is not None and seen.is_over:
                 raise seen.problem
-            first, room = _draw(screen, address, seen, first, late=interval + _LATE)
+            first, room = _draw(screen, address, seen, first, sort=sort, late=interval + _LATE)
             keys = screen.keys(min(interval, _REDRAW))
             if b"q" in keys.lower():
                 return
-            first += keys.count(_DOWN) - keys.count(_UP) + room * (keys.count(_PAGE_DOWN) - keys.count(_PAGE_UP))
+            first += (
+                keys.count(_DOWN)
+                - keys.count(_UP)
+                + room * (keys.count(_PAGE_DOWN) - keys.count(_PAGE_UP))
+            )
 
 
-def _draw(screen: "Screen", address: str, seen: _Seen, first: int, late: float) -> tuple[int, int]:
-    """Draws it with this subscription at the top, or the nearest that can be; returns which, and for how many there is room."""
-    found = flows(seen.queues or {})
-    head = screen.lines(paragraph(f"redrive top — {address} — {time.strftime('%H:%M:%S')} — q ends it\n", "bold"))
+def _draw(
+    screen: "Screen", address: str, seen: _Seen, first: int, *, sort: SortKey, late: float
+) -> tuple[int, int]:
+    """Draw it with this subscription at the top, or the nearest possible; return which one that is,
+    and for how many there is room."""
+    found = _sorted(flows(seen.queues or {}), sort)
+    head = screen.lines(
+        paragraph(f"redrive top — {address} — {time.strftime('%H:%M:%S')} — q quits\n", "bold")
+    )
     state = screen.lines(_state(seen, found, late))
     room = max(1, screen.height - len(head) - len(state) - _HEAD)
     if len(found) > room:
         room = max(1, room - 1)
         first = max(0, min(first, len(found) - room))
-        state.append(f"{first + 1}–{first + len(found[first : first + room])} are shown; arrow keys show the others")
+        state.append(
+            f"showing {first + 1}–{first + len(found[first : first + room])}; arrow keys scroll"
+        )
     else:
         first = 0
     screen.draw([*head, *_table(screen, found[first : first + room]), *state])
@@ -181,25 +345,59 @@ def _table(screen: "Screen", shown: list[Flow]) -> list[str]:
     from rich.table import Table
 
     gap = 1 if screen.width >= _WIDE else 0
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, gap, 0, 0), pad_edge=False, show_edge=False, header_style="bold")
-    for column in _COLUMNS:
-        table.add_column(column.title.replace("/", "\n/"), justify=column.align, no_wrap=not column.give)
-    for flow in shown:
-        cells = [cell if isinstance(cell, Cell) else Cell(cell) for cell in _row(flow)]
+    table = Table(
+        box=box.SIMPLE_HEAD,
+        padding=(0, gap, 0, 0),
+        pad_edge=False,
+        show_edge=False,
+        header_style="bold",
+    )
+    columns, rows = fitting(
+        _COLUMNS, [_row(flow) for flow in shown], screen.width, gap + 1, head=_head
+    )
+    others = [width_of(columns, rows, place, head=_head) for place in range(1, len(columns))]
+    room = screen.width - sum(others) - (gap + 1) * len(others)
+    for column in columns:
+        table.add_column(
+            column.title.replace("/", "\n/"), justify=column.align, no_wrap=not column.give
+        )
+    for row in rows:
+        cells = [cell if isinstance(cell, Cell) else Cell(cell) for cell in row]
+        cells[0] = Cell(_within(cells[0].text, room), cells[0].style)
         table.add_row(*(line(cell.text, cell.style) for cell in cells))
     return screen.lines(table)
 
 
+def _head(title: str) -> int:
+    """Return the width of a title, whose unit has a line of its own."""
+    return max(map(len, title.replace("/", "\n/").split("\n")))
+
+
+def _within(name: str, room: int) -> str:
+    """Return a name that takes one line: the beginning and the end of a long one tell it apart."""
+    half = max(1, min(room, _LONGEST_NAME) // 2)
+    return name if len(name) <= 2 * half else f"{name[: half - 1]}…{name[-half:]}"
+
+
 def _state(seen: _Seen, found: list[Flow], late: float) -> "Text":
     age = time.monotonic() - seen.at
-    old = f"what stands here is {age:.0f} s old"
+    old = f"these numbers are {age:.0f} s old"
     if seen.problem is not None:
         problem, _, remedy = str(seen.problem).partition("\n")
         if seen.queues is not None:
-            # What to do about it is no matter of settings: it has answered before.
+            # No setting is wrong: it has answered before.
             return paragraph(f"{in_one_line(problem)}\nAsking again; {old}.", "bold red")
-        return paragraph("\n".join(filter(None, (in_one_line(problem), in_one_line(remedy), "Asking again."))), "bold red")
+        return paragraph(
+            "\n".join(filter(None, (in_one_line(problem), in_one_line(remedy), "Asking again."))),
+            "bold red",
+        )
     if seen.queues is None:
-        return paragraph(f"Asking the management API{f', for {age:.0f} s by now' if age >= late else ''}.")
+        return paragraph(
+            f"Asking the management API{f', for {age:.0f} s so far' if age >= late else ''}."
+        )
     footer = _footer(seen.queues, found)
-    return paragraph(f"{footer}; the management API is slow: {old}", "yellow") if age >= late else paragraph(footer)
+    return (
+        paragraph(f"{footer}; the management API is slow: {old}", "yellow")
+        if age >= late
+        else paragraph(footer)
+    )

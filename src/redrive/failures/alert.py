@@ -1,7 +1,8 @@
 """When a failed queue has grown so much that somebody should know: once for each time it does."""
 
 _CALM = 0.9
-"""The share of the bound at which a queue is calm again: one that goes up and down around its bound is one crossing."""
+"""The share of the bound at which a queue is calm again: one that goes up and down around its bound
+is one crossing."""
 
 
 class Crossings:

@@ -1,18 +1,20 @@
-"""The verdict on what a job has sent: whether it goes on, waits, or stops. One for the command line and for Spark.
+"""The verdict on what a job has sent: whether it goes on, waits, or stops. One for the command line
+and for Spark.
 
-A canary proves that its messages succeeded with the consumers that run now, and says nothing of messages of another kind. No news is
-never good news: only success that was told lets a job go on.
+A canary proves that its messages succeeded with the consumers that run now, and says nothing of
+messages of another kind. No news is never good news: only success that was told lets a job go on.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple, Self
 
 from redrive.pubsub.message import FailedMessage
 from redrive.topology.durations import text_of
-from redrive.topology.events import Standing
+from redrive.topology.outcome_events import Standing
 
 _GLANCE_SECONDS = 0.1
 _ENOUGH_TO_JUDGE = 20
@@ -30,6 +32,50 @@ class Unknown(StrEnum):
     GO_ON = "go-on"
 
 
+@dataclass(frozen=True, slots=True)
+class Guards:
+    """What stops a requeue whose messages fail again, on one machine and on Spark alike.
+
+    Args:
+        canary: how many messages are sent first, each of which must succeed; 0 for none.
+        watch: how long they are watched at most; None for as long as their retries would take.
+        stop_at: the share of what was sent that may be failing; None for any.
+        unknown: what happens if the outcome of some of the canary is unknown at the end of the
+            watch.
+    """
+
+    canary: int = 0
+    watch: timedelta | None = None
+    stop_at: float | None = None
+    unknown: Unknown = Unknown.STOP
+
+    @property
+    def are_up(self) -> bool:
+        """Whether outcomes must be watched while messages are sent."""
+        return bool(self.canary) or self.stop_at is not None
+
+    def as_json(self) -> dict[str, object]:
+        """Return them as JSON values; the watch in seconds."""
+        return {
+            "canary": self.canary,
+            "watch": None if self.watch is None else self.watch.total_seconds(),
+            "stop_at": self.stop_at,
+            "unknown": self.unknown.value,
+        }
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, object]) -> Self:
+        """Return the guards that `as_json` wrote, in this version or an older one."""
+        known: dict[str, Any] = dict(values)
+        watch = known.get("watch")
+        return cls(
+            known.get("canary", 0),
+            None if watch is None else timedelta(seconds=watch),
+            known.get("stop_at"),
+            Unknown(known.get("unknown", Unknown.STOP)),
+        )
+
+
 class Act(StrEnum):
     """What a job does now."""
 
@@ -38,14 +84,14 @@ class Act(StrEnum):
     STOP = "stop"
 
 
-class Verdict(NamedTuple):
+class Ruling(NamedTuple):
     """What a job does now, and why, in a sentence without its full stop; nothing where it waits."""
 
     act: Act
     reason: str = ""
 
 
-_WAIT = Verdict(Act.WAIT)
+_WAIT = Ruling(Act.WAIT)
 
 
 class Canary(NamedTuple):
@@ -53,7 +99,8 @@ class Canary(NamedTuple):
 
     Args:
         sent: how many messages it has.
-        doubtful: messages that may succeed besides it: of an earlier run of the job and unknown yet, or possible duplicates.
+        doubtful: messages that may succeed besides it: of an earlier run of the job and unknown
+            yet, or possible duplicates.
         watch: how long it is watched at most.
         unknown: what happens when nothing is known of some of it then.
     """
@@ -68,60 +115,69 @@ class Canary(NamedTuple):
         """What is said when the watch begins."""
         besides = f", and {self.doubtful:,} of before are unknown" if self.doubtful else ""
         whom = "it has" if self.sent + self.doubtful == 1 else "each has"
-        return f"{self.sent:,} sent{besides}; waiting until {whom} succeeded, at most {text_of(self.watch)}."
+        return (
+            f"{self.sent:,} sent{besides}; waiting until {whom} succeeded, at most "
+            f"{text_of(self.watch)}."
+        )
 
-    def verdict(self, standing: Standing, *, time_is_up: bool) -> Verdict:
+    def verdict(self, standing: Standing, *, time_is_up: bool) -> Ruling:
         """What is to be done, by what is known of it now."""
         if standing.failing:
-            return Verdict(Act.STOP, _failing(standing, max(self.sent, standing.failing)))
+            return Ruling(Act.STOP, _failing(standing, max(self.sent, standing.failing)))
         expected = self.sent + self.doubtful
         if standing.succeeded >= expected:
-            return Verdict(Act.GO_ON, f"{'It' if expected == 1 else f'All {expected:,}'} succeeded; going on")
+            return Ruling(
+                Act.GO_ON, f"{'It' if expected == 1 else f'All {expected:,}'} succeeded; going on"
+            )
         if not time_is_up:
             return _WAIT
         left = expected - standing.succeeded
         unknown = (
-            f"{left:,} of {expected:,} {'is' if left == 1 else 'are'} unknown after {text_of(self.watch)}"
+            f"{left:,} of {expected:,} {'is' if left == 1 else 'are'} unknown after "
+            f"{text_of(self.watch)}"
             f" ({standing.succeeded:,} succeeded, none is failing)"
         )
         if self.unknown is Unknown.GO_ON:
-            return Verdict(Act.GO_ON, f"{unknown}; going on all the same, as asked for")
-        return Verdict(Act.STOP, unknown)
+            return Ruling(Act.GO_ON, f"{unknown}; going on all the same, as asked for")
+        return Ruling(Act.STOP, unknown)
 
 
-def verdict_on_share(sent: int, standing: Standing, share: float) -> Verdict:
+def verdict_on_share(sent: int, standing: Standing, share: float) -> Ruling:
     """Whether a job goes on sending, by the share of what it has sent that is failing.
 
     Args:
-        sent: how many it has sent; what is heard of was sent, too, though it may not be counted yet.
+        sent: how many it has sent; what is heard of was sent, too, though it may not be counted
+            yet.
         standing: what is known of them.
         share: how much of it may be failing, from 0 to 1.
     """
     sent = max(sent, standing.heard_of)
     if sent < _ENOUGH_TO_JUDGE or standing.failing <= share * sent:
-        return Verdict(Act.GO_ON)
-    return Verdict(Act.STOP, f"{_failing(standing, sent, first=False)}, which is more than {share:.1%}")
+        return Ruling(Act.GO_ON)
+    return Ruling(
+        Act.STOP, f"{_failing(standing, sent, first=False)}, which is more than {share:.1%}"
+    )
 
 
 def watched(
     canary: Canary,
     look: Callable[[], Standing],
     cancelled: Callable[[], bool],
-    told: Callable[[Standing], None] = lambda _: None,
-) -> Verdict:
+    on_progress: Callable[[Standing], None] = lambda _: None,
+) -> Ruling:
     """Watches a canary until the verdict is there; `WAIT` where that was cancelled.
 
     Args:
         canary: what was sent.
         look: what is known of it now.
         cancelled: whether to end at once.
-        told: is told what is known, ten times a second.
+        on_progress: told what is known, ten times a second.
     """
     until = time.monotonic() + canary.watch.total_seconds()
     while not cancelled():
         time_is_up = time.monotonic() >= until  # before the look: what is heard until then counts
         standing = look()
-        told(standing)
+        on_progress(standing)
         verdict = canary.verdict(standing, time_is_up=time_is_up)
         if verdict.act is not Act.WAIT:
             return verdict
@@ -129,25 +185,35 @@ def watched(
     return _WAIT
 
 
-def longest_watch(retry_delay: timedelta | None, retries: int = 0, took: timedelta = timedelta(0)) -> timedelta:
-    """How long a canary is watched at most, where nobody said: as long as all its retries would take, and half a minute.
+def longest_watch(
+    retry_delay: timedelta | None, retries: int = 0, took: timedelta = timedelta(0)
+) -> timedelta:
+    """How long a canary is watched at most, where nobody said: as long as all its retries would
+    take, and half a minute.
 
-    A retry that is seen stops the canary at its first attempt; one that nobody tells of is known only when its message is in the failed
-    queue again. Where nothing says how long that takes, it is two minutes. It is never more than an hour.
+    A retry that is seen stops the canary at its first attempt; one that nobody tells of is known
+    only when its message is in the failed queue again. Where nothing says how long that takes, it
+    is two minutes. It is never more than an hour.
 
     Args:
         retry_delay: how long the retry queue holds a message; None where that is not known.
         retries: the most retries that one of the messages had.
         took: the longest that one of them was retried.
     """
-    needed = took if retry_delay is None else max(took, min(retry_delay, _LONGEST_WATCH) * min(retries + 1, 1000))
+    needed = (
+        took
+        if retry_delay is None
+        else max(took, min(retry_delay, _LONGEST_WATCH) * min(retries + 1, 1000))
+    )
     return min(_LONGEST_WATCH, max(_USUAL_WATCH, needed + _MARGIN))
 
 
 def time_of_retries(message: FailedMessage) -> timedelta:
-    """For how long a message was retried before it was set aside, in whole seconds; 0 where that is not known."""
+    """For how long a message was retried before it was set aside, in whole seconds; 0 where that is
+    not known."""
     first, last = message.first_failed_at, message.failed_at
-    # When a message failed first stays with it when it is sent back: then it says nothing of its last retries.
+    # When a message failed first stays with it when it is requeued: then it says nothing of its
+    # last retries.
     if first is None or last is None or message.redrive_count:
         return timedelta(0)
     return timedelta(seconds=round(max(0.0, (last - first).total_seconds())))
@@ -161,4 +227,7 @@ def _failing(standing: Standing, sent: int, *, first: bool = True) -> str:
         return f"{standing.failing:,} {of} failed again"
     if not standing.failed_again:
         return f"{standing.failing:,} {of} {are} failing and retrying"
-    return f"{standing.failing:,} {of} {are} failing ({standing.retrying:,} retrying, {standing.failed_again:,} failed again)"
+    return (
+        f"{standing.failing:,} {of} {are} failing ({standing.retrying:,} retrying, "
+        f"{standing.failed_again:,} failed again)"
+    )

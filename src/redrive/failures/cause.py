@@ -1,4 +1,5 @@
-"""Why a message failed, without what differs from one message to the next: messages of one cause are a group."""
+"""Why a message failed, without what differs from one message to the next: messages of one cause
+are a group."""
 
 import hashlib
 import re
@@ -9,14 +10,30 @@ from typing import NamedTuple
 from redrive.pubsub.message import FailedMessage
 
 _MOST_CHARACTERS = 2000
-"""Of an error's message this much tells one cause from another; a bound also keeps a hostile one cheap."""
+"""Of an error's message this much tells one cause from another; a bound also keeps a hostile one
+cheap."""
 _ID_LENGTH = 12
 
 _MASKS = (
     # An apostrophe within a word is no quote.
-    (re.compile(r"""(?<![^\W_])(?:'[^'\n]*'|"[^"\n]*"|`[^`\n]*`|“[^”\n]*”|«[^»\n]*»)(?![^\W_])"""), "'…'"),
-    (re.compile(r"\b[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}\b"), "<id>"),
-    (re.compile(r"\b\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:[.,]\d{1,9})?)?(?:Z|[+-]\d\d:?\d\d)?)?"), "<time>"),
+    (
+        re.compile(
+            r"""(?<![^\W_])(?:'[^'\n]*'|"[^"\n]*"|`[^`\n]*`|“[^”\n]*”|«[^»\n]*»)(?![^\W_])"""
+        ),
+        "'…'",
+    ),
+    (
+        re.compile(
+            r"\b[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}\b"
+        ),
+        "<id>",
+    ),
+    (
+        re.compile(
+            r"\b\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:[.,]\d{1,9})?)?(?:Z|[+-]\d\d:?\d\d)?)?"
+        ),
+        "<time>",
+    ),
     (re.compile(r"\b0[xX][0-9a-fA-F]+\b"), "<id>"),
     (re.compile(r"\b(?=[A-Za-z]*\d)(?=\d*[A-Za-z])[0-9a-fA-F]{8,}\b"), "<id>"),
     (re.compile(r"\b(?=[A-Za-z]*\d)(?=\d*[A-Za-z])[0-9A-Za-z]{16,}\b"), "<id>"),
@@ -24,18 +41,24 @@ _MASKS = (
     (re.compile(r"\s+"), " "),
 )
 _MOST_OF_A_VALIDATION = 20_000
-"""It names each field that is wrong, one after the other: which these are is known only at its end."""
+"""It names each field that is wrong, one after the other: which these are is known only at its
+end."""
 _VALIDATION = re.compile(r"\s*\d+ validation errors? for ([^\n]+)\n(.*)", re.DOTALL)
-"""The text of pydantic's ValidationError: the model, and then each place with what is wrong below it."""
+"""The text of pydantic's ValidationError: the model, and then each place with what is wrong below
+it."""
 _OWN_VALIDATION = re.compile(r"\s*\d+ problem\(s\) in the body as ([^\n]+?): (.*)", re.DOTALL)
 """The text of redrive's InvalidMessage: the model, and then each place before what is wrong."""
 _DETAILS = re.compile(r" (?:\[type=|\(type=).*", re.DOTALL)
 _PLACE = re.compile(r"\.| -> ")
 _INDEX = re.compile(r"\d+")
 _MOST_FIELDS = 50
-_FRAME = re.compile(r'^[ \t|]*File "(?P<file>[^"\n]+)", line \d+, in (?P<function>[^\n]+)$', re.MULTILINE)
+_FRAME = re.compile(
+    r'^[ \t|]*File "(?P<file>[^"\n]+)", line \d+, in (?P<function>[^\n]+)$', re.MULTILINE
+)
 _FOREIGN = re.compile(
-    r"[/\\](?:site-packages|dist-packages)[/\\]|[/\\]lib[/\\]python\d|[/\\]redrive[/\\]pubsub[/\\]|^<frozen ", re.IGNORECASE
+    r"[/\\](?:site-packages|dist-packages)[/\\]|[/\\]lib[/\\]python\d"
+    r"|[/\\]redrive[/\\]pubsub[/\\]|^<frozen ",
+    re.IGNORECASE,
 )
 _SLASH = re.compile(r"[/\\]")
 _PATH_PARTS = 2
@@ -56,7 +79,8 @@ class Cause(NamedTuple):
 
     @property
     def group_id(self) -> str:
-        """Twelve hex digits that are the same for the same cause, on every machine and in every version."""
+        """Twelve hex digits that are the same for the same cause, on every machine and in every
+        version."""
         return _group_id(self)
 
 
@@ -68,14 +92,20 @@ def cause_of(message: FailedMessage) -> Cause:
 def masked(text: str) -> str:
     """A text on one line, with quoted values, ids, times and numbers replaced by what they are.
 
-    Of a validation error, which names each wrong value and where it is, the model and the fields are left, without the places in lists.
+    Of a validation error, which names each wrong value and where it is, the model and the fields
+    are left, without the places in lists.
     """
     validation = text[:_MOST_OF_A_VALIDATION]
-    for pattern, problems_of in ((_VALIDATION, _pydantic_problems), (_OWN_VALIDATION, _own_problems)):
+    for pattern, problems_of in (
+        (_VALIDATION, _pydantic_problems),
+        (_OWN_VALIDATION, _own_problems),
+    ):
         found = pattern.fullmatch(validation)
         if found:
             fields = sorted({_field(problem) for problem in problems_of(found[2])} - {""})
-            return _masked(f"not valid as {found[1]}: {', '.join(fields[:_MOST_FIELDS])}".removesuffix(": "))
+            return _masked(
+                f"not valid as {found[1]}: {', '.join(fields[:_MOST_FIELDS])}".removesuffix(": ")
+            )
     return _masked(text)
 
 
@@ -104,13 +134,17 @@ def _own_problems(text: str) -> Iterator[str]:
 
 def _field(place: str) -> str:
     """A place without the indexes of lists."""
-    return _masked(".".join(part for part in _PLACE.split(place.strip()) if not _INDEX.fullmatch(part)))
+    return _masked(
+        ".".join(part for part in _PLACE.split(place.strip()) if not _INDEX.fullmatch(part))
+    )
 
 
 def frame_of(traceback: str) -> str:
-    """The innermost frame of a Python traceback that is in no library, as `file in function`; empty where there is none.
+    """The innermost frame of a Python traceback that is in no library, as `file in function`; empty
+    where there is none.
 
-    Of the file the last folder and the name: a service may be installed at another place on each of its hosts.
+    Of the file the last folder and the name: a service may be installed at another place on each of
+    its hosts.
     """
     innermost = ""
     for frame in _FRAME.finditer(traceback):

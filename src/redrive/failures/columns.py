@@ -1,6 +1,7 @@
 """The columns of the filter language: what can be asked of a failed message, by name.
 
-Whatever bytes a peer has sent, each column has a value: what is not known is null, and what is damaged counts as not known.
+Whatever bytes a peer has sent, each column has a value: what is not known is null, and what is
+damaged counts as not known.
 """
 
 import json
@@ -10,11 +11,12 @@ from datetime import datetime
 from enum import StrEnum
 from functools import lru_cache
 
-from redrive.failures import readable
+from redrive.amqp.field_table import decode_value
+from redrive.failures import readable_values
 from redrive.failures.cause import cause_of
 from redrive.pubsub.message import FailedMessage
+from redrive.topology.decision import REASONS
 from redrive.topology.headers import Delivery
-from redrive.topology.table import decode_value
 
 Value = None | int | str | bytes | datetime
 """What a column holds in Python: JSON as its text, a time as an aware datetime in UTC."""
@@ -54,13 +56,16 @@ class Column:
 
 
 def row_of(delivery: Delivery, columns: Iterable[Column] | None = None) -> Row:
-    """A failed message as a row: the value of each of these columns by name, of all where none are given. Never raises."""
+    """A failed message as a row: the value of each of these columns by name, of all where none are
+    given. Never raises."""
     message = FailedMessage(delivery)
-    return {column.name: column.read(message) for column in (COLUMNS if columns is None else columns)}
+    return {
+        column.name: column.read(message) for column in (COLUMNS if columns is None else columns)
+    }
 
 
 def _clean(text: str | None) -> str | None:
-    return None if text is None else readable.text_of(text)
+    return None if text is None else readable_values.text_of(text)
 
 
 def _headers(message: FailedMessage) -> str:
@@ -70,39 +75,127 @@ def _headers(message: FailedMessage) -> str:
 
 @lru_cache(maxsize=512)
 def _json_of(name: str, raw: bytes) -> tuple[str, str]:
-    """A header's name as it can be shown, and the header as a member of a JSON object: a queue's messages have most of theirs in common."""
-    text = readable.text_of(name)
-    return text, f"{_ENCODER.encode(text)}: {_ENCODER.encode(readable.value_of(decode_value(raw)))}"
+    """A header's name as it can be shown, and the header as a member of a JSON object: a queue's
+    messages have most of theirs in common."""
+    text = readable_values.text_of(name)
+    return (
+        text,
+        f"{_ENCODER.encode(text)}: {_ENCODER.encode(readable_values.value_of(decode_value(raw)))}",
+    )
 
 
-_TEXT, _NUMBER, _TIME, _JSON, _BYTES = SqlType.TEXT, SqlType.NUMBER, SqlType.TIME, SqlType.JSON, SqlType.BYTES
+_TEXT, _NUMBER, _TIME, _JSON, _BYTES = (
+    SqlType.TEXT,
+    SqlType.NUMBER,
+    SqlType.TIME,
+    SqlType.JSON,
+    SqlType.BYTES,
+)
 
 COLUMNS = (
-    Column("failure_id", _TEXT, False, "the identity of this failure; of a peer's message, a fingerprint", lambda m: m.failure_id),
-    Column("message_id", _TEXT, True, "the publisher's id for the message", lambda m: _clean(m.message_id)),
+    Column(
+        "failure_id",
+        _TEXT,
+        False,
+        "the identity of this failure; of a peer's message, a fingerprint",
+        lambda m: m.failure_id,
+    ),
+    Column(
+        "message_id",
+        _TEXT,
+        True,
+        "the publisher's id for the message",
+        lambda m: _clean(m.message_id),
+    ),
     Column("queue", _TEXT, False, "the subscription's main queue", lambda m: m.queue),
-    Column("routing_key", _TEXT, False, "the key that it was first published with", lambda m: readable.text_of(m.routing_key)),
-    Column("exchange", _TEXT, True, "the exchange that it was first published to", lambda m: m.exchange),
-    Column("error_type", _TEXT, True, "the class of the last attempt's exception", lambda m: m.error_type),
+    Column(
+        "routing_key",
+        _TEXT,
+        False,
+        "the key that it was first published with",
+        lambda m: readable_values.text_of(m.routing_key),
+    ),
+    Column(
+        "exchange", _TEXT, True, "the exchange that it was first published to", lambda m: m.exchange
+    ),
+    Column(
+        "error_type",
+        _TEXT,
+        True,
+        "the class of the last attempt's exception",
+        lambda m: m.error_type,
+    ),
     Column("error_message", _TEXT, True, "the text of that exception", lambda m: m.error_message),
     Column("traceback", _TEXT, True, "its traceback", lambda m: m.traceback),
-    Column("reason", _TEXT, True, "why it was set aside: retries-exhausted, gave-up, invalid-message, crashed", lambda m: m.reason),
+    Column(
+        "reason", _TEXT, True, f"why it was set aside: {', '.join(REASONS)}", lambda m: m.reason
+    ),
     Column("retries", _NUMBER, False, "retries made before it was set aside", lambda m: m.retries),
-    Column("redrive_count", _NUMBER, False, "how many times it was sent back before", lambda m: m.redrive_count),
-    Column("first_failed_at", _TIME, True, "when its first attempt failed; it survives being sent back", lambda m: m.first_failed_at),
+    Column(
+        "redrive_count",
+        _NUMBER,
+        False,
+        "how many times it was requeued before",
+        lambda m: m.redrive_count,
+    ),
+    Column(
+        "first_failed_at",
+        _TIME,
+        True,
+        "when its first attempt failed; it survives a requeue",
+        lambda m: m.first_failed_at,
+    ),
     Column("failed_at", _TIME, True, "when it was set aside", lambda m: m.failed_at),
     Column("published_at", _TIME, True, "the publisher's timestamp", lambda m: m.published_at),
     Column("host", _TEXT, True, "the host of the worker that set it aside", lambda m: m.host),
-    Column("app_id", _TEXT, True, "the publisher's name for itself", lambda m: _clean(m.properties.app_id)),
-    Column("type", _TEXT, True, "the publisher's name for the kind of message", lambda m: _clean(m.properties.type)),
-    Column("content_type", _TEXT, True, "the MIME type of the body", lambda m: _clean(m.content_type)),
-    Column("correlation_id", _TEXT, True, "the publisher's id for what it belongs to", lambda m: _clean(m.properties.correlation_id)),
+    Column(
+        "app_id",
+        _TEXT,
+        True,
+        "the publisher's name for itself",
+        lambda m: _clean(m.properties.app_id),
+    ),
+    Column(
+        "type",
+        _TEXT,
+        True,
+        "the publisher's name for the kind of message",
+        lambda m: _clean(m.properties.type),
+    ),
+    Column(
+        "content_type", _TEXT, True, "the MIME type of the body", lambda m: _clean(m.content_type)
+    ),
+    Column(
+        "correlation_id",
+        _TEXT,
+        True,
+        "the publisher's id for what it belongs to",
+        lambda m: _clean(m.properties.correlation_id),
+    ),
     Column("headers", _JSON, False, "all headers", _headers),
-    Column("body", _JSON, True, "the body where it is JSON", lambda m: readable.json_text_of(m.body)),
-    Column("body_text", _TEXT, True, "the body where it is UTF-8", lambda m: readable.body_text_of(m.body)),
+    Column(
+        "body",
+        _JSON,
+        True,
+        "the body where it is JSON",
+        lambda m: readable_values.json_text_of(m.body),
+    ),
+    Column(
+        "body_text",
+        _TEXT,
+        True,
+        "the body where it is UTF-8",
+        lambda m: readable_values.body_text_of(m.body),
+    ),
     Column("body_bytes", _BYTES, False, "the body, byte for byte", lambda m: m.body),
     Column("size", _NUMBER, False, "the body's length in bytes", lambda m: len(m.body)),
-    Column("group_id", _TEXT, False, "the same for messages of one cause: type, masked message, frame", lambda m: cause_of(m).group_id),
+    Column(
+        "group_id",
+        _TEXT,
+        False,
+        "the same for messages of one cause: type, masked message, frame",
+        lambda m: cause_of(m).group_id,
+    ),
 )
 """All of them, in their order."""
 

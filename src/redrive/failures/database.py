@@ -1,7 +1,9 @@
-"""A DuckDB in memory for expressions and queries that people write: it reaches no file, no network and no setting.
+"""A DuckDB in memory for expressions and queries that people write: it reaches no file, no network
+and no setting.
 
-A table `failed` has the columns of `columns.py`. The time stands still: what `now()` says is given, so that an expression picks the
-same messages in the plan, while they are sent, and when a job is taken up again.
+A table `failed` has the columns of `columns.py`. The time stands still: what `now()` says is given,
+so that an expression picks the same messages in the plan, while they are sent, and when a job is
+taken up again.
 """
 
 import contextlib
@@ -12,13 +14,15 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import islice
-from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import duckdb
 
 from redrive.errors import ConfigurationError
 from redrive.failures.columns import COLUMNS, Column, Row, SqlType
+
+if TYPE_CHECKING:
+    import pyarrow
 
 BATCH = 1000
 """Rows that go into the database at a time."""
@@ -37,16 +41,22 @@ _LOCKS = (
     "SET lock_configuration = true",
 )
 _MOST_OF_A_CONSTANT = 1_000_000
-_GROWING = frozenset({"repeat", "range", "generate_series", "lpad", "rpad", "list_resize", "array_resize"})
-"""What makes much of a small constant. DuckDB computes it before it reads a row, past its memory limit, and can't be interrupted in it.
-Source: tried on DuckDB 2.0: list_sum(range(30000000)) takes 1.9 GB, repeat('x', 100000000) a minute."""
+_GROWING = frozenset(
+    {"repeat", "range", "generate_series", "lpad", "rpad", "list_resize", "array_resize"}
+)
+"""What makes much of a small constant. DuckDB computes it before it reads a row, past its memory
+limit, and can't be interrupted in it. Source: tried on DuckDB 2.0: list_sum(range(30000000)) takes
+1.9 GB, repeat('x', 100000000) a minute."""
 _CHECK_SECONDS = 20.0
 _NUMBER = re.compile(r"\d+(\.\d*)?([eE]\+?\d{1,3})?")
 _PLACE = Column("place_in_batch", SqlType.NUMBER, False, "which row it is", lambda _: None)
+_BATCH = "batch_of_rows"
 _CUT = "..."
 _SHOWN = 30
 _KIND = re.compile(r"^[A-Z]\w+(?: [A-Z]\w+)* Error: ")
-HOW = "It is DuckDB's SQL over the columns of a failed message; `redrive failed columns` lists them."
+HOW = (
+    "It is DuckDB's SQL over the columns of a failed message; `redrive failed columns` lists them."
+)
 
 
 class Database:
@@ -60,12 +70,20 @@ class Database:
     def __init__(self, now: datetime | None = None, columns: Sequence[Column] = COLUMNS) -> None:
         self._columns = columns
         self._spill = tempfile.TemporaryDirectory(prefix="redrive-")
-        self._duckdb = duckdb.connect(":memory:", config={"threads": 1, "memory_limit": _MEMORY, "temp_directory": self._spill.name})
+        self._duckdb = duckdb.connect(
+            ":memory:",
+            config={"threads": 1, "memory_limit": _MEMORY, "temp_directory": self._spill.name},
+        )
         moment = (now or datetime.now(UTC)).astimezone(UTC).isoformat()
         for kind, names in _CLOCKS.items():
             for name in names:
-                self._duckdb.execute(f"CREATE MACRO {name}() AS CAST(TIMESTAMPTZ '{moment}' AS {kind})")
-        self._duckdb.execute(f"CREATE TABLE failed ({', '.join(f'{column.name} {column.type}' for column in columns)})")
+                self._duckdb.execute(
+                    f"CREATE MACRO {name}() AS CAST(TIMESTAMPTZ '{moment}' AS {kind})"
+                )
+        self._duckdb.execute(
+            "CREATE TABLE failed "
+            f"({', '.join(f'{column.name} {column.type}' for column in columns)})"
+        )
         for lock in _LOCKS:
             self._duckdb.execute(lock)
 
@@ -82,7 +100,8 @@ class Database:
         """The columns that an expression speaks of.
 
         Raises:
-            ConfigurationError: it is not one expression that is true or false of a message by itself; the message says where.
+            ConfigurationError: it is not one expression that is true or false of a message by
+                itself; the message says where.
         """
         if not expression.strip():
             raise ConfigurationError("the expression is empty", HOW)
@@ -93,7 +112,8 @@ class Database:
         for kind, what in (("SUBQUERY", "a subquery"), ("PARAMETER", "a parameter")):
             if kind in kinds:
                 raise ConfigurationError(
-                    f"{expression!r} has {what} in it, and is to be asked of each message by itself",
+                    f"{expression!r} has {what} in it, and is to be "
+                    "asked of each message by itself",
                     "`redrive failed query` looks at several messages together.",
                 )
         self._check(f"SELECT 1 FROM failed WHERE (\n{expression}\n)", node, expression)
@@ -103,7 +123,8 @@ class Database:
         """The columns that a query speaks of.
 
         Raises:
-            ConfigurationError: it is no SELECT, or can't be run; the message says where it is wrong.
+            ConfigurationError: it is no SELECT, or can't be run; the message says where it is
+                wrong.
         """
         node = self._parsed(sql, sql)
         self._check(sql, node, sql)
@@ -115,10 +136,37 @@ class Database:
         Raises:
             ConfigurationError: it can't be said of one of them.
         """
-        sql = f"SELECT {_PLACE.name} FROM ({rows_given([_PLACE, *columns])}) AS failed WHERE (\n{expression}\n)"
-        values = [list(range(len(rows))), *([row[column.name] for row in rows] for column in columns)]
+        values = [
+            list(range(len(rows))),
+            *([row[column.name] for row in rows] for column in columns),
+        ]
+        return self._picks(expression, rows_given([_PLACE, *columns]), values, len(rows))
+
+    def picks_in(
+        self, expression: str, batch: "pyarrow.RecordBatch", columns: Sequence[Column]
+    ) -> list[bool]:
+        """Of which rows of an Arrow batch, which has these columns, an expression that was checked
+        is true.
+
+        Raises:
+            ConfigurationError: it can't be said of one of them.
+        """
+        import pyarrow
+
+        places = pyarrow.array(range(batch.num_rows), pyarrow.int64())
+        self._duckdb.register(_BATCH, batch.append_column(_PLACE.name, places))
+        try:
+            rows = f"SELECT {_read([_PLACE, *columns])} FROM {_BATCH}"
+            return self._picks(expression, rows, [], batch.num_rows)
+        finally:
+            self._duckdb.unregister(_BATCH)
+
+    def _picks(
+        self, expression: str, rows: str, values: Sequence[object], count: int
+    ) -> list[bool]:
+        sql = f"SELECT {_PLACE.name} FROM ({rows}) AS failed WHERE (\n{expression}\n)"
         picked = {place for (place,) in self._run(sql, values, expression)}
-        return [place in picked for place in range(len(rows))]
+        return [place in picked for place in range(count)]
 
     def query(self, sql: str) -> tuple[list[str], list[dict[str, object]]]:
         """The names of the columns of a query that was checked, and its rows as JSON values.
@@ -126,7 +174,10 @@ class Database:
         Raises:
             ConfigurationError: it fails on a row.
         """
-        names = [str(name) for (name,) in self._run(f"SELECT column_name FROM (DESCRIBE\n{sql}\n)", [], sql)]
+        names = [
+            str(name)
+            for (name,) in self._run(f"SELECT column_name FROM (DESCRIBE\n{sql}\n)", [], sql)
+        ]
         rows = self._run(f"SELECT to_json(result)::VARCHAR FROM (\n{sql}\n) AS result", [], sql)
         found = [json.loads(str(text)) for (text,) in rows]
         return (list(found[0]) if found else names), found
@@ -143,7 +194,9 @@ class Database:
             place = int(answer["position"]) - sql.index(given) if "position" in answer else None
             raise ConfigurationError(_sentence(answer["error_message"], given, place), HOW)
         if len(answer["statements"]) != 1:
-            raise ConfigurationError(f"{given!r} is {len(answer['statements'])} statements", "Give one.")
+            raise ConfigurationError(
+                f"{given!r} is {len(answer['statements'])} statements", "Give one."
+            )
         node: dict[str, Any] = answer["statements"][0]["node"]
         return node
 
@@ -153,7 +206,8 @@ class Database:
             largest = max(_numbers_given_to(found), default=0)
             if largest > _MOST_OF_A_CONSTANT:
                 raise ConfigurationError(
-                    f"{given!r} asks for {found['function_name']} of {largest:,.0f}, which would be computed before any message is read",
+                    f"{given!r} asks for {found['function_name']} of {largest:,.0f}, which would "
+                    "be computed before any message is read",
                     f"Give at most {_MOST_OF_A_CONSTANT:,}.",
                 )
         with self._interrupted_after(_CHECK_SECONDS):
@@ -174,7 +228,8 @@ class Database:
             return self._duckdb.execute(sql, list(values)).fetchall()
         except duckdb.InterruptException as error:
             raise ConfigurationError(
-                f"{given!r} takes too long to compute, before any message is read", "Ask for less in what does not depend on a message."
+                f"{given!r} takes too long to compute, before any message is read",
+                "Ask for less in what does not depend on a message.",
             ) from error
         except duckdb.Error as error:
             raise ConfigurationError(_told(str(error), given), HOW) from error
@@ -182,7 +237,7 @@ class Database:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
@@ -194,15 +249,28 @@ def in_batches(rows: Iterable[Row]) -> Iterator[list[Row]]:
 
 
 def rows_given(columns: Sequence[Column]) -> str:
-    """The query whose rows are those given: a list for each column, which costs a hundredth of as many INSERTs."""
-    given = ", ".join(f"unnest(?::{SqlType.TEXT if column.type is SqlType.JSON else column.type}[]) AS {column.name}" for column in columns)
-    # What Python takes for JSON and DuckDB does not is null: a query must not fail over one message.
-    read = ", ".join(
-        f"CASE WHEN json_valid({name}) THEN {name}::JSON END AS {name}" if column.type is SqlType.JSON else name
+    """The query whose rows are those given: a list for each column, which costs a hundredth of as
+    many INSERTs."""
+    given = ", ".join(
+        f"unnest(?::{SqlType.TEXT if column.type is SqlType.JSON else column.type}[]) AS "
+        f"{column.name}"
+        for column in columns
+    )
+    return f"SELECT {_read(columns)} FROM (SELECT {given})"
+
+
+def _read(columns: Sequence[Column]) -> str:
+    """Columns that came as texts, numbers and times, with JSON as what it is.
+
+    What Python takes for JSON and DuckDB does not is null: a query must not fail over one message.
+    """
+    return ", ".join(
+        f"CASE WHEN json_valid({name}) THEN {name}::JSON END AS {name}"
+        if column.type is SqlType.JSON
+        else name
         for column in columns
         for name in (column.name,)
     )
-    return f"SELECT {read} FROM (SELECT {given})"
 
 
 def _is_one_expression(node: dict[str, Any]) -> bool:
@@ -210,7 +278,17 @@ def _is_one_expression(node: dict[str, Any]) -> bool:
         node["type"] == "SELECT_NODE"
         and len(node["select_list"]) == 1
         and node["from_table"]["type"] == "EMPTY"
-        and not any(node[part] for part in ("modifiers", "where_clause", "group_expressions", "having", "qualify", "sample"))
+        and not any(
+            node[part]
+            for part in (
+                "modifiers",
+                "where_clause",
+                "group_expressions",
+                "having",
+                "qualify",
+                "sample",
+            )
+        )
     )
 
 
@@ -231,7 +309,11 @@ def _numbers_given_to(node: dict[str, Any]) -> Iterator[float]:
     if node.get("function_name") in _GROWING:
         for inner in _nodes(node):
             literal = inner.get("literal") or {}
-            if inner["class"] == "CONSTANT" and literal.get("kind") != "STRING" and _NUMBER.fullmatch(str(literal.get("text"))):
+            if (
+                inner["class"] == "CONSTANT"
+                and literal.get("kind") != "STRING"
+                and _NUMBER.fullmatch(str(literal.get("text")))
+            ):
                 yield float(literal["text"])
 
 
@@ -264,4 +346,6 @@ def _sentence(problem: str, given: str, place: int | None) -> str:
     problem = _KIND.sub("", " ".join(problem.split()))
     if place is None or not 0 <= place <= len(given):
         return f"{given!r} can't be used: {problem}"
-    return f"{given!r} is wrong at character {place + 1}, {given[place : place + _SHOWN]!r}: {problem}"
+    return (
+        f"{given!r} is wrong at character {place + 1}, {given[place : place + _SHOWN]!r}: {problem}"
+    )

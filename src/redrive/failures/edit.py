@@ -8,24 +8,32 @@ from collections.abc import Callable, Mapping
 
 from redrive.errors import ConfigurationError
 from redrive.failures.patch import check_operations, merged_with, patched_with
-from redrive.failures.readable import body_text_of, json_text_of
+from redrive.failures.readable_values import body_text_of, json_text_of
 from redrive.pubsub.message import FailedMessage
 
 Edit = Callable[[FailedMessage], bytes]
 
 
 def patching(text: str) -> Edit:
-    """What applies a patch to JSON bodies: a list is a JSON patch (RFC 6902), an object a merge patch (RFC 7386).
+    """What applies a patch to JSON bodies: a list is a JSON patch (RFC 6902), an object a merge
+    patch (RFC 7386).
 
     Raises:
-        ConfigurationError: it is neither; from the edit: a body is not JSON, or the patch does not fit it.
+        ConfigurationError: it is neither; from the edit: a body is not JSON, or the patch does not
+            fit it.
     """
     try:
         patch = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ConfigurationError(f"the patch is not JSON: {error}", "Give a JSON patch (a list) or a merge patch (an object).") from error
+        raise ConfigurationError(
+            f"the patch is not JSON: {error}",
+            "Give a JSON patch (a list) or a merge patch (an object).",
+        ) from error
     if not isinstance(patch, dict | list):
-        raise ConfigurationError(f"the patch is {patch!r:.60}", "Give a JSON patch (a list) or a merge patch (an object).")
+        raise ConfigurationError(
+            f"the patch is {patch!r:.60}",
+            "Give a JSON patch (a list) or a merge patch (an object).",
+        )
     if isinstance(patch, list):
         check_operations(patch)
 
@@ -33,45 +41,76 @@ def patching(text: str) -> Edit:
         body = json_text_of(message.body)
         if body is None:
             raise ConfigurationError(
-                f"the body of {message.failure_id} is not JSON, so it can't be patched", "Leave it out: --where 'body is not null'."
+                f"the body of {message.failure_id} is not JSON, so it can't be patched",
+                "Leave it out: --where 'body is not null'.",
             )
         value = json.loads(body)
         try:
-            patched = patched_with(value, patch) if isinstance(patch, list) else merged_with(value, patch)
+            patched = (
+                patched_with(value, patch) if isinstance(patch, list) else merged_with(value, patch)
+            )
         except (LookupError, ValueError, TypeError) as error:
             raise ConfigurationError(
-                f"the patch does not fit the body of {message.failure_id}: {error}", "Leave it out, or mend the patch."
+                f"the patch does not fit the body of {message.failure_id}: {error}",
+                "Leave it out, or mend the patch.",
             ) from error
         return json.dumps(patched, ensure_ascii=False, separators=_separators_of(body)).encode()
 
     return edit
 
 
-def calling(name: str) -> Edit:
-    """What calls `module:function` with a failed message; it returns the new body: bytes, a str, or what JSON can be made of.
+def function_named(name: str) -> Callable[..., object]:
+    """Import the function that `module:function` names.
 
     Raises:
-        ConfigurationError: there is no such function; from the edit: it raised, or returned nothing that can be a body.
+        ConfigurationError: the name is no such name, or there is no such function.
     """
     module_name, _, path = name.partition(":")
     if not module_name or not path:
-        raise ConfigurationError(f"{name!r} does not say where a function is", "Give module:function, such as mending:add_country.")
+        raise ConfigurationError(
+            f"{name!r} does not say where a function is",
+            "Give module:function, such as mending:add_country.",
+        )
     try:
         function = getattr(importlib.import_module(module_name), path)
     except Exception as error:  # whatever a module raises while it is imported
-        raise ConfigurationError(f"{name!r} can't be had: {type(error).__name__}: {error}", "Check the name and the directory.") from error
+        raise ConfigurationError(
+            f"{name!r} can't be had: {type(error).__name__}: {error}",
+            "Check the name and the directory.",
+        ) from error
     if not callable(function):
-        raise ConfigurationError(f"{name} is a {type(function).__name__}", "Name a function of one argument, the failed message.")
+        raise ConfigurationError(
+            f"{name} is a {type(function).__name__}",
+            "Name a function of one argument, the failed message.",
+        )
+    found: Callable[..., object] = function
+    return found
+
+
+def calling(name: str) -> Edit:
+    """Return what calls `module:function` with a failed message; it returns the new body: bytes, a
+    str, or what JSON can be made of.
+
+    Raises:
+        ConfigurationError: there is no such function; from the edit: it raised, or returned nothing
+            that can be a body.
+    """
+    function = function_named(name)
 
     def edit(message: FailedMessage) -> bytes:
         try:
             body = function(message)
             if isinstance(body, bytes):
                 return body
-            return body.encode() if isinstance(body, str) else json.dumps(body, ensure_ascii=False, allow_nan=False).encode()
+            return (
+                body.encode()
+                if isinstance(body, str)
+                else json.dumps(body, ensure_ascii=False, allow_nan=False).encode()
+            )
         except Exception as error:
             raise ConfigurationError(
-                f"{name} failed with the message {message.failure_id}: {type(error).__name__}: {error}",
+                f"{name} failed with the message {message.failure_id}: {type(error).__name__}: "
+                f"{error}",
                 "Mend it; nothing of this message was sent.",
             ) from error
 
@@ -79,7 +118,8 @@ def calling(name: str) -> Edit:
 
 
 def edited(bodies: Mapping[str, str]) -> Edit:
-    """What gives each message the body that people have edited: base64, by the message's digest; others keep theirs."""
+    """What gives each message the body that people have edited: base64, by the message's digest;
+    others keep theirs."""
 
     def edit(message: FailedMessage) -> bytes:
         body = bodies.get(message.digest)
@@ -92,9 +132,11 @@ def _separators_of(text: str) -> tuple[str, str]:
     return (", ", ": ") if '": ' in text else (",", ":")
 
 
-def difference(before: bytes, after: bytes) -> list[str]:
-    """What an edit changes, line by line as `diff -u` has it; bodies that are JSON are laid out."""
-    lines = difflib.unified_diff(_laid_out(before), _laid_out(after), "before", "after", lineterm="", n=2)
+def difference(before: bytes, after: bytes, name: str = "") -> list[str]:
+    """Return what an edit changes, line by line as `diff -u` has it; bodies that are JSON are laid
+    out, and both heads begin with `name`."""
+    old, new = (f"{name} {what}".lstrip() for what in ("before", "after"))
+    lines = difflib.unified_diff(_laid_out(before), _laid_out(after), old, new, lineterm="", n=2)
     return list(lines)
 
 

@@ -13,11 +13,12 @@ from redrive.failures.columns import BY_NAME, Column, Value
 from redrive.pubsub.message import FailedMessage
 
 _MOST_KEYS = 1000
-_FAR = 4
+FAR = 4
 """The rest must fit into the fourth part of the time, for a few to be left out of it."""
 _LEAST_OF_MANY = 5
 MOST_GROUPS = 10_000
-"""Groups that are told apart; what comes after them is counted together, so that memory stays bounded."""
+"""Groups that are told apart; what comes after them is counted together, so that memory stays
+bounded."""
 
 Key = Cause | Value
 
@@ -70,9 +71,11 @@ class Group:
             self.times.append(moment.timestamp())
 
     def histogram(self, bins: int) -> Histogram:
-        """How many were set aside in each of so many equal parts of the time in which most of them were.
+        """How many were set aside in each of so many equal parts of the time in which most of them
+        were.
 
-        A few that are far from all others, at most one in twenty, are left out: they would flatten all the rest.
+        A few that are far from all others, at most one in twenty, are left out: they would flatten
+        all the rest.
         """
         times = sorted(self.times)
         begin, end = _most_of(times)
@@ -84,13 +87,21 @@ class Group:
 
 
 def _most_of(times: list[float]) -> tuple[int, int]:
-    """The first and the last of most of these sorted times; of all of them where no few are far away."""
+    """The first and the last of most of these sorted times; of all of them where no few are far
+    away."""
     last = len(times) - 1
     few = max(1, len(times) // 20) if len(times) >= _LEAST_OF_MANY else 0
     # The closest that so many are to each other, and what is next to them.
     span, begin = min((times[last - few + start] - times[start], start) for start in range(few + 1))
-    first, final = bisect_left(times, times[begin] - span), bisect_right(times, times[begin + last - few] + span) - 1
-    return (first, final) if (times[final] - times[first]) * _FAR <= times[last] - times[0] else (0, last)
+    first, final = (
+        bisect_left(times, times[begin] - span),
+        bisect_right(times, times[begin + last - few] + span) - 1,
+    )
+    return (
+        (first, final)
+        if (times[final] - times[first]) * FAR <= times[last] - times[0]
+        else (0, last)
+    )
 
 
 class Groups:

@@ -1,4 +1,5 @@
-"""What was done with failed messages, by whom, when and why: a file in the user's state directory that outlives every process."""
+"""What was done with failed messages, by whom, when and why: a file in the user's state directory
+that outlives every process."""
 
 import contextlib
 import getpass
@@ -13,21 +14,24 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
+from redrive.amqp.properties import Properties
 from redrive.errors import ConfigurationError
-from redrive.failures.record import Job, State
-from redrive.topology.events import Outcomes
+from redrive.failures.job_record import Job, State
+from redrive.failures.stored_message import bytes_of, text_of
 from redrive.topology.headers import Delivery
-from redrive.topology.properties import Properties
+from redrive.topology.outcome_events import Outcomes
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS job (id TEXT PRIMARY KEY, begun_at TEXT NOT NULL, record TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS handed_over (job TEXT PRIMARY KEY, messages INTEGER NOT NULL);
-CREATE TABLE IF NOT EXISTS under_way (job TEXT, failure_id TEXT, PRIMARY KEY (job, failure_id)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS under_way (
+    job TEXT, failure_id TEXT, PRIMARY KEY (job, failure_id)
+) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS original (
-    job TEXT NOT NULL, failure_id TEXT NOT NULL, queue TEXT NOT NULL, exchange BLOB NOT NULL, routing_key BLOB NOT NULL,
+    job TEXT NOT NULL, failure_id TEXT NOT NULL, queue TEXT NOT NULL,
+    exchange BLOB NOT NULL, routing_key BLOB NOT NULL,
     properties BLOB NOT NULL, body BLOB NOT NULL
 );
 """
@@ -39,13 +43,9 @@ _OURS_ALONE = 0o600
 
 def default_path() -> Path:
     """Where the journal is unless told otherwise: the user's state directory."""
-    if sys.platform == "win32":
-        base = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
-    elif sys.platform == "darwin":
-        base = Path.home() / "Library" / "Application Support"
-    else:
-        base = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
-    return base / "redrive" / _NAME
+    from platformdirs import user_state_path
+
+    return user_state_path("redrive", appauthor=False) / _NAME
 
 
 def whoami() -> str:
@@ -72,16 +72,20 @@ class Journal:
         self._lock = threading.Lock()
         with self._errors("opened"):
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            # Bodies may be in it: nobody else is to read them, also where the file was there with other rights.
+            # Bodies may be in it: nobody else is to read them, also where the file was there with
+            # other rights.
             handle = os.open(self.path, os.O_CREAT | os.O_RDWR, _OURS_ALONE)
             try:
                 _tighten(handle)
             finally:
                 os.close(handle)
-            self._sqlite = sqlite3.connect(self.path, timeout=_PATIENCE, isolation_level=None, check_same_thread=False)
+            self._sqlite = sqlite3.connect(
+                self.path, timeout=_PATIENCE, isolation_level=None, check_same_thread=False
+            )
             try:
                 self._sqlite.execute("PRAGMA journal_mode = WAL")
-                # What is written survives this process, however it ends; waiting for the disk would cost more than the messages.
+                # What is written survives this process, however it ends; waiting for the disk would
+                # cost more than the messages.
                 self._sqlite.execute("PRAGMA synchronous = NORMAL")
                 self._sqlite.executescript(_SCHEMA)
             except BaseException:
@@ -97,8 +101,17 @@ class Journal:
         with self.writing() as sqlite:
             found = sqlite.execute("SELECT record FROM job WHERE id = ?", (job.id,)).fetchone()
             if found is not None and _is_alive(Job.from_json(json.loads(found[0]))):
-                raise ConfigurationError(f"job {job.id} is running", "Wait for its end, or stop it there with Ctrl-C.")
-            begun = replace(job, who=whoami(), process=os.getpid(), state=State.RUNNING, changed_at=datetime.now(UTC), problem="")
+                raise ConfigurationError(
+                    f"job {job.id} is running", "Wait for its end, or stop it there with Ctrl-C."
+                )
+            begun = replace(
+                job,
+                who=whoami(),
+                process=os.getpid(),
+                state=State.RUNNING,
+                changed_at=datetime.now(UTC),
+                problem="",
+            )
             _put(sqlite, begun)
         return begun
 
@@ -108,18 +121,29 @@ class Journal:
             return _update(sqlite, job)
 
     def heard(self, job_id: str, told: Iterable[Outcomes], failed_here: int) -> Job:
-        """Adds what subscribers have told of a job, and how many of its messages are in the failed queue; returns it."""
+        """Add what subscribers have reported of a job, and how many of its messages are in the
+        failed queue; return it."""
         with self.writing() as sqlite:
             (record,) = sqlite.execute("SELECT record FROM job WHERE id = ?", (job_id,)).fetchone()
-            job = replace(Job.from_json(json.loads(record)).with_told(told), failed_here=failed_here)
+            job = Job.from_json(json.loads(record)).with_reported(
+                told, failed_here, _handed_over(sqlite, job_id)
+            )
             _put(sqlite, job)
         return _as_it_is(job)
 
     def jobs(self, limit: int | None = None) -> list[Job]:
         """The jobs, the latest first."""
         with self._errors("read"):
-            rows = self._sqlite.execute("SELECT record FROM job ORDER BY begun_at DESC, rowid DESC LIMIT ?", (limit or -1,)).fetchall()
+            rows = self._sqlite.execute(
+                "SELECT record FROM job ORDER BY begun_at DESC, rowid DESC LIMIT ?", (limit or -1,)
+            ).fetchall()
         return [_as_it_is(Job.from_json(json.loads(record))) for (record,) in rows]
+
+    def count(self) -> int:
+        """Return how many jobs there are."""
+        with self._errors("read"):
+            (found,) = self._sqlite.execute("SELECT count(*) FROM job").fetchone()
+        return int(found)
 
     def job(self, id_: str) -> Job:
         """The job of this id, or with an id that begins so.
@@ -129,13 +153,20 @@ class Journal:
         """
         with self._errors("read"):
             rows = self._sqlite.execute(
-                "SELECT record FROM job WHERE id = ?1 OR substr(id, 1, length(?1)) = ?1 ORDER BY id <> ?1", (id_,)
+                "SELECT record FROM job WHERE id = ?1 OR substr(id, 1, length(?1)) = ?1 ORDER BY "
+                "id <> ?1",
+                (id_,),
             ).fetchall()
         found = [Job.from_json(json.loads(record)) for (record,) in rows]
         if not found or not id_:
-            raise ConfigurationError(f"there is no job {id_!r} in {self.path}", "See: redrive jobs list.")
+            raise ConfigurationError(
+                f"there is no job {id_!r} in {self.path}", "See: redrive jobs list."
+            )
         if found[0].id != id_ and len(found) > 1:
-            raise ConfigurationError(f"{id_!r} stands for {len(found)} jobs", f"Give one of {', '.join(job.id for job in found[:5])}.")
+            raise ConfigurationError(
+                f"{id_!r} stands for {len(found)} jobs",
+                f"Give one of {', '.join(job.id for job in found[:5])}.",
+            )
         return _as_it_is(found[0])
 
     def under_way(self, job_id: str) -> set[str]:
@@ -144,17 +175,22 @@ class Journal:
         A job of redrive 0.1 has written failure ids in their place.
         """
         with self._errors("read"):
-            return {found for (found,) in self._sqlite.execute("SELECT failure_id FROM under_way WHERE job = ?", (job_id,))}
+            return {
+                found
+                for (found,) in self._sqlite.execute(
+                    "SELECT failure_id FROM under_way WHERE job = ?", (job_id,)
+                )
+            }
 
     def handed_over(self, job_id: str) -> int:
-        """How many messages a job has handed to the broker in all."""
+        """Return how many messages a job has handed to the broker in all."""
         with self._errors("read"):
-            found = self._sqlite.execute("SELECT messages FROM handed_over WHERE job = ?", (job_id,)).fetchone()
-        return int(found[0]) if found else 0
+            return _handed_over(self._sqlite, job_id)
 
     def take_up(self, job: Job) -> Job:
-        """A job begins anew, with what it has sent and what may be there twice: what else was under way is in the failed queue, and
-        will be sent again. It is written down as one: a job that is killed before it sends anything has forgotten nothing.
+        """A job begins anew, with what it has sent and what may be there twice: what else was under
+        way is in the failed queue, and will be sent again. It is written down as one: a job that is
+        killed before it sends anything has forgotten nothing.
         """
         with self.writing() as sqlite:
             sqlite.execute("DELETE FROM under_way WHERE job = ?", (job.id,))
@@ -163,18 +199,30 @@ class Journal:
 
     def keep(self, job_id: str, failure_id: str, delivery: Delivery) -> None:
         """Keeps a message as it was before a job changed it."""
-        row = (job_id, failure_id, delivery.queue, *map(_bytes, (delivery.exchange, delivery.routing_key)))
+        row = (
+            job_id,
+            failure_id,
+            delivery.queue,
+            *map(bytes_of, (delivery.exchange, delivery.routing_key)),
+        )
         with self.writing() as sqlite:
-            sqlite.execute("INSERT INTO original VALUES (?, ?, ?, ?, ?, ?, ?)", (*row, delivery.properties.encode(), delivery.body))
+            sqlite.execute(
+                "INSERT INTO original VALUES (?, ?, ?, ?, ?, ?, ?)",
+                (*row, delivery.properties.encode(), delivery.body),
+            )
 
     def originals(self, job_id: str) -> Iterator[Delivery]:
         """The messages of a job as they were before it changed them."""
         with self._errors("read"):
             rows = self._sqlite.execute(
-                "SELECT queue, exchange, routing_key, properties, body FROM original WHERE job = ? ORDER BY rowid", (job_id,)
+                "SELECT queue, exchange, routing_key, properties, body FROM original WHERE job = ? "
+                "ORDER BY rowid",
+                (job_id,),
             )
             for queue, exchange, key, properties, body in rows:
-                yield Delivery(queue, _text(exchange), _text(key), Properties.parse(properties), body)
+                yield Delivery(
+                    queue, text_of(exchange), text_of(key), Properties.parse(properties), body
+                )
 
     def close(self) -> None:
         """Closes the file."""
@@ -198,13 +246,14 @@ class Journal:
             yield
         except (OSError, sqlite3.Error) as error:
             raise ConfigurationError(
-                f"the journal {str(self.path)!r} can't be {what}: {error}", "Name another one with --journal."
+                f"the journal {str(self.path)!r} can't be {what}: {error}",
+                "Name another one with --journal.",
             ) from error
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
@@ -226,6 +275,11 @@ def _update(sqlite: sqlite3.Connection, job: Job) -> Job:
     return changed
 
 
+def _handed_over(sqlite: sqlite3.Connection, job_id: str) -> int:
+    found = sqlite.execute("SELECT messages FROM handed_over WHERE job = ?", (job_id,)).fetchone()
+    return int(found[0]) if found else 0
+
+
 def _put(sqlite: sqlite3.Connection, job: Job) -> None:
     sqlite.execute(
         "INSERT INTO job VALUES (?, ?, ?) ON CONFLICT (id) DO UPDATE SET record = excluded.record",
@@ -235,7 +289,11 @@ def _put(sqlite: sqlite3.Connection, job: Job) -> None:
 
 def _as_it_is(job: Job) -> Job:
     """A job whose process died without a word was interrupted."""
-    return replace(job, state=State.INTERRUPTED) if job.state is State.RUNNING and not _is_alive(job) else job
+    return (
+        replace(job, state=State.INTERRUPTED)
+        if job.state is State.RUNNING and not _is_alive(job)
+        else job
+    )
 
 
 def _is_alive(job: Job) -> bool:
@@ -253,11 +311,3 @@ def _is_alive(job: Job) -> bool:
     except OSError as error:
         return not isinstance(error, ProcessLookupError)
     return True
-
-
-def _bytes(text: str) -> bytes:
-    return text.encode("utf-8", "surrogateescape")
-
-
-def _text(raw: bytes) -> str:
-    return raw.decode("utf-8", "surrogateescape")

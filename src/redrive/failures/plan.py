@@ -12,7 +12,7 @@ from redrive.failures.order import Order
 from redrive.failures.selection import Chooser
 from redrive.failures.shared_ids import SharedIds
 from redrive.pubsub.message import FailedMessage
-from redrive.pubsub.report import RequeueProgress
+from redrive.pubsub.reports import RequeueProgress
 
 _FEW = 5
 Progress = Callable[[RequeueProgress], None]
@@ -24,13 +24,15 @@ class Plan:
 
     Args:
         looked_at: how many messages were looked at.
+        is_cut: whether the order's limit ended it, so that further messages were not looked at.
         count: how many of them would go.
         groups: how many of each cause.
         first: the first few.
-        too_often: how many stay because they were sent back too often.
+        too_often: how many stay because they were requeued too often.
         found_again: how many that an earlier run had under way are in the failed queue.
         shared_ids: how many failure ids stand for several of them that differ.
-        came_back: how many that the job has sent before are in the failed queue again, whether or not they are of those that it means.
+        came_back: how many that the job has sent before are in the failed queue again, whether or
+            not they are of those that it means.
         changes: of the first few that another body is made of, the difference.
         changed: how many those are.
         retries: the most retries that one of those that would go had.
@@ -38,6 +40,7 @@ class Plan:
     """
 
     looked_at: int = 0
+    is_cut: bool = False
     count: int = 0
     groups: Counter[Cause] = field(default_factory=Counter)
     first: list[FailedMessage] = field(default_factory=list)
@@ -51,7 +54,12 @@ class Plan:
     retried_for: timedelta = timedelta(0)
 
 
-def plan_of(order: Order, messages: Iterable[FailedMessage], under_way: set[str] | frozenset[str] = frozenset(), job: str = "") -> Plan:
+def plan_of(
+    order: Order,
+    messages: Iterable[FailedMessage],
+    under_way: set[str] | frozenset[str] = frozenset(),
+    job: str = "",
+) -> Plan:
     """What an order would send of these messages; those that this job has sent before do not count.
 
     Raises:
@@ -70,29 +78,32 @@ def plan_of(order: Order, messages: Iterable[FailedMessage], under_way: set[str]
     with Chooser(order.selection) as chooser:
         for message in chooser.of(counted()):
             if order.limit is not None and plan.count >= order.limit and not under_way:
+                plan.is_cut = True
                 break  # a queue of millions need not be looked at to its end
             if message.job is not None and message.job == job:
                 continue
-            plan.found_again += bool(under_way) and (message.digest in under_way or message.failure_id in under_way)
+            plan.found_again += bool(under_way) and (
+                message.digest in under_way or message.failure_id in under_way
+            )
             if not order.may_go(message):
                 plan.too_often += 1
             elif order.limit is None or plan.count < order.limit:
                 plan.count += 1
                 plan.groups[cause_of(message)] += 1
                 shared.add(message)
-                if order.canary:
+                if order.guards.canary:
                     plan.retries = max(plan.retries, message.retries)
                     plan.retried_for = max(plan.retried_for, time_of_retries(message))
                 if len(plan.first) < _FEW:
                     plan.first.append(message)
                 if edit is not None:
-                    _note_change(plan, message.body, edit(message))
+                    _note_change(plan, message, edit(message))
     plan.shared_ids = len(shared)
     return plan
 
 
-def _note_change(plan: Plan, before: bytes, after: bytes) -> None:
-    if before != after:
+def _note_change(plan: Plan, message: FailedMessage, after: bytes) -> None:
+    if message.body != after:
         plan.changed += 1
         if len(plan.changes) < _FEW:
-            plan.changes.append(difference(before, after))
+            plan.changes.append(difference(message.body, after, message.failure_id))

@@ -5,7 +5,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from itertools import islice
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from redrive.errors import ConfigurationError
@@ -25,7 +24,8 @@ class Selection:
 
     Args:
         where: an expression of the filter language; None for any message.
-        digests: of single messages, `FailedMessage.digest`; none for any. A failure id may be another message's, too.
+        digests: of single messages, `FailedMessage.digest`; none for any. A failure id may be
+            another message's, too.
         groups: group ids, or their first characters; none for any.
         now: what `now()` says in the expression.
     """
@@ -42,21 +42,33 @@ class Selection:
 
     def as_json(self) -> dict[str, object]:
         """It as JSON values."""
-        return {**asdict(self), "digests": sorted(self.digests), "groups": list(self.groups), "now": self.now.isoformat()}
+        return {
+            **asdict(self),
+            "digests": sorted(self.digests),
+            "groups": list(self.groups),
+            "now": self.now.isoformat(),
+        }
 
     @classmethod
     def from_json(cls, value: Mapping[str, object]) -> Self:
         """What `as_json` has written.
 
         Raises:
-            ConfigurationError: redrive 0.1 has written it, and picked messages by failure ids.
+            ConfigurationError: redrive 0.1 has written it, and chose messages by failure ids.
         """
         known: dict[str, Any] = dict(value)
         if known.get("ids"):
             raise ConfigurationError(
-                "this was begun by redrive 0.1, which picked messages by ids that others may have, too", "Begin it again, with --id."
+                "this was begun by redrive 0.1, which chose messages by ids that others may have, "
+                "too",
+                "Begin it again, with --id.",
             )
-        return cls(known["where"], frozenset(known.get("digests", ())), tuple(known["groups"]), datetime.fromisoformat(known["now"]))
+        return cls(
+            known["where"],
+            frozenset(known.get("digests", ())),
+            tuple(known["groups"]),
+            datetime.fromisoformat(known["now"]),
+        )
 
 
 class Chooser:
@@ -84,7 +96,11 @@ class Chooser:
         where = self._selection.where
         if self._database is None or where is None or not any(chosen):
             return chosen
-        rows = [row_of(message.delivery, self._columns) for message, named in zip(messages, chosen, strict=True) if named]
+        rows = [
+            row_of(message.delivery, self._columns)
+            for message, named in zip(messages, chosen, strict=True)
+            if named
+        ]
         picked = iter(self._database.picks(where, rows, self._columns))
         return [named and next(picked) for named in chosen]
 
@@ -119,5 +135,5 @@ class Chooser:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self._held.close()

@@ -1,4 +1,5 @@
-"""Failure ids that stand for messages that differ: a failure id is a header, and anybody who may write into the queue can copy one."""
+"""Failure ids that stand for messages that differ: a failure id is a header, and anybody who may
+write into the queue can copy one."""
 
 from collections.abc import Iterable, Iterator
 
@@ -6,7 +7,8 @@ from redrive.pubsub.message import FailedMessage
 
 
 class SharedIds:
-    """Counts the failure ids that several messages have which differ. Copies of one message, byte for byte, do not count."""
+    """Counts the failure ids that several messages have which differ. Copies of one message, byte
+    for byte, do not count."""
 
     def __init__(self) -> None:
         # Hashes and not the texts: there may be millions of them.

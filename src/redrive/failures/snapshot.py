@@ -1,6 +1,8 @@
-"""Failed messages in a file: a faithful copy, every byte of body and properties, that can be looked at and sent from as a queue can.
+"""Failed messages in a file, or in an archive of the Spark job: a faithful copy, every byte of body
+and properties, that can be looked at and sent from as a queue can.
 
-The columns of the filter language stand beside the bytes for whoever reads the file with another tool; redrive reads only the bytes.
+The columns of the filter language stand beside the bytes for whoever reads the file with another
+tool; redrive reads only the bytes.
 """
 
 import base64
@@ -8,39 +10,32 @@ import contextlib
 import errno
 import json
 import os
-import struct
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from redrive.errors import ConfigurationError
+from redrive.failures.archive_folder import check_format, files_of, is_archive, rows_left
 from redrive.failures.columns import COLUMNS, Column, Row, SqlType, row_of
+from redrive.failures.stored_message import FORMER_NAMES, NEEDED, PROPERTIES, WIRE, message_of
 from redrive.pubsub.message import FailedMessage
-from redrive.topology.headers import Delivery
-from redrive.topology.properties import Properties
 
 if TYPE_CHECKING:
     import duckdb
 
-RAW = (
-    Column("raw_exchange", SqlType.BYTES, False, "the exchange of the delivery", lambda m: _bytes(m.delivery.exchange)),
-    Column("raw_routing_key", SqlType.BYTES, False, "the routing key of the delivery", lambda m: _bytes(m.delivery.routing_key)),
-    Column("raw_properties", SqlType.BYTES, False, "property flags and properties as they came", lambda m: m.properties.encode()),
-)
-"""What a message is made of again, besides queue and body_bytes."""
-
-_WRITTEN = (*COLUMNS, *RAW)
-_READ = ("queue", *(column.name for column in RAW), "body_bytes")
+_WRITTEN = (*COLUMNS, *WIRE)
 _TABLE = "failed"
 _AT_A_TIME = 1000
 _BYTES_AT_A_TIME = 8 * 1024 * 1024
-"""Of rows that are in memory together. A message of a usual size takes 10 KB there: its body and its traceback are in several columns."""
+"""Of rows that are in memory together. A message of a usual size takes 10 KB there: its body and
+its traceback are in several columns."""
 _MEMORY = "512MB"
 _ROW_GROUP = "32MB"
-"""Of a Parquet file's rows that are in memory together while it is written, and when it is read by another tool."""
+"""Of a Parquet file's rows that are in memory together while it is written, and when it is read by
+another tool."""
 _LONGEST_REASON = 200
 
 
@@ -48,21 +43,26 @@ class Snapshot:
     """A file of failed messages.
 
     Args:
-        path: the file; its suffix says what kind it is: `.parquet`, `.jsonl` or `.duckdb`.
+        path: the file; its suffix says what kind it is: `.parquet`, `.jsonl` or `.duckdb`. Or the
+            folder of an archive of the Spark job: what is in it and in no queue.
 
     Raises:
         ConfigurationError: it has another suffix.
     """
 
     def __init__(self, path: Path) -> None:
-        if path.suffix not in _KINDS:
-            raise ConfigurationError(f"{str(path)!r} is no kind of file that failed messages are kept in", f"Name it {_SUFFIXES}.")
+        if path.suffix not in _KINDS and not is_archive(path):
+            raise ConfigurationError(
+                f"{str(path)!r} is no kind of file that failed messages are kept in",
+                f"Name it {_SUFFIXES}.",
+            )
         self.path = path
 
     @staticmethod
     def is_meant(name: str) -> bool:
-        """Whether a name that people gave is that of a file, and not that of a queue."""
-        return Path(name).suffix in _KINDS
+        """Whether a name that people gave is that of a file or an archive, and not that of a
+        queue."""
+        return Path(name).suffix in _KINDS or is_archive(Path(name))
 
     def depth(self) -> int:
         """How many messages it holds.
@@ -76,16 +76,15 @@ class Snapshot:
         """The messages from the first on, at most `limit`.
 
         Raises:
-            ConfigurationError: it is not there, or can't be read; a damaged message is named by its number.
+            ConfigurationError: it is not there, or can't be read; a damaged message is named by its
+                number.
         """
         for number, raw in enumerate(islice(self._raw(), limit), 1):
             try:
-                queue, exchange, key, properties, body = raw
-                delivery = Delivery(_name(queue), _text(exchange), _text(key), Properties.parse(_checked(properties)), _checked(body))
-                delivery.properties.encode()
-            except (ValueError, TypeError, IndexError, ArithmeticError, struct.error, RecursionError) as error:
+                message = message_of(raw)
+            except ValueError as error:
                 raise self._unreadable(f"its message {number} is damaged") from error
-            yield FailedMessage(delivery)
+            yield message
 
     def write(self, messages: Iterable[FailedMessage]) -> int:
         """Makes the file of these messages, for this user's eyes alone; returns how many.
@@ -96,11 +95,17 @@ class Snapshot:
             ConfigurationError: there is a file already, or it can't be written.
         """
         if self.path.exists():
-            raise ConfigurationError(f"there is a file {str(self.path)!r} already", "Give another name: nothing is overwritten.")
+            raise ConfigurationError(
+                f"there is a file {str(self.path)!r} already",
+                "Give another name: nothing is overwritten.",
+            )
         write, _ = _KINDS[self.path.suffix]
         try:
-            # A folder that nobody else may enter: what is made in it is no link, and is read by nobody before its rights are set.
-            with tempfile.TemporaryDirectory(prefix=f".{self.path.name}.", dir=self.path.parent) as folder:
+            # A folder that nobody else may enter: what is made in it is no link, and is read by
+            # nobody before its rights are set.
+            with tempfile.TemporaryDirectory(
+                prefix=f".{self.path.name}.", dir=self.path.parent
+            ) as folder:
                 part = Path(folder, f"part{self.path.suffix}")
                 count = write(part, messages)
                 part.chmod(_OURS_ALONE)
@@ -109,14 +114,18 @@ class Snapshot:
             _to_disk(self.path.parent)
         except (OSError, MemoryError) as error:
             raise ConfigurationError(
-                f"{str(self.path)!r} can't be written: {getattr(error, 'strerror', None) or error}", _remedy_for(error)
+                f"{str(self.path)!r} can't be written: {getattr(error, 'strerror', None) or error}",
+                _remedy_for(error),
             ) from error
         return count
 
     def _raw(self) -> Iterator[tuple[object, ...]]:
-        if not self.path.is_file():
-            raise ConfigurationError(f"there is no file {str(self.path)!r}", "Make one: redrive failed snapshot QUEUE -o FILE.")
-        _, read = _KINDS[self.path.suffix]
+        if not (self.path.is_file() or is_archive(self.path)):
+            raise ConfigurationError(
+                f"there is no file {str(self.path)!r}",
+                "Make one: redrive failed snapshot QUEUE -o FILE.",
+            )
+        read = _read_archive if self.path.is_dir() else _KINDS[self.path.suffix][1]
         try:
             yield from read(self.path)
         except (OSError, MemoryError, ValueError, LookupError, TypeError) as error:
@@ -124,7 +133,8 @@ class Snapshot:
 
     def _unreadable(self, why: str) -> ConfigurationError:
         return ConfigurationError(
-            f"{str(self.path)!r} can't be read as failed messages: {why}", "Give a file that `redrive failed` has made."
+            f"{str(self.path)!r} can't be read as failed messages: {why}",
+            "Give a file that `redrive failed` has made, or an archive of `redrive spark`.",
         )
 
 
@@ -134,30 +144,14 @@ _OURS_ALONE = 0o600
 def _remedy_for(error: OSError | MemoryError) -> str:
     if isinstance(error, MemoryError):
         return "Write a .jsonl file, which takes one message at a time."
-    return "Choose another place." if error.errno not in _NO_ROOM else "Make room, or choose another place."
+    return (
+        "Choose another place."
+        if error.errno not in _NO_ROOM
+        else "Make room, or choose another place."
+    )
 
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
-
-
-def _name(value: object) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"{type(value).__name__} in place of a text")
-    return value
-
-
-def _bytes(text: str) -> bytes:
-    return text.encode("utf-8", "surrogateescape")
-
-
-def _text(raw: object) -> str:
-    return _checked(raw).decode("utf-8", "surrogateescape")
-
-
-def _checked(raw: object) -> bytes:
-    if not isinstance(raw, bytes):
-        raise TypeError(f"{type(raw).__name__} in place of bytes")
-    return raw
 
 
 def _to_disk(path: Path) -> None:
@@ -168,7 +162,7 @@ def _to_disk(path: Path) -> None:
         os.close(handle)
 
 
-# --- JSON, a line for each message ----------------------------------------------------------------------------------------------------
+# --- JSON, a line for each message ----------------------------------------------------------------
 
 
 def _write_lines(path: Path, messages: Iterable[FailedMessage]) -> int:
@@ -177,7 +171,12 @@ def _write_lines(path: Path, messages: Iterable[FailedMessage]) -> int:
         for message in messages:
             row = row_of(message.delivery, _WRITTEN)
             # Not `json.dump`, which takes several times as long.
-            file.write(json.dumps({column.name: _json_of(column, row) for column in _WRITTEN}, ensure_ascii=False) + "\n")
+            file.write(
+                json.dumps(
+                    {column.name: _json_of(column, row) for column in _WRITTEN}, ensure_ascii=False
+                )
+                + "\n"
+            )
             count += 1
     return count
 
@@ -196,29 +195,35 @@ def _read_lines(path: Path) -> Iterator[tuple[object, ...]]:
         for number, line in enumerate(file, 1):
             try:
                 found = json.loads(line)
-                queue, *encoded = (found[name] for name in _READ)
+                queue, *encoded = (found[name] for name in _names_in(found))
                 raw = [base64.b64decode(text, validate=True) for text in encoded]
             except (ValueError, LookupError, TypeError, RecursionError) as error:
                 raise ValueError(f"line {number} is none") from error
             yield queue, *raw
 
 
-# --- DuckDB and Parquet ---------------------------------------------------------------------------------------------------------------
+# --- DuckDB and Parquet ---------------------------------------------------------------------------
 
 
 def _write_database(path: Path, messages: Iterable[FailedMessage]) -> int:
     from redrive.failures.database import rows_given
 
     with _database(path) as database:
-        database.execute(f"CREATE TABLE {_TABLE} ({', '.join(f'{column.name} {column.type}' for column in _WRITTEN)})")
-        return sum(_put(database, f"INSERT INTO {_TABLE} {rows_given(_WRITTEN)}", rows) for rows in _batches(messages))
+        database.execute(
+            f"CREATE TABLE {_TABLE} "
+            f"({', '.join(f'{column.name} {column.type}' for column in _WRITTEN)})"
+        )
+        return sum(
+            _put(database, f"INSERT INTO {_TABLE} {rows_given(_WRITTEN)}", rows)
+            for rows in _batches(messages)
+        )
 
 
 def _write_parquet(path: Path, messages: Iterable[FailedMessage]) -> int:
     """Writes each batch to a small file, and these to one.
 
-    DuckDB holds a whole row group in memory, and a group can be bounded by its bytes only where it need not keep the order of several
-    threads; of one thread it keeps it.
+    DuckDB holds a whole row group in memory, and a group can be bounded by its bytes only where it
+    need not keep the order of several threads; of one thread it keeps it.
     """
     from redrive.failures.database import rows_given
 
@@ -228,12 +233,21 @@ def _write_parquet(path: Path, messages: Iterable[FailedMessage]) -> int:
         database.execute("SET preserve_insertion_order = false")
         for rows in _batches(messages):
             parts.append(path.with_name(f"{len(parts):08}.parquet"))
-            count += _put(database, f"COPY ({rows_given(_WRITTEN)}) TO {_quoted(parts[-1])} (FORMAT parquet, COMPRESSION lz4)", rows)
+            count += _put(
+                database,
+                f"COPY ({rows_given(_WRITTEN)}) TO {_quoted(parts[-1])} (FORMAT parquet, "
+                "COMPRESSION lz4)",
+                rows,
+            )
         if parts:
             some = f"SELECT * FROM read_parquet([{', '.join(map(_quoted, parts))}])"
         else:
-            some = f"SELECT {', '.join(f'NULL::{column.type} AS {column.name}' for column in _WRITTEN)} LIMIT 0"
-        database.execute(f"COPY ({some}) TO {_quoted(path)} (FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE_BYTES '{_ROW_GROUP}')")
+            nothing = (f"NULL::{column.type} AS {column.name}" for column in _WRITTEN)
+            some = f"SELECT {', '.join(nothing)} LIMIT 0"
+        database.execute(
+            f"COPY ({some}) TO {_quoted(path)} (FORMAT parquet, COMPRESSION zstd, "
+            f"ROW_GROUP_SIZE_BYTES '{_ROW_GROUP}')"
+        )
     return count
 
 
@@ -261,7 +275,9 @@ def _read_database(path: Path) -> Iterator[tuple[object, ...]]:
         # Attached, so that nothing that is defined in the file has a name here.
         database.execute(f"ATTACH {_quoted(path)} AS given (READ_ONLY)")
         _lock(database)
-        tables = database.execute("SELECT database_name, schema_name, table_name FROM duckdb_tables()").fetchall()
+        tables = database.execute(
+            "SELECT database_name, schema_name, table_name FROM duckdb_tables()"
+        ).fetchall()
         if ("given", "main", _TABLE) not in tables:
             # It may be a view, which could read any file of whoever looks at it.
             raise ValueError(f"it has no table {_TABLE!r}")
@@ -275,6 +291,21 @@ def _read_parquet(path: Path) -> Iterator[tuple[object, ...]]:
         yield from _rows(database, f"read_parquet({_quoted(path)})")
 
 
+def _read_archive(path: Path) -> Iterator[tuple[object, ...]]:
+    check_format(path)
+    files = files_of(path)
+    with _database(None, reads=True) as database:
+        database.execute(f"SET allowed_paths = [{', '.join(map(_quoted, files))}]")
+        _lock(database)
+        yield from rows_left(database, path, files)
+
+
+def _names_in(names: Container[str]) -> list[str]:
+    """What a message is made of, by the names that a file has it under."""
+    is_former = PROPERTIES not in names
+    return [FORMER_NAMES.get(name, name) if is_former else name for name in NEEDED]
+
+
 def _lock(database: "duckdb.DuckDBPyConnection") -> None:
     """From here on it reaches no file but those that it has, and no network."""
     database.execute("SET enable_external_access = false")
@@ -282,7 +313,8 @@ def _lock(database: "duckdb.DuckDBPyConnection") -> None:
 
 
 def _rows(database: "duckdb.DuckDBPyConnection", table: str) -> Iterator[tuple[object, ...]]:
-    found = database.execute(f"SELECT {', '.join(_READ)} FROM {table}")
+    columns = {name for name, *_ in database.execute(f"DESCRIBE SELECT * FROM {table}").fetchall()}
+    found = database.execute(f"SELECT {', '.join(_names_in(columns))} FROM {table}")
     while some := found.fetchmany(_AT_A_TIME):
         yield from some
 
@@ -308,7 +340,9 @@ def _database(path: Path | None, *, reads: bool = False) -> "Iterator[duckdb.Duc
     except duckdb.Error as error:
         if reads and not isinstance(error, duckdb.IOException):
             # DuckDB's words can have something of the file in them.
-            raise OSError(f"it holds no such messages, or is damaged ({type(error).__name__})") from error
+            raise OSError(
+                f"it holds no such messages, or is damaged ({type(error).__name__})"
+            ) from error
         raise OSError(_first_sentence(error)) from error
 
 

@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 
-from redrive.failures.readable import text_of
+from redrive.amqp.field_table import FieldValue
+from redrive.failures.readable_values import text_of
 from redrive.pubsub.message import FailedMessage
 from redrive.topology import headers, names
-from redrive.topology.table import FieldValue
 
 _REASONS = {
     "rejected": "an attempt failed",
@@ -17,7 +17,8 @@ _REASONS = {
 
 
 def way_of(message: FailedMessage) -> list[str]:
-    """A sentence for each stage, the oldest first; the broker notes a stage once, and how often it was passed."""
+    """A sentence for each stage, the oldest first; the broker notes a stage once, and how often it
+    was passed."""
     return [
         _begin(message),
         *reversed([_stage(message, entry) for entry in message.delivery.deaths.entries]),
@@ -27,7 +28,9 @@ def way_of(message: FailedMessage) -> list[str]:
 
 def _begin(message: FailedMessage) -> str:
     at = "" if message.published_at is None else f" at {_time(message.published_at)}"
-    through = "" if message.exchange is None else f" to {message.exchange or 'the default exchange'}"
+    through = (
+        "" if message.exchange is None else f" to {message.exchange or 'the default exchange'}"
+    )
     return f"published{through} with {text_of(message.routing_key)}{at}"
 
 
@@ -39,13 +42,17 @@ def _stage(message: FailedMessage, entry: Mapping[str, FieldValue]) -> str:
     times = headers.counted(count)
     often = "" if times == 1 else f", {times:,} times" if times else ", how often is not known"
     first = entry.get("time")
-    since = f", {'first ' if times > 1 else ''}at {_time(first)}" if isinstance(first, datetime) else ""
+    since = (
+        f", {'first ' if times > 1 else ''}at {_time(first)}" if isinstance(first, datetime) else ""
+    )
     return f"in {_word(queue)} {what}{often}{since}{_came(entry)}"
 
 
 def _came(entry: Mapping[str, FieldValue]) -> str:
     exchange, keys = entry.get("exchange"), entry.get("routing-keys")
-    through = "" if not isinstance(exchange, str) else f"through {exchange or 'the default exchange'} "
+    through = (
+        "" if not isinstance(exchange, str) else f"through {exchange or 'the default exchange'} "
+    )
     named = ", ".join(map(_word, keys)) if isinstance(keys, list) and keys else ""
     return f"; it had come {through}with {named}" if named else ""
 
@@ -54,7 +61,10 @@ def _end(message: FailedMessage) -> Iterator[str]:
     if message.failed_at is not None:
         by = "" if message.host is None else f" by {message.host}"
         why = message.reason or "no reason is known"
-        yield f"set aside in {names.failed_queue(message.queue)}{by} at {_time(message.failed_at)}: {why}"
+        yield (
+            f"set aside in {names.failed_queue(message.queue)}{by} at "
+            f"{_time(message.failed_at)}: {why}"
+        )
 
 
 def _word(value: FieldValue) -> str:

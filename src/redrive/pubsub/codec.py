@@ -13,7 +13,19 @@ from redrive.pubsub import php_envelope
 from redrive.pubsub.handler import Handler, name_of
 from redrive.pubsub.message import Message
 
-Body = bytes | bytearray | memoryview | str | Mapping[str, object] | Sequence[object] | pydantic.BaseModel | int | float | bool | None
+Body = (
+    bytes
+    | bytearray
+    | memoryview
+    | str
+    | Mapping[str, object]
+    | Sequence[object]
+    | pydantic.BaseModel
+    | int
+    | float
+    | bool
+    | None
+)
 """What can be published: bytes and texts as they are, anything else as JSON."""
 
 JSON = "application/json"
@@ -21,7 +33,8 @@ TEXT = "text/plain; charset=utf-8"
 BINARY = "application/octet-stream"
 
 Codec = Literal["json", "php-envelope"]
-"""How a publisher writes what is no bytes and no text: as JSON, or as JSON in the envelope of PHP services. Readers take both."""
+"""How a publisher writes what is no bytes and no text: as JSON, or as JSON in the envelope of PHP
+services. Readers take both."""
 
 Argument = Callable[[Message], object]
 
@@ -55,32 +68,43 @@ def encode_enveloped(body: object, id_: str) -> tuple[bytes, str]:
     """
     if isinstance(body, bytes | bytearray | memoryview):
         raise ConfigurationError(
-            f"the body is {type(body).__name__}, and the codec 'php-envelope' puts JSON into an envelope",
-            "Publish a dict, a pydantic model or another plain value; or use a publisher with the codec 'json'.",
+            f"the body is {type(body).__name__}, and the codec 'php-envelope' puts JSON into an "
+            "envelope",
+            "Publish a dict, a pydantic model or another plain value; or use a publisher with the "
+            "codec 'json'.",
         )
     # encode_body would send a text as it is; in here it is a value like any other.
-    content = to_json(body, inf_nan_mode="constants") if isinstance(body, str) else encode_body(body)[0]
+    content = (
+        to_json(body, inf_nan_mode="constants") if isinstance(body, str) else encode_body(body)[0]
+    )
     try:
         return php_envelope.wrap(content, id_), JSON
     except ValueError as error:
-        raise ConfigurationError(f"the body can't be put into PHP's envelope: {error}", "Send such a number as null or a text.") from error
+        raise ConfigurationError(
+            f"the body can't be put into PHP's envelope: {error}",
+            "Send such a number as null or a text.",
+        ) from error
 
 
 def check_codec(codec: str) -> None:
     """Raises ConfigurationError unless `codec` is one."""
     if codec not in get_args(Codec):
-        raise ConfigurationError(f"codec is {codec!r}", f"Choose {' or '.join(map(repr, get_args(Codec)))}.")
+        raise ConfigurationError(
+            f"codec is {codec!r}", f"Choose {' or '.join(map(repr, get_args(Codec)))}."
+        )
 
 
 def argument_of(handler: Handler) -> Argument:
     """How to make a handler's argument of a message, by the annotation of its first parameter.
 
-    `Message` (or no annotation) gets the message, `bytes` the body, `str` the body as UTF-8; anything else that pydantic can
-    validate (a model, `dict`, a dataclass, …) is read from JSON. Where the body is PHP's envelope, it is read from what is in it; a
-    type that has an `__id` of its own is given the envelope itself.
+    `Message` (or no annotation) gets the message, `bytes` the body, `str` the body as UTF-8;
+    anything else that pydantic can validate (a model, `dict`, a dataclass, …) is read from JSON.
+    Where the body is PHP's envelope, it is read from what is in it; a type that has an `__id` of
+    its own is given the envelope itself.
 
     Raises:
-        ConfigurationError: the handler takes no argument, needs more than one, or its annotation can't be validated.
+        ConfigurationError: the handler takes no argument, needs more than one, or its annotation
+            can't be validated.
     """
     annotation = _annotation_of(handler)
     if annotation is Message or annotation is inspect.Parameter.empty:
@@ -94,7 +118,8 @@ def argument_of(handler: Handler) -> Argument:
     except pydantic.errors.PydanticUserError as error:
         why = error.message.partition("\n")[0]
         raise ConfigurationError(
-            f"the handler {name_of(handler)} asks for {annotation!r}, which a body can't be read as: {why}",
+            f"the handler {name_of(handler)} asks for {annotation!r}, which a body can't be read "
+            f"as: {why}",
             "Annotate its argument with a pydantic model, dict, bytes, str or Message.",
         ) from error
 
@@ -103,8 +128,11 @@ def _reader_of(annotation: object) -> Argument:
     adapter = pydantic.TypeAdapter[object](annotation)  # type: ignore[arg-type]
     if _has_an_id_of_its_own(adapter):
         return lambda message: _validated(adapter, message.body)
-    # Validated as a part of the envelope's bytes: JSON that was read and written again is not the same JSON.
-    enveloped = pydantic.TypeAdapter[object](pydantic.create_model("PHP's envelope", body=(annotation, ...)))  # type: ignore[arg-type]
+    # Validated as a part of the envelope's bytes: JSON that was read and written again is not the
+    # same JSON.
+    enveloped = pydantic.TypeAdapter[object](
+        pydantic.create_model("PHP's envelope", body=(annotation, ...))  # type: ignore[arg-type]
+    )
 
     def read(message: Message) -> object:
         if php_envelope.read(message.body) is None:
@@ -127,8 +155,12 @@ def _validated(adapter: pydantic.TypeAdapter[object], body: bytes) -> object:
         return adapter.validate_json(body)
     except pydantic.ValidationError as error:
         problems = "; ".join(map(_problem, error.errors(include_url=False, include_input=False)))
-        invalid = InvalidMessage(f"{error.error_count()} problem(s) in the body as {error.title}: {problems}")
-    raise invalid  # with neither cause nor context: pydantic's error has the body's values, and a traceback would show them
+        invalid = InvalidMessage(
+            f"{error.error_count()} problem(s) in the body as {error.title}: {problems}"
+        )
+    # with neither cause nor context: pydantic's error has the body's values, and a traceback would
+    # show them
+    raise invalid
 
 
 def _problem(detail: typing.Any) -> str:
@@ -137,7 +169,10 @@ def _problem(detail: typing.Any) -> str:
     problem = str(detail["msg"])
     if detail["type"] == "union_tag_invalid":  # the one text of pydantic's own that has the value
         context = detail["ctx"]
-        problem = f"The tag found using {context['discriminator']} is none of the expected ones: {context['expected_tags']}"
+        problem = (
+            f"The tag found using {context['discriminator']} is none of the expected ones: "
+            f"{context['expected_tags']}"
+        )
     return f"{place}: {problem}" if place else problem
 
 
@@ -160,8 +195,17 @@ def _annotation_of(handler: Handler) -> object:
         function = handler if inspect.isroutine(handler) else type(handler).__call__
         hints = typing.get_type_hints(function)
     except (TypeError, ValueError, NameError) as error:
-        raise ConfigurationError(f"the handler {name} can't be looked at: {error}", "Give a function of one argument.") from error
-    needed = [parameter for parameter in parameters if parameter.default is parameter.empty and parameter.kind != parameter.VAR_POSITIONAL]
+        raise ConfigurationError(
+            f"the handler {name} can't be looked at: {error}", "Give a function of one argument."
+        ) from error
+    needed = [
+        parameter
+        for parameter in parameters
+        if parameter.default is parameter.empty and parameter.kind != parameter.VAR_POSITIONAL
+    ]
     if not parameters or len(needed) > 1:
-        raise ConfigurationError(f"the handler {name} takes {len(needed)} arguments", "Give a function of one argument, the message.")
+        raise ConfigurationError(
+            f"the handler {name} takes {len(needed)} arguments",
+            "Give a function of one argument, the message.",
+        )
     return hints.get(parameters[0].name, inspect.Parameter.empty)

@@ -1,26 +1,37 @@
-"""Consuming a queue and settling what came, in batches. Everything here runs on the connection's thread."""
+"""Consuming a queue and settling what came, in batches. Everything here runs on the connection's
+thread."""
 
 from collections.abc import Callable
 
+from redrive.amqp.frames import (
+    ChannelEvents,
+    Received,
+    Returned,
+    ack_frame,
+    reject_frame,
+    return_all_frame,
+)
 from redrive.errors import RedriveError
-from redrive.pubsub import refusal
-from redrive.pubsub.frames import ChannelEvents, Received, Returned, ack_frame, give_back_frame, reject_frame
-from redrive.pubsub.wire import Channel, Wire
+from redrive.pubsub import broker_errors
+from redrive.pubsub.wire_protocol import Channel, Wire
 
 MOST_PREFETCH = 65535
-"""What AMQP has room for. A quorum queue takes "any number", which AMQP writes as 0, for 2,000. Source: measured on RabbitMQ 3.10.8."""
+"""What AMQP has room for. A quorum queue takes "any number", which AMQP writes as 0, for 2,000.
+Source: measured on RabbitMQ 3.10.8."""
 
 
 class Consumer:
     """One channel that consumes one queue, for as long as its connection lives.
 
-    Delivery tags are a channel's own: what is settled after the channel is gone is dropped, since the broker delivers it again.
+    Delivery tags are a channel's own: what is settled after the channel is gone is dropped, since
+    the broker delivers it again.
 
     Args:
         connection: the connection.
         queue: the queue.
         prefetch: unsettled deliveries the broker may send; 1 to 65535, or 0 for any number.
-        most: the deliveries that are wanted in all; None for any number. Not one more is taken, which would have to be returned.
+        most: the deliveries that are wanted in all; None for any number. Not one more is taken,
+            which would have to be returned.
         priority: among the queue's consumers; None for the usual one.
         received: called with each delivery.
         refused: called when the broker closes the channel or cancels the consumer.
@@ -58,7 +69,9 @@ class Consumer:
         self._acked = 0
         self._acks: set[int] = set()
         self._settled: set[int] = set()
-        events = ChannelEvents(self._on_delivery, _no_returns, _no_confirms, self._closed, self._cancelled_by_broker)
+        events = ChannelEvents(
+            self._on_delivery, _no_returns, _no_confirms, self._closed, self._cancelled_by_broker
+        )
         connection.open_channel(events, self._opened)
 
     @property
@@ -77,7 +90,8 @@ class Consumer:
         return self._prefetch + self._acked - self._last_tag
 
     def take_no_more(self) -> None:
-        """Has no ack sent from now on that would let the broker send more, until this is cancelled."""
+        """Has no ack sent from now on that would let the broker send more, until this is
+        cancelled."""
         if self._most is None:
             self._most = self._prefetch + self._acked
 
@@ -91,10 +105,11 @@ class Consumer:
             self._settled.add(delivery_tag)
             self._connection.write(reject_frame(self._number, delivery_tag))
 
-    def put_back(self, delivery_tag: int) -> None:
+    def return_one(self, delivery_tag: int) -> None:
         """Rejects with requeueing, at once: it comes again before all others.
 
-        A quorum queue counts it as a delivery; a nack, not on RabbitMQ 4.3. Source: measured on 3.10.8, 4.0.5 and 4.3.6.
+        A quorum queue counts it as a delivery; a nack, not on RabbitMQ 4.3. Source: measured on
+        3.10.8, 4.0.5 and 4.3.6.
         """
         if self.alive:
             self._settled.add(delivery_tag)
@@ -125,7 +140,8 @@ class Consumer:
         self._connection.write(b"".join(frames))
 
     def _sendable_acks(self) -> set[int]:
-        """The acks that may go now: each lets the broker send one more, up to the last that is wanted."""
+        """The acks that may go now: each lets the broker send one more, up to the last that is
+        wanted."""
         if self._most is None or self._ending:
             return set(self._acks)
         wanted = max(0, self._most - self._prefetch - self._acked)
@@ -161,9 +177,10 @@ class Consumer:
     def finish(self, done: Callable[[], None]) -> None:
         """Ends deliveries, sends every ack, and calls `done` once the broker's queue has them.
 
-        The order matters. While a quorum queue is busy, a channel keeps acks back, and a channel that ends then loses them.
-        Cancelling waits for the queue; what is sent behind it is not kept back.
-        Source: rabbit_fifo_client of RabbitMQ 3.10 (`unsent_commands`); measured: acks lost by closing at once.
+        The order matters. While a quorum queue is busy, a channel keeps acks back, and a channel
+        that ends then loses them. Cancelling waits for the queue; what is sent behind it is not
+        kept back. Source: rabbit_fifo_client of RabbitMQ 3.10 (`unsent_commands`); measured: acks
+        lost by closing at once.
         """
 
         def cancelled() -> None:
@@ -174,9 +191,11 @@ class Consumer:
         self.cancel(cancelled)
 
     def settle_and_hold(self, done: Callable[[], None]) -> None:
-        """Sends every ack and calls `done` once the broker's queue has them, as `finish`, and goes on holding the rest.
+        """Sends every ack and calls `done` once the broker's queue has them, as `finish`, and goes
+        on holding the rest.
 
-        Here a further consumer is what waits for the queue: a cancelled one's messages would not keep their order.
+        Here a further consumer is what waits for the queue: a cancelled one's messages would not
+        keep their order.
         """
         self.flush()
         if self._channel is None or not self.alive:
@@ -186,20 +205,23 @@ class Consumer:
         self._channel.consume(self._queue, lambda: self._when_taken_in(done))
 
     def _when_taken_in(self, done: Callable[[], None]) -> None:
-        """Calls `done` once the broker has done what was asked of this channel: it does so in order."""
+        """Calls `done` once the broker has done what was asked of this channel: it does so in
+        order."""
         if self._channel is None or not self.alive:
             done()
         else:
             self._channel.limit(1, done)
 
-    def hand_back(self, done: Callable[[int | None], None]) -> None:
+    def return_in_order(self, done: Callable[[int | None], None]) -> None:
         """Ends deliveries and the channel, which returns what is unsettled in its order.
 
-        A quorum queue keeps that order when the channel of a cancelled consumer ends. Source: measured on 3.10.8, 4.0.5 and 4.3.6, with
-        200 to 50,000 messages; not so when they are nacked (3.10), or the connection is dropped (4.3).
+        A quorum queue keeps that order when the channel of a cancelled consumer ends. Source:
+        measured on 3.10.8, 4.0.5 and 4.3.6, with 200 to 50,000 messages; not so when they are
+        nacked (3.10), or the connection is dropped (4.3).
 
         Args:
-            done: told how many messages were not acked, once the broker has every ack; None where the connection was lost before.
+            done: told how many messages were not acked, once the broker has every ack; None where
+                the connection was lost before.
         """
 
         def taken_in() -> None:
@@ -211,10 +233,11 @@ class Consumer:
 
         self.finish(taken_in)
 
-    def give_back(self) -> None:
-        """Returns everything unsettled to its place in the queue. Cancel first, or it comes again at once."""
+    def return_all(self) -> None:
+        """Returns everything unsettled to its place in the queue. Cancel first, or it comes again
+        at once."""
         if self.alive and self._last_tag > self._settled_up_to:
-            self._connection.write(give_back_frame(self._number, self._last_tag))
+            self._connection.write(return_all_frame(self._number, self._last_tag))
 
     def _opened(self, channel: Channel) -> None:
         self._channel = channel
@@ -232,18 +255,22 @@ class Consumer:
     def _on_delivery(self, received: Received) -> None:
         self._last_tag = received.delivery_tag
         self._received(self, received)
-        if not self._prefetch and self._last_tag - self._acked >= self._granted - MOST_PREFETCH // 2:
-            # A further consumer on the same channel makes more room, and well before there is none: a quorum queue that is busy takes
-            # acks in late, and hands out next to nothing meanwhile. Source: measured on 4.3.6, ten messages a second.
+        if (
+            not self._prefetch
+            and self._last_tag - self._acked >= self._granted - MOST_PREFETCH // 2
+        ):
+            # A further consumer on the same channel makes more room, and well before there is none:
+            # a quorum queue that is busy takes acks in late, and hands out next to nothing
+            # meanwhile. Source: measured on 4.3.6, ten messages a second.
             self._consume()
 
     def _cancelled_by_broker(self) -> None:
         self._tags.clear()
-        self._refused(refusal.of_cancelled_consumer(self._queue))
+        self._refused(broker_errors.of_cancelled_consumer(self._queue))
 
     def _closed(self, code: int, text: str) -> None:
         self._channel = None
-        self._refused(refusal.of_channel(code, text, f"consume queue {self._queue!r}"))
+        self._refused(broker_errors.of_channel(code, text, f"consume queue {self._queue!r}"))
 
 
 def _nothing() -> None:

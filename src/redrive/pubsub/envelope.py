@@ -4,19 +4,20 @@ import time
 import uuid
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import lru_cache
 from typing import NamedTuple
 
+from redrive.amqp.field_table import FieldValue
+from redrive.amqp.properties import Properties, encode_id_and_timestamp
 from redrive.pubsub import php_envelope
 from redrive.pubsub.codec import Codec, encode_body, encode_enveloped
+from redrive.topology.delay_route import wait_until
+from redrive.topology.durations import Duration
 from redrive.topology.ladder import Ladder
-from redrive.topology.moves import fresh
 from redrive.topology.names import ExchangeFamily, check_routing_key
-from redrive.topology.properties import Properties, encode_id_and_timestamp
-from redrive.topology.table import FieldValue
+from redrive.topology.rewrite import fresh
 from redrive.topology.tags import headers_of
-from redrive.topology.waits import wait_until
 
 PERSISTENT = 2
 _NO_HEADERS: Mapping[str, FieldValue] = {}
@@ -48,7 +49,8 @@ class Envelope(NamedTuple):
 
 
 class Destination(NamedTuple):
-    """Where a message is published to, and the levels of the delay ladder that must be there for it."""
+    """Where a message is published to, and the levels of the delay ladder that must be there for
+    it."""
 
     exchange: str
     routing_key: str
@@ -56,13 +58,17 @@ class Destination(NamedTuple):
 
 
 def destination(
-    exchanges: ExchangeFamily, routing_key: str, delay: timedelta | None = None, deliver_at: datetime | None = None
+    exchanges: ExchangeFamily,
+    routing_key: str,
+    delay: Duration | None = None,
+    deliver_at: datetime | None = None,
 ) -> Destination:
-    """Where to publish what is to reach the subscribers of `routing_key` now, after a delay, or at a time; a past one means now.
+    """Where to publish what is to reach the subscribers of `routing_key` now, after a delay, or at
+    a time; a past one means now.
 
     Raises:
-        ConfigurationError: both are given, the delay is negative or longer than the ladder, the time has no zone, or the key is
-            too long for a delayed message.
+        ConfigurationError: both are given, the delay is negative or longer than the ladder, the
+            time has no zone, or the key is too long for a delayed message.
     """
     wait = wait_until(delay, deliver_at, datetime.now(UTC))
     if not wait:
@@ -80,12 +86,15 @@ def seal(
     tags: Collection[str] = (),
     codec: Codec = "json",
 ) -> Envelope:
-    """Makes a message of a body: persistent, with an id, a timestamp and the key that it is first published with.
+    """Makes a message of a body: persistent, with an id, a timestamp and the key that it is first
+    published with.
 
-    In PHP's envelope it has a second id there, which is the message's own where none is given: so all services call it the same.
+    In PHP's envelope it has a second id there, which is the message's own where none is given: so
+    all services call it the same.
 
     Raises:
-        ConfigurationError: the body, the routing key, a header or a property is none that AMQP can carry.
+        ConfigurationError: the body, the routing key, a header or a property is none that AMQP can
+            carry.
     """
     if tags:
         headers = {**(headers or _NO_HEADERS), **headers_of(tags)}
@@ -98,7 +107,9 @@ def seal(
         message_id = message_id or str(uuid.uuid4())
     now = int(time.time())
     if headers or extras is not NO_EXTRAS:
-        properties = _properties(content_type, routing_key, message_id, now, headers or _NO_HEADERS, extras).encode()
+        properties = _properties(
+            content_type, routing_key, message_id, now, headers or _NO_HEADERS, extras
+        ).encode()
     else:
         properties = _plain(content_type, routing_key) + encode_id_and_timestamp(message_id, now)
     return Envelope(message_id, routing_key, properties, encoded)
@@ -106,13 +117,19 @@ def seal(
 
 @lru_cache(maxsize=1024)
 def _plain(content_type: str, routing_key: str) -> bytes:
-    """The encoded properties of a message without headers and extras, up to its id: the same for each of its kind."""
+    """The encoded properties of a message without headers and extras, up to its id: the same for
+    each of its kind."""
     encoded = _properties(content_type, routing_key, "", 0, _NO_HEADERS, NO_EXTRAS).encode()
     return encoded[: -len(encode_id_and_timestamp("", 0))]
 
 
 def _properties(
-    content_type: str, routing_key: str, message_id: str, timestamp: int, headers: Mapping[str, FieldValue], extras: Extras
+    content_type: str,
+    routing_key: str,
+    message_id: str,
+    timestamp: int,
+    headers: Mapping[str, FieldValue],
+    extras: Extras,
 ) -> Properties:
     check_routing_key(routing_key)
     properties = Properties(

@@ -1,4 +1,5 @@
-"""What may be a handler, and what a handler may return: work that nobody has done must never count as handled."""
+"""What may be a handler, and what a handler may return: work that nobody has done must never count
+as handled."""
 
 import contextlib
 import functools
@@ -10,7 +11,8 @@ from redrive.errors import ConfigurationError
 Handler = Callable[..., object]
 
 _NEVER_ENTERED = (contextlib.ContextDecorator, contextlib.AsyncContextDecorator)
-"""What calling a function gives that `contextlib` has made a context manager of; its body runs when that is entered."""
+"""What calling a function gives that `contextlib` has made a context manager of; its body runs when
+that is entered."""
 
 
 def name_of(function: object) -> str:
@@ -19,21 +21,32 @@ def name_of(function: object) -> str:
 
 
 def is_async(function: Handler) -> bool:
-    """Whether calling it gives a coroutine: an `async def`, also as a method, in a `functools.partial` or as `__call__`."""
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(_called_by(function))
+    """Whether calling it gives a coroutine: an `async def`, also as a method, in a
+    `functools.partial` or as `__call__`."""
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+        _called_by(function)
+    )
 
 
 def check_runs_when_called(role: str, function: Handler) -> None:
     """Refuses a generator function: calling it runs nothing of its body.
 
     Raises:
-        ConfigurationError: it is one, or an async one; also as a method, in a `functools.partial` or as `__call__`.
+        ConfigurationError: it is one, or an async one; also as a method, in a `functools.partial`
+            or as `__call__`.
     """
     called = _called_by(function)
-    kind = "an async generator" if inspect.isasyncgenfunction(called) else "a generator" if inspect.isgeneratorfunction(called) else ""
+    kind = (
+        "an async generator"
+        if inspect.isasyncgenfunction(called)
+        else "a generator"
+        if inspect.isgeneratorfunction(called)
+        else ""
+    )
     if kind:
         raise ConfigurationError(
-            f"the {role} {name_of(function)!r} is {kind} function (it has a yield): calling it runs nothing of its body",
+            f"the {role} {name_of(function)!r} is {kind} function (it has a yield): calling it "
+            "runs nothing of its body",
             "Make it a function without yield.",
         )
 
@@ -41,14 +54,16 @@ def check_runs_when_called(role: str, function: Handler) -> None:
 def check_handler(function: Handler, *, awaited: bool) -> None:
     """Refuses what can't do a handler's work in this shell.
 
-    A decorator's plain wrapper around an `async def` (made with `functools.wraps`) is taken where handlers are awaited: what it returns is.
+    A decorator's plain wrapper around an `async def` (made with `functools.wraps`) is taken where
+    handlers are awaited: what it returns is.
 
     Args:
         function: the handler.
         awaited: whether the shell awaits its handlers.
 
     Raises:
-        ConfigurationError: it is a generator function, or async where the shell does not await it, or plain where it does.
+        ConfigurationError: it is a generator function, or async where the shell does not await it,
+            or plain where it does.
     """
     check_runs_when_called("handler", function)
     if is_async(function) and not awaited:
@@ -58,26 +73,33 @@ def check_handler(function: Handler, *, awaited: bool) -> None:
         )
     if awaited and not is_async(function) and not _wraps_async(function):
         raise ConfigurationError(
-            f"the handler {name_of(function)!r} is a plain function, and AsyncSubscriber awaits handlers",
-            "Make it `async def` (a decorator around one: use functools.wraps), or use Subscriber, which runs handlers on threads.",
+            f"the handler {name_of(function)!r} is a plain function, and AsyncSubscriber awaits "
+            "handlers",
+            "Make it `async def` (a decorator around one: use functools.wraps), or use Subscriber, "
+            "which runs handlers on threads.",
         )
 
 
 def check_result(role: str, function: Handler, result: object) -> None:
-    """Refuses what a handler has returned, where that is work that nobody will do: a coroutine, another awaitable, a generator.
+    """Refuses what a handler has returned, where that is work that nobody will do: a coroutine,
+    another awaitable, a generator.
 
     A coroutine or generator is closed.
 
     Raises:
         ConfigurationError: it is such work.
     """
-    if result is None or not isinstance(result, (Awaitable, Generator, AsyncGenerator, *_NEVER_ENTERED)):
+    if result is None or not isinstance(
+        result, (Awaitable, Generator, AsyncGenerator, *_NEVER_ENTERED)
+    ):
         return
     if isinstance(result, Coroutine | Generator):
         result.close()  # or Python would warn besides that it was never awaited
     raise ConfigurationError(
-        f"the {role} {name_of(function)!r} returned {_described(result)}: the work in it was never done",
-        "Have it do its work before it returns: await the coroutine in an `async def` with AsyncSubscriber, or iterate the generator.",
+        f"the {role} {name_of(function)!r} returned {_described(result)}: the work in it was never "
+        "done",
+        "Have it do its work before it returns: await the coroutine in an `async def` with "
+        "AsyncSubscriber, or iterate the generator.",
     )
 
 
@@ -91,7 +113,8 @@ def awaitable_of(function: Handler, result: object) -> Awaitable[object]:
         return result
     check_result("handler", function, result)
     raise ConfigurationError(
-        f"the handler {name_of(function)!r} returned a {type(result).__name__}, and AsyncSubscriber awaits what it returns",
+        f"the handler {name_of(function)!r} returned a {type(result).__name__}, and "
+        "AsyncSubscriber awaits what it returns",
         "Make it `async def`; a decorator around one must return what it awaits.",
     )
 
@@ -107,14 +130,15 @@ def _described(result: object) -> str:
 
 
 def _called_by(function: Handler) -> object:
-    """The function that a call ends in: of a partial the one in it, of a method its function, of an object its `__call__`."""
+    """The function that a call ends in: of a partial the one in it, of a method its function, of an
+    object its `__call__`."""
     called: object = function
     while True:
         if isinstance(called, functools.partial):
             called = called.func
         elif inspect.ismethod(called):
             called = called.__func__
-        elif isinstance(called, type) or inspect.isroutine(called) or not hasattr(type(called), "__call__"):  # noqa: B004
+        elif isinstance(called, type) or inspect.isroutine(called) or not callable(called):
             return called
         else:
             called = type(called).__call__

@@ -1,7 +1,8 @@
 """What redrive logs: for programs one JSON object a line, with fields for each move.
 
-Every move of a message is one line, whose record has the attribute `redrive`: a mapping that says where the message now is. Whichever
-handler a program gives to the logger `redrive`, no record comes to it with a secret that `redact` knows, or with a line of a stranger's.
+Every move of a message is one line, whose record has the attribute `redrive`: a mapping that says
+where the message now is. Whichever handler a program gives to the logger `redrive`, no record comes
+to it with a secret that `redact` knows, or with a line of a stranger's.
 """
 
 import json
@@ -10,9 +11,17 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import assert_never
 
-from redrive.pubsub.judgement import Verdict
+from redrive.pubsub.verdict import Verdict
 from redrive.redaction import printable, redact
-from redrive.topology.decision import Ack, DeadLetter, Fail, LetGo, Postpone, Republish, RetryInPlace
+from redrive.topology.decision import (
+    Ack,
+    Drop,
+    MoveToFailed,
+    RetryByLadder,
+    RetryByReject,
+    RetryByRepublish,
+    RetryInPlace,
+)
 from redrive.topology.headers import Delivery
 from redrive.topology.model import Subscription
 
@@ -23,23 +32,31 @@ Fields = Mapping[str, str | int | float | None]
 
 
 def fields_of(subscription: Subscription, delivery: Delivery | None, verdict: Verdict) -> Fields:
-    """What a log line says of a verdict that was carried out: what happened, and in which queue the message now is."""
+    """What a log line says of a verdict that was carried out: what happened, and in which queue the
+    message now is."""
     error = verdict.error
     return {
         "queue": subscription.queue,
         **(_about(delivery) if delivery is not None else {}),
         **_outcome(subscription, verdict),
-        **({"error_type": error.type, "error_message": redact(error.message)} if error is not None else {}),
+        **(
+            {"error_type": error.type, "error_message": redact(error.message)}
+            if error is not None
+            else {}
+        ),
     }
 
 
 def requeued(queue: str, delivery: Delivery, job: str) -> Fields:
-    """What a log line says of a failed message that was sent back."""
+    """What a log line says of a failed message that was requeued."""
     return {"queue": queue, **_about(delivery), "event": "requeued", "now_in": queue, "job": job}
 
 
 def _about(delivery: Delivery) -> Fields:
-    return {"message_id": delivery.properties.message_id, "routing_key": delivery.original_routing_key}
+    return {
+        "message_id": delivery.properties.message_id,
+        "routing_key": delivery.original_routing_key,
+    }
 
 
 def _outcome(subscription: Subscription, verdict: Verdict) -> Fields:
@@ -47,12 +64,12 @@ def _outcome(subscription: Subscription, verdict: Verdict) -> Fields:
     match settlement:
         case Ack():
             return {"event": "handled", "now_in": None}
-        case LetGo():
+        case Drop():
             return {"event": "let-go", "now_in": None}
         case (
-            DeadLetter(retry, delay, allowed)
-            | Republish(retry, delay, allowed)
-            | Postpone(retry, delay, allowed)
+            RetryByReject(retry, delay, allowed)
+            | RetryByRepublish(retry, delay, allowed)
+            | RetryByLadder(retry, delay, allowed)
             | RetryInPlace(retry, delay, allowed)
         ):
             return {
@@ -62,34 +79,44 @@ def _outcome(subscription: Subscription, verdict: Verdict) -> Fields:
                 "max_retries": allowed,
                 "delay_seconds": delay.total_seconds(),
             }
-        case Fail(reason, _, retries):
-            return {"event": "given-up", "now_in": subscription.failed_queue, "reason": reason, "retries": retries}
+        case MoveToFailed(reason, _, retries):
+            return {
+                "event": "given-up",
+                "now_in": subscription.failed_queue,
+                "reason": reason,
+                "retries": retries,
+            }
         case _:
             assert_never(settlement)
 
 
-def _waiting_in(subscription: Subscription, retried: DeadLetter | Republish | Postpone | RetryInPlace) -> str:
+def _waiting_in(
+    subscription: Subscription,
+    retried: RetryByReject | RetryByRepublish | RetryByLadder | RetryInPlace,
+) -> str:
     match retried:
-        case Postpone():
+        case RetryByLadder():
             return "the delay ladder"
         case RetryInPlace():
             return subscription.queue
-        case DeadLetter() | Republish():
+        case RetryByReject() | RetryByRepublish():
             return subscription.retry_queue
         case _:
             assert_never(retried)
 
 
 def clean(text: str) -> str:
-    """A text for a log: without secrets and controls, and only its first line begins at the margin: another can't pass for a record."""
+    """A text for a log: without secrets and controls, and only its first line begins at the margin:
+    another can't pass for a record."""
     return printable(redact(text)).replace("\n", "\n    ")
 
 
 class Cleaning(logging.Filter):
     """Cleans a record's message, and takes the secrets out of its traceback.
 
-    What is clean stays as it was logged, for those who group records by their template. An exception whose traceback has a secret is no
-    longer in the record, only its text without the secret.
+    What is clean stays as it was logged, for those who group records by their template. An
+    exception whose traceback has a secret is no longer in the record, only its text without the
+    secret.
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
@@ -122,11 +149,14 @@ class TextFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """A log record as one line of JSON: time (ISO 8601, UTC), level, logger, message, and the fields of a move."""
+    """A log record as one line of JSON: time (ISO 8601, UTC), level, logger, message, and the
+    fields of a move."""
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, object] = {
-            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "time": datetime.fromtimestamp(record.created, UTC)
+            .isoformat(timespec="milliseconds")
+            .replace("+00:00", "Z"),
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": redact(record.getMessage()),
@@ -135,5 +165,7 @@ class JsonFormatter(logging.Formatter):
         if isinstance(fields, Mapping):
             line |= fields
         if record.exc_info or record.exc_text:
-            line["exception"] = redact(self.formatException(record.exc_info) if record.exc_info else record.exc_text or "")
+            line["exception"] = redact(
+                self.formatException(record.exc_info) if record.exc_info else record.exc_text or ""
+            )
         return json.dumps(line, default=str)

@@ -4,13 +4,14 @@ from collections import deque
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from redrive.pubsub.connecting import Link
+from redrive.pubsub.lifecycle import Link
 
 Item = TypeVar("Item")
 
 
 class Mailbox(Generic[Item]):
-    """What is put in is handled on the connection's thread, in order; waking it costs once for all that has gathered.
+    """What is put in is handled on the connection's thread, in order; waking it costs once for all
+    that has gathered.
 
     Args:
         link: whose connection's thread.
@@ -18,7 +19,9 @@ class Mailbox(Generic[Item]):
         emptied: called when all that had gathered was handled.
     """
 
-    def __init__(self, link: Link, handle: Callable[[Item], None], emptied: Callable[[], None]) -> None:
+    def __init__(
+        self, link: Link, handle: Callable[[Item], None], emptied: Callable[[], None]
+    ) -> None:
         self._link = link
         self._handle = handle
         self._emptied = emptied
@@ -28,7 +31,8 @@ class Mailbox(Generic[Item]):
     def put(self, item: Item) -> None:
         """Hands over an item; from any thread."""
         self._items.append(item)
-        # Only after the append: an item is either seen by a drain that is on its way, or calls for the next.
+        # Only after the append: an item is either seen by a drain that is on its way, or calls for
+        # the next.
         if not self._called:
             self._called = True
             self._link.call(self._drain)

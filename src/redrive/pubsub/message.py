@@ -4,14 +4,14 @@ import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
+from redrive.amqp.field_table import FieldValue
+from redrive.amqp.properties import Properties
 from redrive.errors import InvalidMessage
 from redrive.pubsub import php_envelope
 from redrive.topology import headers
 from redrive.topology.decision import retries_made
 from redrive.topology.digest import digest_of
 from redrive.topology.headers import Delivery
-from redrive.topology.properties import Properties
-from redrive.topology.table import FieldValue
 
 
 class _Received:
@@ -54,7 +54,8 @@ class _Received:
 
     @property
     def message_id(self) -> str | None:
-        """The publisher's id for the message: the property, else the one in PHP's envelope; None where it gave none."""
+        """The publisher's id for the message: the property, else the one in PHP's envelope; None
+        where it gave none."""
         own = self._delivery.properties.message_id
         if own is not None:
             return own
@@ -63,7 +64,8 @@ class _Received:
 
     @property
     def headers(self) -> Mapping[str, FieldValue]:
-        """The headers as Python values. Only for looking at: what travels on are the bytes received."""
+        """The headers as Python values. Only for looking at: what travels on are the bytes
+        received."""
         return self._delivery.properties.headers.to_dict()
 
     @property
@@ -103,7 +105,10 @@ class Message(_Received):
         return self._delivery.redelivered
 
     def __repr__(self) -> str:
-        return f"<Message {self.message_id} routing_key={self.routing_key!r} retries={self.retries} {len(self.body)} bytes>"
+        return (
+            f"<Message {self.message_id} routing_key={self.routing_key!r} "
+            f"retries={self.retries} {len(self.body)} bytes>"
+        )
 
 
 class FailedMessage(_Received):
@@ -125,21 +130,29 @@ class FailedMessage(_Received):
 
     @property
     def own_failure_id(self) -> str | None:
-        """The failure id in the headers; None if a peer set it aside. Whoever may write into the failed queue may have made it up."""
+        """The failure id in the headers; None if a peer set it aside. Whoever may write into the
+        failed queue may have made it up."""
         return self._text(headers.FAILURE_ID)
 
     @property
     def digest(self) -> str:
-        """A SHA-256 of all that the message is: two messages of one failure id that differ have different digests."""
+        """A SHA-256 of all that the message is: two messages of one failure id that differ have
+        different digests."""
         if self._digest is None:
-            self._digest = digest_of(self._delivery.routing_key, self._delivery.properties.encode(), self._delivery.body)
+            self._digest = digest_of(
+                self._delivery.routing_key, self._delivery.properties.encode(), self._delivery.body
+            )
         return self._digest
 
     @property
     def retries(self) -> int:
         """How many retries were made before it was set aside."""
         written = self._delivery.properties.headers.scalar(headers.RETRIES)
-        return headers.counted(written) if written is not None else headers.death_count(self._delivery.deaths, self.queue)
+        return (
+            headers.counted(written)
+            if written is not None
+            else headers.death_count(self._delivery.deaths, self.queue)
+        )
 
     @property
     def error_type(self) -> str | None:
@@ -158,7 +171,8 @@ class FailedMessage(_Received):
 
     @property
     def reason(self) -> str | None:
-        """Why it was set aside: `retries-exhausted`, `gave-up`, `invalid-message` or `crashed`."""
+        """Why it was set aside: one of `redrive.topology.decision.REASONS`, or what another
+        implementation wrote."""
         return self._text(headers.REASON)
 
     @property
@@ -183,12 +197,12 @@ class FailedMessage(_Received):
 
     @property
     def redrive_count(self) -> int:
-        """How many times it was sent back before."""
+        """How many times it was requeued before."""
         return headers.counted(self._delivery.properties.headers.scalar(headers.COUNT))
 
     @property
     def job(self) -> str | None:
-        """The requeue that sent it back last."""
+        """The job that requeued it last."""
         return self._text(headers.JOB)
 
     @property
@@ -200,12 +214,19 @@ class FailedMessage(_Received):
         return headers.text(self._delivery.properties.headers.scalar(name))
 
     def __repr__(self) -> str:
-        return f"<FailedMessage {self.message_id} routing_key={self.routing_key!r} {self.error_type}: {self.error_message!r}>"
+        return (
+            f"<FailedMessage {self.message_id} routing_key={self.routing_key!r} "
+            f"{self.error_type}: {self.error_message!r}>"
+        )
 
 
 def _moment(text: str | None) -> datetime | None:
     try:
         moment = None if text is None else datetime.fromisoformat(text)
-        return moment.replace(tzinfo=UTC) if moment is not None and moment.tzinfo is None else moment and moment.astimezone(UTC)
+        return (
+            moment.replace(tzinfo=UTC)
+            if moment is not None and moment.tzinfo is None
+            else moment and moment.astimezone(UTC)
+        )
     except (ValueError, OverflowError):  # no time, or none that there is in UTC
         return None

@@ -1,12 +1,11 @@
-"""The envelope that PHP services put their bodies in: `{"body": {...}, "__id": "20240517093000-664726a8d1f3e"}`."""
+"""The envelope that PHP services put their bodies in:
+`{"body": {...}, "__id": "20240517093000-664726a8d1f3e"}`."""
 
 import json
 import re
 import uuid
 from datetime import UTC, datetime
 from typing import NamedTuple, Never
-
-from pydantic_core import from_json
 
 _MARK = b'"__id"'
 _NAMES = {"body", "__id"}
@@ -29,11 +28,13 @@ class PhpEnvelope(NamedTuple):
 def read(body: bytes) -> PhpEnvelope | None:
     """The envelope that a body is, or None.
 
-    Only an object of exactly these two names, with an id of this form, is one: whatever merely has a `body` or an `__id` is left as
-    it is.
+    Only an object of exactly these two names, with an id of this form, is one: whatever merely has
+    a `body` or an `__id` is left as it is.
     """
     if _MARK not in body:  # nearly all that is none costs no parsing
         return None
+    from pydantic_core import from_json  # few bodies are envelopes, and it takes long to import
+
     try:
         value = from_json(body)
     except ValueError:
@@ -41,7 +42,9 @@ def read(body: bytes) -> PhpEnvelope | None:
     if not isinstance(value, dict) or value.keys() != _NAMES:
         return None
     name = value["__id"]
-    return PhpEnvelope(value["body"], name) if isinstance(name, str) and _ID.fullmatch(name) else None
+    return (
+        PhpEnvelope(value["body"], name) if isinstance(name, str) and _ID.fullmatch(name) else None
+    )
 
 
 def wrap(content: bytes, id_: str) -> bytes:

@@ -1,10 +1,12 @@
-"""Metrics and traces, by OpenTelemetry's API: which SDK takes them, and where to, is the program's choice.
+"""Metrics and traces, by OpenTelemetry's API: which SDK takes them, and where to, is the program's
+choice.
 
-    redrive.instrument()     # after the program has set its providers; needs `pip install redrive[metrics]`
+    redrive.instrument()     # after the program has set its providers; needs redrive[metrics]
 
-Until then nothing is measured, and nothing is paid. One trace goes through all that happens to a message: its publisher puts the context
-into the headers, where every move keeps it. Names are those of OpenTelemetry's conventions for messaging, and `redrive.…` where
-there is none. Source: https://opentelemetry.io/docs/specs/semconv/messaging/
+Until then nothing is measured, and nothing is paid. One trace goes through all that happens to a
+message: its publisher puts the context into the headers, where every move keeps it. Names are those
+of OpenTelemetry's conventions for messaging, and `redrive.…` where there is none. Source:
+https://opentelemetry.io/docs/specs/semconv/messaging/
 """
 
 import contextlib
@@ -14,13 +16,21 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeVar, assert_never
 
+from redrive.amqp.field_table import FieldValue
 from redrive.errors import ConfigurationError, RedriveError
-from redrive.pubsub.judgement import Verdict
-from redrive.pubsub.outcome import report_of, traceback_of
+from redrive.pubsub.handler_error import report_of, traceback_of
+from redrive.pubsub.verdict import Verdict
 from redrive.redaction import redact
-from redrive.topology.decision import Ack, DeadLetter, Fail, LetGo, Postpone, Republish, RetryInPlace
+from redrive.topology.decision import (
+    Ack,
+    Drop,
+    MoveToFailed,
+    RetryByLadder,
+    RetryByReject,
+    RetryByRepublish,
+    RetryInPlace,
+)
 from redrive.topology.headers import Delivery
-from redrive.topology.table import FieldValue
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
@@ -33,7 +43,7 @@ _SYSTEM = {"messaging.system": "rabbitmq"}
 _DURATIONS = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 30, 60)
 
 
-class Attempt(Protocol):
+class RunningHandler(Protocol):
     """A running handler."""
 
     def failed(self, error: BaseException) -> None:
@@ -47,7 +57,7 @@ class _Unwatched:
         """It raised."""
 
 
-_UNWATCHED: AbstractContextManager[Attempt] = contextlib.nullcontext(_Unwatched())
+_UNWATCHED: AbstractContextManager[RunningHandler] = contextlib.nullcontext(_Unwatched())
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +72,9 @@ class Publication:
     headers: _Headers | None
     ended: Callable[[RedriveError | None], None]
 
-    def watched(self, settled: Callable[[_T, RedriveError | None], None]) -> Callable[[_T, RedriveError | None], None]:
+    def watched(
+        self, settled: Callable[[_T, RedriveError | None], None]
+    ) -> Callable[[_T, RedriveError | None], None]:
         """Does what `settled` does, and ends this."""
 
         def settle(outgoing: _T, error: RedriveError | None) -> None:
@@ -87,37 +99,63 @@ class Telemetry:
         ConfigurationError: OpenTelemetry is not installed.
     """
 
-    def __init__(self, meter_provider: "MeterProvider | None" = None, tracer_provider: "TracerProvider | None" = None) -> None:
+    def __init__(
+        self,
+        meter_provider: "MeterProvider | None" = None,
+        tracer_provider: "TracerProvider | None" = None,
+    ) -> None:
         try:
             from opentelemetry import metrics, propagate, trace
         except ImportError as error:
             raise ConfigurationError(
-                "metrics and traces need OpenTelemetry, which is not installed", "pip install 'redrive[metrics]'"
+                "metrics and traces need OpenTelemetry, which is not installed",
+                "pip install 'redrive[metrics]'",
             ) from error
         self._trace = trace
         self._propagate = propagate
         self._tracer = trace.get_tracer("redrive", tracer_provider=tracer_provider)
         meter = metrics.get_meter("redrive", meter_provider=meter_provider)
         self._sent = meter.create_counter(
-            "messaging.client.sent.messages", "{message}", "Messages that were published, and how that ended."
+            "messaging.client.sent.messages",
+            "{message}",
+            "Messages that were published, and how that ended.",
         )
-        self._consumed = meter.create_counter("messaging.client.consumed.messages", "{message}", "Attempts that were begun.")
+        self._consumed = meter.create_counter(
+            "messaging.client.consumed.messages", "{message}", "Attempts that were begun."
+        )
         self._duration = meter.create_histogram(
-            "messaging.process.duration", "s", "How long handlers ran.", explicit_bucket_boundaries_advisory=_DURATIONS
+            "messaging.process.duration",
+            "s",
+            "How long handlers ran.",
+            explicit_bucket_boundaries_advisory=_DURATIONS,
         )
-        self._running = meter.create_up_down_counter("redrive.attempts.running", "{attempt}", "Handlers that run now.")
-        self._handled = meter.create_counter("redrive.messages.handled", "{message}", "Messages whose handler returned.")
-        self._retried = meter.create_counter("redrive.messages.retried", "{message}", "Failed attempts that are tried again.")
-        self._given_up = meter.create_counter("redrive.messages.given_up", "{message}", "Messages that were set aside.")
+        self._running = meter.create_up_down_counter(
+            "redrive.attempts.running", "{attempt}", "Handlers that run now."
+        )
+        self._handled = meter.create_counter(
+            "redrive.messages.handled", "{message}", "Messages whose handler returned."
+        )
+        self._retried = meter.create_counter(
+            "redrive.messages.retried", "{message}", "Failed attempts that are tried again."
+        )
+        self._given_up = meter.create_counter(
+            "redrive.messages.given_up", "{message}", "Messages that were set aside."
+        )
         self._let_go = meter.create_counter(
-            "redrive.messages.let_go", "{message}", "Broadcast messages that failed and are done all the same."
+            "redrive.messages.let_go",
+            "{message}",
+            "Broadcast messages that failed and are done all the same.",
         )
-        self._redriven = meter.create_counter("redrive.messages.redriven", "{message}", "Failed messages that were sent back.")
+        self._redriven = meter.create_counter(
+            "redrive.messages.redriven", "{message}", "Failed messages that were requeued."
+        )
 
     def publishing(self, exchange: str, headers: _Headers | None) -> "Publication":
         """Begins to watch a publish."""
         attributes = {**_operation("send", "send"), "messaging.destination.name": exchange}
-        span = self._tracer.start_span(f"send {exchange}", kind=self._trace.SpanKind.PRODUCER, attributes=attributes)
+        span = self._tracer.start_span(
+            f"send {exchange}", kind=self._trace.SpanKind.PRODUCER, attributes=attributes
+        )
         context: dict[str, str] = {}
         self._propagate.inject(context, self._trace.set_span_in_context(span))
 
@@ -131,7 +169,7 @@ class Telemetry:
         return Publication({**(headers or {}), **context}, ended)
 
     @contextlib.contextmanager
-    def attempt(self, queue: str, delivery: Delivery) -> Iterator[Attempt]:
+    def attempt(self, queue: str, delivery: Delivery) -> Iterator[RunningHandler]:
         """Watches a handler for as long as the block."""
         attributes = {**_operation("process", "process"), "messaging.destination.name": queue}
         self._consumed.add(1, attributes)
@@ -157,14 +195,18 @@ class Telemetry:
         match settlement:
             case Ack():
                 self._handled.add(1, attributes)
-            case DeadLetter() | Republish() | Postpone() | RetryInPlace():
+            case RetryByReject() | RetryByRepublish() | RetryByLadder() | RetryInPlace():
                 self._retried.add(1, attributes)
-            case LetGo():
+            case Drop():
                 self._let_go.add(1, attributes)
-            case Fail(reason):
+            case MoveToFailed(reason):
                 self._given_up.add(1, {**attributes, "redrive.reason": reason})
                 if delivery is not None:
-                    self._note(f"give up {queue}", delivery, {**attributes, **_operation("give up", "settle"), "redrive.reason": reason})
+                    self._note(
+                        f"give up {queue}",
+                        delivery,
+                        {**attributes, **_operation("give up", "settle"), "redrive.reason": reason},
+                    )
             case _:
                 assert_never(settlement)
 
@@ -176,16 +218,22 @@ class Telemetry:
 
     def _note(self, name: str, delivery: Delivery, attributes: dict[str, str]) -> None:
         """A moment in the trace of a message."""
-        self._tracer.start_span(name, context=self._context_of(delivery), attributes={**attributes, **_about(delivery)}).end()
+        self._tracer.start_span(
+            name, context=self._context_of(delivery), attributes={**attributes, **_about(delivery)}
+        ).end()
 
     def _context_of(self, delivery: Delivery) -> "Context":
         table = delivery.properties.headers
-        carrier = {name.lower(): value for name in table if isinstance(value := table.scalar(name), str)}
+        carrier = {
+            name.lower(): value for name in table if isinstance(value := table.scalar(name), str)
+        }
         return self._propagate.extract(carrier)
 
     def _mark(self, span: object, error: BaseException) -> None:
         assert isinstance(span, self._trace.Span)
-        if span.is_recording():  # its record_exception would show secrets, and fails where the error has no text
+        if (
+            span.is_recording()
+        ):  # its record_exception would show secrets, and fails where the error has no text
             report = report_of(error)
             attributes = {
                 "exception.type": report.type,
@@ -224,7 +272,9 @@ active: Telemetry | None = None
 """What measures and traces; None where nothing does."""
 
 
-def instrument(meter_provider: "MeterProvider | None" = None, tracer_provider: "TracerProvider | None" = None) -> None:
+def instrument(
+    meter_provider: "MeterProvider | None" = None, tracer_provider: "TracerProvider | None" = None
+) -> None:
     """Begins to measure and to trace, for every publisher and subscriber of this process.
 
     Args:
@@ -244,11 +294,13 @@ def uninstrument() -> None:
     active = None
 
 
-def attempt(queue: str, delivery: Delivery) -> AbstractContextManager[Attempt]:
+def attempt(queue: str, delivery: Delivery) -> AbstractContextManager[RunningHandler]:
     """Watches a handler for as long as the block, where anything is watched."""
     return _UNWATCHED if active is None else active.attempt(queue, delivery)
 
 
 def publishing(exchange: str, headers: _Headers | None) -> Publication:
     """Begins to watch a publish, where anything is watched."""
-    return Publication(headers, _unwatched) if active is None else active.publishing(exchange, headers)
+    return (
+        Publication(headers, _unwatched) if active is None else active.publishing(exchange, headers)
+    )

@@ -20,14 +20,24 @@ OPTIONS = (*FILE_OPTIONS, "verify")
 _VERIFY = ("verify_peer", "verify_none")
 _OWN_CONTEXT = "Give an ssl.SSLContext that has it loaded: ssl_context=."
 
-_WRONG_NAME = "Use a name that its certificate is for, or tell the name to check: ?server_name_indication=…"
+_WRONG_NAME = (
+    "Use a name that its certificate is for, or tell the name to check: ?server_name_indication=…"
+)
 _WRONG_TIME = "Give the broker a certificate that is valid now, and check this machine's clock."
 _UNTRUSTED = "Name the CA that signed it, if it is the broker's: ?cacertfile=/etc/ca.pem"
-_REMEDIES = {9: _WRONG_TIME, 10: _WRONG_TIME, 62: _WRONG_NAME, 64: _WRONG_NAME}  # by OpenSSL's X509_V_ERR_…
+_REMEDIES = {
+    9: _WRONG_TIME,
+    10: _WRONG_TIME,
+    62: _WRONG_NAME,
+    64: _WRONG_NAME,
+}  # by OpenSSL's X509_V_ERR_…
 _NO_TLS = "Check the port (5671 for amqps://), and that the broker has TLS on it."
-_NO_COMMON_VERSION = "Have the broker offer TLS 1.2 or newer, or give a context of your own: ssl_context=."
+_NO_COMMON_VERSION = (
+    "Have the broker offer TLS 1.2 or newer, or give a context of your own: ssl_context=."
+)
 _CERTIFICATE = (
-    "Give a client certificate that the broker trusts: ?certfile=/etc/client.pem&keyfile=/etc/client.key; the broker's log says more."
+    "Give a client certificate that the broker trusts: "
+    "?certfile=/etc/client.pem&keyfile=/etc/client.key; the broker's log says more."
 )
 _REASON = re.compile(r"\[SSL: ([A-Z0-9_]+)\]")
 _END = "UNEXPECTED_EOF_WHILE_READING"
@@ -44,8 +54,19 @@ _ABOUT_CERTIFICATES = (
     "ACCESS_DENIED",
     "DECRYPT_ERROR",
 )
-_WITHOUT_TLS = ("WRONG_VERSION_NUMBER", "UNKNOWN_PROTOCOL", "HTTP_REQUEST", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG")
-_OTHER_VERSIONS = ("UNSUPPORTED_PROTOCOL", "NO_PROTOCOLS_AVAILABLE", "TLSV1_ALERT_PROTOCOL_VERSION", "VERSION_TOO_LOW")
+_WITHOUT_TLS = (
+    "WRONG_VERSION_NUMBER",
+    "UNKNOWN_PROTOCOL",
+    "HTTP_REQUEST",
+    "RECORD_LAYER_FAILURE",
+    "PACKET_LENGTH_TOO_LONG",
+)
+_OTHER_VERSIONS = (
+    "UNSUPPORTED_PROTOCOL",
+    "NO_PROTOCOLS_AVAILABLE",
+    "TLSV1_ALERT_PROTOCOL_VERSION",
+    "VERSION_TOO_LOW",
+)
 
 
 class Failure(NamedTuple):
@@ -54,7 +75,8 @@ class Failure(NamedTuple):
     Args:
         reason: what was found, to follow a colon.
         remedy: what to do about it.
-        code: OpenSSL's code of what is wrong with the other side's certificate; 0 where it is something else.
+        code: OpenSSL's code of what is wrong with the other side's certificate; 0 where it is
+            something else.
     """
 
     reason: str
@@ -70,17 +92,23 @@ def check_options(options: Mapping[str, str]) -> None:
     """
     verify = options.get("verify", _VERIFY[0])
     if verify not in _VERIFY:
-        raise ConfigurationError(f"the URL has verify={verify!r}", f"Give {_VERIFY[0]} (the default) or {_VERIFY[1]}.")
+        raise ConfigurationError(
+            f"the URL has verify={verify!r}", f"Give {_VERIFY[0]} (the default) or {_VERIFY[1]}."
+        )
     if "keyfile" in options and "certfile" not in options:
-        raise ConfigurationError("the URL has a keyfile and no certfile", "Name the certificate that the key belongs to: certfile=….")
+        raise ConfigurationError(
+            "the URL has a keyfile and no certfile",
+            "Name the certificate that the key belongs to: certfile=….",
+        )
 
 
 def tls_context(options: Mapping[str, str]) -> ssl.SSLContext:
-    """The TLS settings that options of a URL ask for, from the files as they are now. Without a CA, what the system trusts is trusted.
+    """The TLS settings that options of a URL ask for, from the files as they are now. Without a CA,
+    what the system trusts is trusted.
 
     Raises:
-        ConfigurationError: an option can't be meant, or a file can't be used; the message names it. A key that is encrypted is refused:
-            nobody is asked for its password.
+        ConfigurationError: an option can't be meant, or a file can't be used; the message names it.
+            A key that is encrypted is refused: nobody is asked for its password.
     """
     check_options(options)
     for option in FILE_OPTIONS:
@@ -90,7 +118,8 @@ def tls_context(options: Mapping[str, str]) -> ssl.SSLContext:
         context = ssl.create_default_context(cafile=options.get("cacertfile"))
     except (OSError, ssl.SSLError) as error:
         raise ConfigurationError(
-            f"the cacertfile {options.get('cacertfile')!r} holds no certificate that can be read", "Give a file in PEM format."
+            f"the cacertfile {options.get('cacertfile')!r} holds no certificate that can be read",
+            "Give a file in PEM format.",
         ) from error
     if "certfile" in options:
         _load_client_certificate(context, options["certfile"], options.get("keyfile"))
@@ -106,7 +135,10 @@ def _check_readable(option: str, path: str) -> None:
             pass
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise ConfigurationError(f"the {option} {path!r} of the URL can't be read: {why}", "Check the path and who may read it.") from error
+        raise ConfigurationError(
+            f"the {option} {path!r} of the URL can't be read: {why}",
+            "Check the path and who may read it.",
+        ) from error
 
 
 def _load_client_certificate(context: ssl.SSLContext, certificate: str, key: str | None) -> None:
@@ -114,18 +146,29 @@ def _load_client_certificate(context: ssl.SSLContext, certificate: str, key: str
 
     def refuse() -> NoReturn:
         # Without this OpenSSL asks at the terminal.
-        raise ConfigurationError(f"the private key in {where} is encrypted, and a URL has no place for its password", _OWN_CONTEXT)
+        raise ConfigurationError(
+            f"the private key in {where} is encrypted, and a URL has no place for its password",
+            _OWN_CONTEXT,
+        )
 
     try:
         context.load_cert_chain(certificate, key, password=refuse)
     except (OSError, ssl.SSLError) as error:
         if getattr(error, "reason", None) == "KEY_VALUES_MISMATCH":
-            problem = f"the private key in {where} is not the one of the certificate in {certificate!r}"
+            problem = (
+                f"the private key in {where} is not the one of the certificate in {certificate!r}"
+            )
         elif not _holds_a_key(key if key is not None else certificate):
             problem = f"{where} holds no private key"
         else:
-            problem = f"the certfile {certificate!r} and its key can't be used ({getattr(error, 'reason', None) or error})"
-        raise ConfigurationError(problem, "Give both in PEM format: certfile=… and keyfile=…, or a certfile that holds both.") from error
+            problem = (
+                f"the certfile {certificate!r} and its key can't be used "
+                f"({getattr(error, 'reason', None) or error})"
+            )
+        raise ConfigurationError(
+            problem,
+            "Give both in PEM format: certfile=… and keyfile=…, or a certfile that holds both.",
+        ) from error
 
 
 def _holds_a_key(path: str) -> bool:
@@ -136,7 +179,10 @@ def _holds_a_key(path: str) -> bool:
 def warn_of_no_check(where: str, options: Mapping[str, str]) -> None:
     """Logs a warning, once, where nobody's certificate is checked."""
     if options.get("verify") == "verify_none":
-        warn_once(f"{where}: verify=verify_none, so whoever answers there is believed, and may read everything")
+        warn_once(
+            f"{where}: verify=verify_none, so whoever answers there is believed, and may read "
+            "everything"
+        )
 
 
 _warned: set[str] = set()
@@ -153,14 +199,19 @@ def failure_of(error: ssl.SSLError) -> Failure:
     """What a TLS error means."""
     if isinstance(error, ssl.SSLCertVerificationError):
         found = error.verify_message.rstrip(".") if error.verify_message else str(error)
-        return Failure(f"its certificate is not trusted ({found})", _REMEDIES.get(error.verify_code, _UNTRUSTED), error.verify_code)
+        return Failure(
+            f"its certificate is not trusted ({found})",
+            _REMEDIES.get(error.verify_code, _UNTRUSTED),
+            error.verify_code,
+        )
     if isinstance(error, ssl.SSLEOFError):
         return Failure("it ended the TLS connection without a word", _NO_TLS)
     return failure_of_text(str(error)) or Failure(f"TLS failed ({error.reason or error})", _NO_TLS)
 
 
 def failure_of_text(text: str) -> Failure | None:
-    """What a TLS error that only its text is left of means; None where it is none, or but says that the connection has ended."""
+    """What a TLS error that only its text is left of means; None where it is none, or but says that
+    the connection has ended."""
     found = _REASON.search(text)
     if found is None or found[1] == _END:
         return None
@@ -169,15 +220,20 @@ def failure_of_text(text: str) -> Failure | None:
     if reason in _WITHOUT_TLS:
         return Failure("what answers there does not speak TLS", _NO_TLS)
     if reason in _OTHER_VERSIONS:
-        return Failure(f"it speaks no version of TLS that this machine accepts ({reason})", _NO_COMMON_VERSION)
+        return Failure(
+            f"it speaks no version of TLS that this machine accepts ({reason})", _NO_COMMON_VERSION
+        )
     if alert is not None and alert[1] in _ABOUT_CERTIFICATES:
         words = alert[1].replace("_", " ").lower().replace("unknown ca", "unknown CA")
-        return Failure(f"it refused the client certificate, or asks for one (TLS alert: {words})", _CERTIFICATE)
+        return Failure(
+            f"it refused the client certificate, or asks for one (TLS alert: {words})", _CERTIFICATE
+        )
     return Failure(f"TLS failed ({reason})", _NO_TLS)
 
 
 CLOSED_AFTER_HANDSHAKE = Failure(
-    "it closed the connection right after the TLS handshake: it asks for a client certificate or refuses the one given, "
+    "it closed the connection right after the TLS handshake: it asks for a client certificate or "
+    "refuses the one given, "
     "or it does not speak AMQP",
     _CERTIFICATE,
 )

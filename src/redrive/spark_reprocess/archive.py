@@ -1,19 +1,19 @@
 """The archive: what is where in it.
 
-    redrive-archive.json                                        what this folder is
+    redrive-archive.json                    what this folder is
     messages/queue=<queue>/run=<run>/<session>-<n>-<rows>.parquet   what a task has drained
-    runs/<run>/run.json                                         from which broker and queues, and how deep these were
-    runs/<run>/settled/<session>                                every ack of this session is in
-    runs/<run>/drained.json                                     nothing is left to drain, and how many rows there are
-    runs/<run>/choice.json                                      what was chosen to be sent
-    runs/<run>/stopped/<job>                                    why a job stopped
-    runs/<run>/ended.json                                       each message has found its place
-    transformed/run=<run>/choice=<choice>/…                     messages as a transform made them
-    ledger/run=<run>/job=<job>/…                                what became of which message, see ledger.py
+    runs/<run>/run.json                     from which broker and queues, and how deep they were
+    runs/<run>/settled/<session>            every ack of this session is in
+    runs/<run>/drained.json                 nothing is left to drain, and how many rows there are
+    runs/<run>/choice.json                  what was chosen to be sent
+    runs/<run>/stopped/<job>                why a job stopped
+    runs/<run>/ended.json                   each message has found its place
+    transformed/run=<run>/choice=<choice>/… messages as a transform made them
+    ledger/run=<run>/job=<job>/…            what became of which message, see ledger.py
     reports/<run>.json, reports/<run>.html
 
-A run is one draining of queues, and a job one sending of what a run has drained. The numbers of rows stand in the files' names, so that how
-far a task is can be told by listing a folder.
+A run is one draining of queues, and a job one sending of what a run has drained. The numbers of
+rows stand in the files' names, so that how far a task is can be told by listing a folder.
 """
 
 import json
@@ -24,10 +24,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from redrive.errors import ConfigurationError
+from redrive.failures.archive_folder import FORMAT, MARK
 from redrive.spark_reprocess.storage import Storage
+from redrive.topology.names import ExchangeFamily
 
-_FORMAT = 1
-_MARK = "redrive-archive.json"
 _RUN = re.compile(r"\d{8}T\d{6}Z-[0-9a-f]{6}")
 _ESCAPED = frozenset("\"#%'*/:=?\\{[]^\x7f") | {chr(code) for code in range(32)}
 """Source: `ExternalCatalogUtils.escapePathName` of Spark 4.3."""
@@ -42,12 +42,25 @@ class Run:
         address: the broker's address, without the password.
         depths: how many messages were in the failed queue of each queue when it began.
         began_at: when, ISO 8601 UTC.
+        source: the snapshot that the messages were copied from; empty for failed queues.
+        exchanges: the exchange family, as JSON values; empty for redrive's default.
     """
 
     id: str
     address: str
     depths: dict[str, int] = field(default_factory=dict)
     began_at: str = ""
+    source: str = ""
+    exchanges: dict[str, object] = field(default_factory=dict)
+
+    @property
+    def family(self) -> ExchangeFamily:
+        """The exchange family of the queues.
+
+        Raises:
+            ConfigurationError: what was stored is no family.
+        """
+        return ExchangeFamily.from_json(self.exchanges) if self.exchanges else ExchangeFamily()
 
     @property
     def queues(self) -> list[str]:
@@ -62,21 +75,25 @@ class Archive:
         place: where.
 
     Raises:
-        ConfigurationError: there is something else, an archive of a newer redrive, or a link out of it.
+        ConfigurationError: there is something else, an archive of a newer redrive, or a link out of
+            it.
     """
 
     def __init__(self, place: str) -> None:
         self.storage = Storage.at(place)
         self.storage.check_links()
-        found = self._json(_MARK)
-        if found is not None and found.get("format") != _FORMAT:
+        found = self._json(MARK)
+        if found is not None and found.get("format") != FORMAT:
             raise ConfigurationError(
-                f"the archive {self.storage.uri} has the format {found.get('format')}; this redrive reads {_FORMAT}", "Use a newer redrive."
+                f"the archive {self.storage.uri} has the format {found.get('format')}; this "
+                f"redrive reads {FORMAT}",
+                "Use a newer redrive.",
             )
         self._is_marked = found is not None
         if found is None and (self.storage.names("") or self.storage.names("", folders=True)):
             raise ConfigurationError(
-                f"{self.storage.uri} is no archive of redrive, and not empty", "Give the archive's folder, or a new one."
+                f"{self.storage.uri} is no archive of redrive, and not empty",
+                "Give the archive's folder, or a new one.",
             )
 
     @property
@@ -90,19 +107,28 @@ class Archive:
         Raises:
             ConfigurationError: one of them is damaged.
         """
-        found = [(name, self._json(f"runs/{name}/run.json")) for name in self.storage.names("runs", folders=True) if _RUN.fullmatch(name)]
+        found = [
+            (name, self._json(f"runs/{name}/run.json"))
+            for name in self.storage.names("runs", folders=True)
+            if _RUN.fullmatch(name)
+        ]
         return [self._run(name, values) for name, values in found if values is not None]
 
     def _run(self, name: str, values: dict[str, Any]) -> Run:
-        """A run as its folder has it. Its id is the name of that folder and nothing else: paths are made of it."""
+        """A run as its folder has it. Its id is the name of that folder and nothing else: paths are
+        made of it."""
         known = {one.name for one in fields(Run)}
         depths = values.get("depths", {})
         if (
             values.get("id") == name
             and values.keys() <= known
-            and all(isinstance(values.get(key, ""), str) for key in known - {"depths"})
+            and all(isinstance(values.get(key, ""), str) for key in known - {"depths", "exchanges"})
+            and isinstance(values.get("exchanges", {}), dict)
             and isinstance(depths, dict)
-            and all(isinstance(depth, int) and not isinstance(depth, bool) and depth >= 0 for depth in depths.values())
+            and all(
+                isinstance(depth, int) and not isinstance(depth, bool) and depth >= 0
+                for depth in depths.values()
+            )
             and "address" in values
         ):
             return Run(**values)
@@ -119,21 +145,35 @@ class Archive:
             if id_ in (None, run.id):
                 return run
         if id_ is not None and runs:
-            raise ConfigurationError(f"the archive {self.storage.uri} has no run {id_}", f"It has {', '.join(run.id for run in runs)}.")
+            raise ConfigurationError(
+                f"the archive {self.storage.uri} has no run {id_}",
+                f"It has {', '.join(run.id for run in runs)}.",
+            )
         raise ConfigurationError(
             f"there is nothing drained in the archive {self.storage.uri}",
             "Check its place, or drain a failed queue first: redrive spark drain.",
         )
 
-    def begin(self, address: str, depths: dict[str, int]) -> Run:
-        """Begins a run."""
-        now = datetime.now(UTC)
-        run = Run(f"{now:%Y%m%dT%H%M%SZ}-{uuid.uuid4().hex[:6]}", address, depths, now.isoformat(timespec="seconds"))
-        if not self._is_marked:
-            self._write_json(_MARK, {"format": _FORMAT})
-            self._is_marked = True
-        self._write_json(f"runs/{run.id}/run.json", asdict(run))
+    def begin(
+        self, address: str, depths: dict[str, int], exchanges: ExchangeFamily | None = None
+    ) -> Run:
+        """Begin a run of the queues of an exchange family; None for redrive's default."""
+        run = new_run(address, depths, exchanges=exchanges)
+        self.add(run)
         return run
+
+    def add(self, run: Run) -> None:
+        """Adds a run."""
+        if not self._is_marked:
+            self._write_json(MARK, {"format": FORMAT})
+            self._is_marked = True
+        # Written only where it is so: an older redrive reads the others.
+        values = {
+            name: value
+            for name, value in asdict(run).items()
+            if name not in ("source", "exchanges") or value
+        }
+        self._write_json(f"runs/{run.id}/run.json", values)
 
     def is_drained(self, run: Run) -> bool:
         """Whether a run's draining came to its end."""
@@ -141,7 +181,10 @@ class Archive:
 
     def end_draining(self, run: Run, rows: int) -> None:
         """Notes that nothing is left to drain, and how many rows were written."""
-        self._write_json(f"runs/{run.id}/drained.json", {"ended_at": datetime.now(UTC).isoformat(timespec="seconds"), "rows": rows})
+        self._write_json(
+            f"runs/{run.id}/drained.json",
+            {"ended_at": datetime.now(UTC).isoformat(timespec="seconds"), "rows": rows},
+        )
 
     def rows_noted(self, run: Run) -> int | None:
         """How many rows a run had when its draining ended; None where it has not."""
@@ -158,14 +201,18 @@ class Archive:
     def end(self, run: Run) -> None:
         """Notes that each of a run's messages has found its place."""
         if not self.is_ended(run):
-            self._write_json(f"runs/{run.id}/ended.json", {"ended_at": datetime.now(UTC).isoformat(timespec="seconds")})
+            self._write_json(
+                f"runs/{run.id}/ended.json",
+                {"ended_at": datetime.now(UTC).isoformat(timespec="seconds")},
+            )
 
     def choice(self, run: Run) -> dict[str, str | None] | None:
         """What was chosen to be sent of a run; None where nothing was chosen yet."""
         path = f"runs/{run.id}/choice.json"
         choice = self._json(path)
         if choice is not None and not (
-            {"where", "transform", "now"} <= choice.keys() and all(isinstance(value, str | None) for value in choice.values())
+            {"where", "transform", "now"} <= choice.keys()
+            and all(isinstance(value, str | None) for value in choice.values())
         ):
             raise self._damaged(path, "it says nothing of what was chosen")
         return choice
@@ -174,15 +221,21 @@ class Archive:
         """Notes what is to be sent of a run, so that taking it up again means the same."""
         self._write_json(f"runs/{run.id}/choice.json", choice)
 
-    def write_report(self, run: Run, report: dict[str, object]) -> str:
-        """Keeps a run's report; returns where."""
+    def write_report(self, run: Run, report: dict[str, object]) -> None:
+        """Keeps a run's report."""
         self._write_json(f"reports/{run.id}.json", report)
-        return f"{self.storage.uri}/reports/{run.id}.json"
 
-    def write_page(self, run: Run, page: str) -> str:
-        """Keeps a run's page for people; returns where."""
+    def write_page(self, run: Run, page: str) -> None:
+        """Keeps a run's page for people."""
         self.storage.write(f"reports/{run.id}.html", page.encode())
-        return f"{self.storage.uri}/reports/{run.id}.html"
+
+    def report_of(self, run: Run | str) -> str:
+        """Where the report of a run is, or will be."""
+        return f"{self.storage.uri}/reports/{run if isinstance(run, str) else run.id}.json"
+
+    def page_of(self, run: Run | str) -> str:
+        """Where the page of a run is, or will be."""
+        return f"{self.storage.uri}/reports/{run if isinstance(run, str) else run.id}.html"
 
     def _json(self, path: str) -> dict[str, Any] | None:
         data = self.storage.read(path)
@@ -199,10 +252,30 @@ class Archive:
         return value
 
     def _damaged(self, path: str, why: str) -> ConfigurationError:
-        return ConfigurationError(f"{self.storage.uri}/{path} is damaged: {why}", "Restore it, or use another archive.")
+        return ConfigurationError(
+            f"{self.storage.uri}/{path} is damaged: {why}", "Restore it, or use another archive."
+        )
 
     def _write_json(self, path: str, value: object) -> None:
         self.storage.write(path, json.dumps(value, indent=2, ensure_ascii=False).encode())
+
+
+def new_run(
+    address: str,
+    depths: dict[str, int],
+    source: str = "",
+    exchanges: ExchangeFamily | None = None,
+) -> Run:
+    """Return a run that is in no archive yet."""
+    now = datetime.now(UTC)
+    return Run(
+        f"{now:%Y%m%dT%H%M%SZ}-{uuid.uuid4().hex[:6]}",
+        address,
+        depths,
+        now.isoformat(timespec="seconds"),
+        source,
+        {} if exchanges is None or exchanges == ExchangeFamily() else exchanges.as_json(),
+    )
 
 
 def messages_folder(queue: str, run: str) -> str:
@@ -232,4 +305,6 @@ def rows_of(name: str) -> int:
 
 def escaped(text: str) -> str:
     """A value as Spark writes it into a folder's name."""
-    return "".join(f"%{ord(character):02X}" if character in _ESCAPED else character for character in text)
+    return "".join(
+        f"%{ord(character):02X}" if character in _ESCAPED else character for character in text
+    )

@@ -1,4 +1,5 @@
-"""What one task does of a draining: takes its share of a failed queue into files, and acks what is in them."""
+"""What one task does of a draining: takes its share of a failed queue into files, and acks what is
+in them."""
 
 import random
 import time
@@ -6,13 +7,13 @@ from dataclasses import dataclass, field
 
 from redrive.errors import BrokerUnavailable
 from redrive.pubsub.blocking.connection import Connector
-from redrive.pubsub.blocking.declare import declaring
-from redrive.pubsub.blocking.taking import Taken, Taking
-from redrive.pubsub.connecting import default_name, reconnect_delay
+from redrive.pubsub.blocking.declarer import declaring
 from redrive.pubsub.consumer import MOST_PREFETCH
+from redrive.pubsub.lifecycle import default_name, reconnect_delay
+from redrive.pubsub.transfer.queue_reader import Held, QueueReader
 from redrive.spark_reprocess.archive import file_name, messages_folder, rows_of, settled_mark
+from redrive.spark_reprocess.archive_row import parquet_of
 from redrive.spark_reprocess.storage import Storage
-from redrive.spark_reprocess.stored import parquet_of
 from redrive.topology.names import failed_queue
 
 _BYTES_IN_A_FILE = 32 * 1024 * 1024
@@ -41,7 +42,8 @@ class DrainTask:
         url: the broker's address, with the password.
         storage: the archive's place.
         run: the run's id.
-        file_rows: messages in a file; so many may be unacked in a file when a task dies, and as many besides in memory.
+        file_rows: messages in a file; so many may be unacked in a file when a task dies, and as
+            many besides in memory.
         timeout: seconds for which the broker may be away, or hold back what is in a queue.
         takes: whether what is in a file is taken out of its queue; otherwise all is given back.
     """
@@ -90,7 +92,9 @@ class DrainTask:
 
         # Twice what a file holds: the broker goes on sending while one is written.
         prefetch = min(2 * self.file_rows, count, MOST_PREFETCH) if self.takes else None
-        with Taking(connector, failed_queue(queue), prefetch=prefetch, most=count, comes_back=False) as taking:
+        with QueueReader(
+            connector, failed_queue(queue), prefetch=prefetch, most=count, comes_back=False
+        ) as taking:
             for _ in range(count):
                 taken = taking.next(self.timeout, empty=is_empty)
                 if taken is None:
@@ -100,9 +104,11 @@ class DrainTask:
                     self._take_out(taking, files.write())
             self._take_out(taking, files.write())
         if self.takes and not taking.is_settled:
-            raise BrokerUnavailable(connector.url.address, "the connection was lost while it was being closed")
+            raise BrokerUnavailable(
+                connector.url.address, "the connection was lost while it was being closed"
+            )
 
-    def _take_out(self, taking: Taking, written: list[Taken]) -> None:
+    def _take_out(self, taking: QueueReader, written: list[Held]) -> None:
         if self.takes:
             taking.ack_all(written)
 
@@ -126,7 +132,7 @@ class _Files:
         self._queue = queue
         self._session = session
         self._number = 0
-        self._waiting: list[Taken] = []
+        self._waiting: list[Held] = []
         self.waiting_bytes = 0
         self.rows = 0
 
@@ -135,12 +141,12 @@ class _Files:
         """Messages that are in no file yet."""
         return len(self._waiting)
 
-    def add(self, taken: Taken) -> None:
+    def add(self, taken: Held) -> None:
         """Adds a message to the next file."""
         self._waiting.append(taken)
         self.waiting_bytes += len(taken.received.body) + len(taken.received.properties)
 
-    def write(self) -> list[Taken]:
+    def write(self) -> list[Held]:
         """Writes what is waiting; returns it once the file is complete and visible."""
         written = self._waiting
         if written:

@@ -11,7 +11,10 @@ from redrive.errors import ConfigurationError
 OLDEST = 17
 """Source: the release notes of Spark 4.0: Java 17 and 21."""
 
-_REMEDY = f"Install Java {OLDEST} or newer (on Debian and Ubuntu: apt-get install openjdk-{OLDEST}-jre-headless), or set JAVA_HOME to one."
+_REMEDY = (
+    f"Install Java {OLDEST} or newer (on Debian and Ubuntu: apt-get install "
+    f"openjdk-{OLDEST}-jre-headless), or set JAVA_HOME to one."
+)
 _VERSION = re.compile(r'version "(?:1\.)?(?P<major>\d+)')
 _PATIENCE = 60.0
 
@@ -24,14 +27,22 @@ def check_java() -> None:
     """
     program = _program()
     try:
-        done = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=_PATIENCE, check=False)
+        done = subprocess.run(
+            [program, "-version"], capture_output=True, text=True, timeout=_PATIENCE, check=False
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise ConfigurationError(f"Spark needs Java, and {program} does not run: {error}", _REMEDY) from error
+        raise ConfigurationError(
+            f"Spark needs Java, and {program} does not run: {error}", _REMEDY
+        ) from error
     found = _VERSION.search(done.stderr + done.stdout)
     if done.returncode or found is None:
-        raise ConfigurationError(f"Spark needs Java, and {program} does not say its version", _REMEDY)
+        raise ConfigurationError(
+            f"Spark needs Java, and {program} does not say its version", _REMEDY
+        )
     if int(found["major"]) < OLDEST:
-        raise ConfigurationError(f"Spark needs Java {OLDEST}, and {program} is Java {found['major']}", _REMEDY)
+        raise ConfigurationError(
+            f"Spark needs Java {OLDEST}, and {program} is Java {found['major']}", _REMEDY
+        )
 
 
 def _program() -> str:
@@ -39,7 +50,9 @@ def _program() -> str:
     if home:
         program = Path(home) / "bin" / "java"
         if not program.exists():
-            raise ConfigurationError(f"Spark needs Java, and JAVA_HOME ({home}) has no bin/java", _REMEDY)
+            raise ConfigurationError(
+                f"Spark needs Java, and JAVA_HOME ({home}) has no bin/java", _REMEDY
+            )
         return str(program)
     found = shutil.which("java")
     if found is None:

@@ -1,12 +1,17 @@
 """The ledger: what became of which message, written down while it happens.
 
+It is not the ledger of a requeue on one machine (`failures.journal_ledger`): that one is a table of
+SQLite, and the tasks of a distributed run share no disk and no lock, only the archive's store.
+
     ledger/run=<run>/job=<job>/<part>-<attempt>-<n>-<outcomes>.parquet
 
-Before a task publishes a chunk it notes the ids as `sending`, and once that is confirmed, as `sent`. What was noted as `sending` and never
-as `sent`, because its task died, is sent again by the next attempt, and counted as possibly sent twice. Each note is a file that is there
-whole or not at all, so the ledger can be on a store that can't append.
+Before a task publishes a chunk it notes the ids as `sending`, and once that is confirmed, as
+`sent`. What was noted as `sending` and never as `sent`, because its task died, is sent again by the
+next attempt, and counted as possibly sent twice. Each note is a file that is there whole or not at
+all, so the ledger can be on a store that can't append.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -21,11 +26,11 @@ class Event(StrEnum):
     """What can become of a message."""
 
     SENDING = "sending"
-    """It is about to be sent back."""
+    """It is about to be requeued."""
     SENT = "sent"
     """Its main queue has it."""
     RESTORING = "restoring"
-    """It is about to be put back."""
+    """It is about to be restored."""
     RESTORED = "restored"
     """Its failed queue has it again."""
     REFUSED = "refused"
@@ -51,12 +56,19 @@ class Entry:
     again: bool = False
 
 
-SCHEMA = pyarrow.schema([("id", pyarrow.string()), ("event", pyarrow.string()), ("detail", pyarrow.string()), ("again", pyarrow.bool_())])
+SCHEMA = pyarrow.schema(
+    [
+        ("id", pyarrow.string()),
+        ("event", pyarrow.string()),
+        ("detail", pyarrow.string()),
+        ("again", pyarrow.bool_()),
+    ]
+)
 _INTENTIONS = (Event.SENDING, Event.RESTORING)
 
 
 @dataclass(frozen=True, slots=True)
-class Ledger:
+class ArchiveLedger:
     """The ledger of one job.
 
     Args:
@@ -88,7 +100,10 @@ class Ledger:
         sink = pyarrow.BufferOutputStream()
         pyarrow.parquet.write_table(table, sink, compression="zstd")
         outcomes = sum(entry.event not in _INTENTIONS for entry in entries)
-        self.storage.write(f"{self.folder}/{part}-{attempt}-{number:06d}-{outcomes}.parquet", sink.getvalue().to_pybytes())
+        self.storage.write(
+            f"{self.folder}/{part}-{attempt}-{number:06d}-{outcomes}.parquet",
+            sink.getvalue().to_pybytes(),
+        )
 
     def entries(self, part: str = "") -> Iterator[Entry]:
         """What is noted of a part, or of all of them."""
@@ -105,7 +120,22 @@ class Ledger:
 
     def outcomes(self) -> int:
         """How many messages are settled so far, by the names of the files."""
-        return sum(int(name.rsplit("-", 1)[1].partition(".")[0]) for name in self.storage.names(self.folder))
+        return sum(
+            int(name.rsplit("-", 1)[1].partition(".")[0])
+            for name in self.storage.names(self.folder)
+        )
+
+    def possible_duplicates(self) -> int:
+        """Count the messages of this job that may have been delivered twice: a connection or an
+        attempt was lost while they were on their way. It is the rule of `ArchivedMessages.states`,
+        for a few messages and without Spark."""
+        again: set[str] = set()
+        unsettled: Counter[str] = Counter()
+        for entry in self.entries():
+            if entry.again:
+                again.add(entry.id)
+            unsettled[entry.id] += 1 if entry.event in _INTENTIONS else -1
+        return len(again | {id_ for id_, count in unsettled.items() if count > 0})
 
     def stop(self, reason: str) -> None:
         """Tells every task to send no more."""

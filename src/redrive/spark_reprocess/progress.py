@@ -1,4 +1,4 @@
-"""How far a job is: told while Spark works on it."""
+"""How far a job is, while Spark works on it."""
 
 import contextlib
 import logging
@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterator
 
 logger = logging.getLogger("redrive")
 
-Told = Callable[[str, int, int], None]
-"""Told of progress: the phase, how many messages are through it, of how many."""
+OnProgress = Callable[[str, int, int], None]
+"""Is called with the phase, how many messages are through it, of how many."""
 
 _EVERY = 0.5
 
 
-def no_one(phase: str, done: int, total: int) -> None:
-    """Tells nobody."""
+def tell_nobody(phase: str, done: int, total: int) -> None:
+    """Keeps it to itself."""
 
 
 @contextlib.contextmanager

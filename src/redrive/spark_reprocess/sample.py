@@ -1,4 +1,5 @@
-"""Failed messages for trying things out: as redrive sets them aside, and as the PHP services do that share queues with it."""
+"""Failed messages for trying things out: as redrive sets them aside, and as the PHP services do
+that share queues with it."""
 
 import json
 import random
@@ -7,17 +8,17 @@ import uuid
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
+from redrive.amqp.field_table import FieldValue, Table
+from redrive.amqp.properties import Properties
 from redrive.errors import RedriveError
 from redrive.pubsub.blocking.connection import Connector
-from redrive.pubsub.blocking.declare import declare
-from redrive.pubsub.blocking.sending import Sending
-from redrive.pubsub.connecting import default_name
-from redrive.pubsub.outbox import Outgoing
-from redrive.topology import headers, moves
+from redrive.pubsub.blocking.declarer import declare
+from redrive.pubsub.confirms import Outgoing
+from redrive.pubsub.lifecycle import default_name
+from redrive.pubsub.transfer.confirmed_publisher import Sending
+from redrive.topology import headers, rewrite
 from redrive.topology.headers import Delivery
 from redrive.topology.model import QueueType, Subscription
-from redrive.topology.properties import Properties
-from redrive.topology.table import FieldValue, Table
 
 _BATCH = 1000
 _BEGAN = datetime(2024, 5, 17, 8, 0, tzinfo=UTC)
@@ -32,15 +33,24 @@ _FRAME_MAX = 131_072
 
 def declare_queue(url: str, queue: str, queue_type: QueueType = "quorum") -> None:
     """Makes the queues of a subscription for samples."""
-    declare(Connector(url, default_name("sample")), Subscription(queue, ["sample.*"], queue_type=queue_type))
+    declare(
+        Connector(url, default_name("sample")),
+        Subscription(queue, ["sample.*"], queue_type=queue_type),
+    )
 
 
-def samples(queue: str, count: int, *, size: int = 512, seed: int = 0) -> Iterator[moves.Publish]:
-    """The publishes that set messages aside; every fifth as PHP leaves it, without a header of ours."""
+def samples(queue: str, count: int, *, size: int = 512, seed: int = 0) -> Iterator[rewrite.Publish]:
+    """The publishes that set messages aside; every fifth as PHP leaves it, without a header of
+    ours."""
     chance = random.Random(f"{queue} {seed}")
     exchanges = Subscription(queue, ["sample.*"]).exchanges
     for number in range(count):
-        customer = {"id": number, "customer": chance.randrange(1000), "total": chance.randrange(10_000) / 100, "note": ""}
+        customer = {
+            "id": number,
+            "customer": chance.randrange(1000),
+            "total": chance.randrange(10_000) / 100,
+            "note": "",
+        }
         customer["note"] = "x" * max(0, size - len(json.dumps(customer)))
         if number % _PHP_EVERY == 0:
             yield _from_php(queue, exchanges.failed, customer, chance)
@@ -52,23 +62,30 @@ def samples(queue: str, count: int, *, size: int = 512, seed: int = 0) -> Iterat
             "sample.made",
             Properties(
                 content_type="application/json",
-                headers=Table.of({headers.ORIG_ROUTING_KEY: "sample.made", "tenant": f"t{number % 7}"}),
+                headers=Table.of(
+                    {headers.ORIG_ROUTING_KEY: "sample.made", "tenant": f"t{number % 7}"}
+                ),
                 delivery_mode=2,
                 message_id=f"{queue}-{number}",
                 timestamp=int(_BEGAN.timestamp()) + number // 100,
             ),
             json.dumps(customer).encode(),
         )
-        yield moves.give_up(
+        yield rewrite.give_up(
             delivery,
             exchanges,
             reason="retries-exhausted",
-            error=moves.ErrorReport(
-                name, text.format(number=chance.randrange(10**6), shard=chance.randrange(8)), _traceback(function, name)
+            error=rewrite.ErrorReport(
+                name,
+                text.format(number=chance.randrange(10**6), shard=chance.randrange(8)),
+                _traceback(function, name),
             ),
             retries=3,
-            circumstances=moves.Circumstances(
-                _BEGAN + timedelta(seconds=number / 50), str(uuid.UUID(int=chance.getrandbits(128), version=4)), "worker-1", _FRAME_MAX
+            circumstances=rewrite.Circumstances(
+                _BEGAN + timedelta(seconds=number / 50),
+                str(uuid.UUID(int=chance.getrandbits(128), version=4)),
+                "worker-1",
+                _FRAME_MAX,
             ),
         )
 
@@ -92,7 +109,16 @@ def fill(url: str, queue: str, count: int, *, size: int = 512, seed: int = 0) ->
         batch: list[Outgoing] = []
         for made in samples(queue, count, size=size, seed=seed):
             room.acquire()
-            batch.append(Outgoing(made.exchange, made.routing_key, made.properties.encode(), made.body, "", settled))
+            batch.append(
+                Outgoing(
+                    made.exchange,
+                    made.routing_key,
+                    made.properties.encode(),
+                    made.body,
+                    "",
+                    settled,
+                )
+            )
             if len(batch) >= _BATCH:
                 sending.send(batch)
                 batch = []
@@ -103,7 +129,7 @@ def fill(url: str, queue: str, count: int, *, size: int = 512, seed: int = 0) ->
         raise errors[0]
 
 
-def _from_php(queue: str, exchange: str, body: object, chance: random.Random) -> moves.Publish:
+def _from_php(queue: str, exchange: str, body: object, chance: random.Random) -> rewrite.Publish:
     """As the PHP services leave a message: an envelope, the broker's `x-death`, and no more."""
     stamp = (_BEGAN + timedelta(seconds=chance.randrange(100_000))).strftime("%Y%m%d%H%M%S")
     envelope = {"body": body, "__id": f"{stamp}-{chance.getrandbits(64):016x}"}
@@ -116,9 +142,14 @@ def _from_php(queue: str, exchange: str, body: object, chance: random.Random) ->
         "routing-keys": [queue],
     }
     table = Table.of({headers.X_DEATH: [death], headers.ORIG_ROUTING_KEY: "sample.made"})
-    return moves.Publish(exchange, queue, Properties(headers=table, delivery_mode=2), json.dumps(envelope).encode())
+    return rewrite.Publish(
+        exchange, queue, Properties(headers=table, delivery_mode=2), json.dumps(envelope).encode()
+    )
 
 
 def _traceback(function: str, error: str) -> str:
-    frames = "".join(f'  File "/srv/shop/orders.py", line {10 + depth}, in {function}\n    step({depth})\n' for depth in range(6))
+    frames = "".join(
+        f'  File "/srv/shop/orders.py", line {10 + depth}, in {function}\n    step({depth})\n'
+        for depth in range(6)
+    )
     return f"Traceback (most recent call last):\n{frames}{error}\n"

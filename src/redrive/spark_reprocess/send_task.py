@@ -1,7 +1,6 @@
 """What one task does of a sending: publishes its rows, chunk by chunk, and keeps the ledger."""
 
 import math
-import threading
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -9,15 +8,16 @@ from dataclasses import dataclass, field
 
 from redrive.errors import BrokerUnavailable, ConfigurationError, PublishRefused, RedriveError
 from redrive.pubsub.blocking.connection import Connector
-from redrive.pubsub.blocking.sending import Sending
-from redrive.pubsub.connecting import default_name
-from redrive.pubsub.outbox import Outgoing
-from redrive.spark_reprocess.ledger import Entry, Event, Ledger
-from redrive.spark_reprocess.pace import BATCH, LEAST_SHARE, TIMEOUT
-from redrive.spark_reprocess.publishing import Mode, Prepare, Prepared, Row, preparer
+from redrive.pubsub.blocking.tickets import ThreadInFlight
+from redrive.pubsub.confirms import Outgoing
+from redrive.pubsub.lifecycle import default_name
+from redrive.pubsub.transfer.confirmed_publisher import Sending
+from redrive.pubsub.transfer.rate import RateLimit
+from redrive.spark_reprocess.ledger import ArchiveLedger, Entry, Event
+from redrive.spark_reprocess.row_message import Mode, Prepare, Prepared, Row, preparer
+from redrive.spark_reprocess.settings import BATCH, LEAST_SHARE, TIMEOUT
 from redrive.topology.names import ExchangeFamily
 
-_SLICE = 0.1
 _ENOUGH_TO_JUDGE = 100
 _CHUNKS_AT_A_TIME = 2
 
@@ -42,7 +42,7 @@ class SendTask:
     url: str = field(repr=False)
     mode: Mode
     job: str
-    ledger: Ledger | None = None
+    ledger: ArchiveLedger | None = None
     batch: int = BATCH
     rate: float | None = None
     timeout: float = TIMEOUT
@@ -88,44 +88,44 @@ class _Chunk:
         self.messages = messages
         self.outcomes: list[Entry] = []
         self.lost: list[tuple[Prepared, bool]] = []
-        self._again: set[str] = set()
-        self._lock = threading.Condition()
-        self._open = 0
-        self._moved_at = time.monotonic()
+        self.in_flight = ThreadInFlight()
 
     def outgoing(self, messages: Iterable[tuple[Prepared, bool]], event: Event) -> list[Outgoing]:
-        """These as the outbox takes them; the flag says of each whether it may have been sent before."""
+        """These as the outbox takes them; the flag says of each whether it may have been sent
+        before."""
         made: list[Outgoing] = []
         for message, again in messages:
 
-            def settled(outgoing: Outgoing, error: RedriveError | None, message: Prepared = message, again: bool = again) -> None:
-                with self._lock:
+            def settled(
+                outgoing: Outgoing,
+                error: RedriveError | None,
+                message: Prepared = message,
+                again: bool = again,
+            ) -> None:
+                again = again or outgoing.in_doubt
+                with self.in_flight.lock:
                     if isinstance(error, BrokerUnavailable):
-                        self.lost.append((message, again or outgoing.sent))
+                        self.lost.append((message, again))
                     elif error is None:
                         self.outcomes.append(Entry(message.id, event, again=again))
                     else:
-                        self.outcomes.append(Entry(message.id, Event.REFUSED, _in_words(error), again))
-                    self._moved_at = time.monotonic()
-                    self._open -= 1
-                    if not self._open:
-                        self._lock.notify()
+                        self.outcomes.append(
+                            Entry(message.id, Event.REFUSED, _in_words(error), again)
+                        )
+                    self.in_flight.settle()
 
-            made.append(Outgoing(message.exchange, message.routing_key, message.properties, message.body, message.id, settled))
-        with self._lock:
-            self._open += len(made)
-            self._moved_at = time.monotonic()
+            made.append(
+                Outgoing(
+                    message.exchange,
+                    message.routing_key,
+                    message.properties,
+                    message.body,
+                    message.id,
+                    settled,
+                )
+            )
+        self.in_flight.add(len(made))
         return made
-
-    def wait(self, timeout: float) -> bool:
-        """Waits until all are settled; False where none was for `timeout` seconds."""
-        with self._lock:
-            while self._open:
-                left = self._moved_at + timeout - time.monotonic()
-                if left <= 0:
-                    return False
-                self._lock.wait(left)
-            return True
 
 
 class _Part:
@@ -141,7 +141,7 @@ class _Part:
         self._sent = Sent()
         self._latest: deque[bool] = deque(maxlen=max(_ENOUGH_TO_JUDGE, task.batch))
         self._settled_before: set[str] = set()
-        self._next_at = time.monotonic()
+        self._pace = RateLimit(task.rate)
         restoring = task.mode is Mode.RESTORE
         self._intention = Event.RESTORING if restoring else Event.SENDING
         self._success = Event.RESTORED if restoring else Event.SENT
@@ -174,11 +174,24 @@ class _Part:
         # Only now that it has the lock: whoever had it before has written down all that it did.
         if task.ledger is not None:
             self._settled_before = task.ledger.settled(self._part)
-        return preparer(task.mode, job=task.job, frame_max=frame_max, exchange=task.exchange, exchanges=task.exchanges)
+        return preparer(
+            task.mode,
+            job=task.job,
+            frame_max=frame_max,
+            exchange=task.exchange,
+            exchanges=task.exchanges,
+        )
 
     def _chunks(self, rows: Iterator[Row], prepare: Prepare) -> Iterator[_Chunk]:
-        # Of a slow sending a second's worth: what is noted after each chunk is what can be seen of it.
-        size = max(1, min(self._task.batch // _CHUNKS_AT_A_TIME, math.ceil(self._task.rate or self._task.batch)))
+        # Of a slow sending a second's worth: what is noted after each chunk is what can be seen of
+        # it.
+        size = max(
+            1,
+            min(
+                self._task.batch // _CHUNKS_AT_A_TIME,
+                math.ceil(self._task.rate or self._task.batch),
+            ),
+        )
         waiting: list[Prepared] = []
         for row in rows:
             try:
@@ -196,27 +209,30 @@ class _Part:
             yield _Chunk(waiting)
 
     def _publish(self, chunk: _Chunk) -> None:
-        self._pass_on(chunk.outgoing([(message, False) for message in chunk.messages], self._success))
+        self._pass_on(
+            chunk.outgoing([(message, False) for message in chunk.messages], self._success)
+        )
 
     def _pass_on(self, outgoing: list[Outgoing]) -> None:
         """No faster than the rate."""
-        if self._task.rate is None:
-            self._sending.send(outgoing)
-            return
-        step = max(1, int(self._task.rate * _SLICE))
-        for start in range(0, len(outgoing), step):
+        step = len(outgoing) if self._task.rate is None else self._pace.batch
+        for start in range(0, len(outgoing), max(1, step)):
             part = outgoing[start : start + step]
-            now = time.monotonic()
-            if self._next_at > now:
-                time.sleep(self._next_at - now)
-            self._next_at = max(now, self._next_at) + len(part) / self._task.rate
+            while pause := self._pace.pause():
+                time.sleep(pause)
             self._sending.send(part)
+            self._pace.sent(len(part))
 
     def _finish(self, chunk: _Chunk) -> None:
-        """Waits until a chunk is settled; what was lost with a connection is sent again on the next, unless another attempt has done it."""
+        """Waits until a chunk is settled; what was lost with a connection is sent again on the
+        next, unless another attempt has done it."""
         while True:
-            if not chunk.wait(self._task.timeout):
-                why = f"it takes no messages now ({self._sending.blocked})" if self._sending.blocked else "it confirmed nothing"
+            if not chunk.in_flight.wait_until_below(1, self._task.timeout):
+                why = (
+                    f"it takes no messages now ({self._sending.blocked})"
+                    if self._sending.blocked
+                    else "it confirmed nothing"
+                )
                 raise BrokerUnavailable(
                     Connector(self._task.url, "").url.address,
                     f"{why} for {self._task.timeout:g} s",
@@ -226,7 +242,11 @@ class _Part:
             if not lost:
                 break
             self._connect()
-            left = [(message, again) for message, again in lost if message.id not in self._settled_before]
+            left = [
+                (message, again)
+                for message, again in lost
+                if message.id not in self._settled_before
+            ]
             self._pass_on(chunk.outgoing(left, self._success))
         self._keep(chunk)
         self._judge()
@@ -253,12 +273,18 @@ class _Part:
         self._outcomes = []
 
     def _judge(self) -> None:
-        """By the last messages: what went well before says nothing of a queue that is gone since."""
+        """By the last messages: what went well before says nothing of a queue that is gone
+        since."""
         total = len(self._latest)
         confirmed = sum(self._latest)
-        if self._task.ledger is not None and total >= _ENOUGH_TO_JUDGE and confirmed < self._task.least_share * total:
+        if (
+            self._task.ledger is not None
+            and total >= _ENOUGH_TO_JUDGE
+            and confirmed < self._task.least_share * total
+        ):
             self._task.ledger.stop(
-                f"only {confirmed} of the last {total} messages were confirmed; the first error: {self._sent.first_refusal}"
+                f"only {confirmed} of the last {total} messages were confirmed; the first error: "
+                f"{self._sent.first_refusal}"
             )
 
     def _is_stopped(self) -> bool:

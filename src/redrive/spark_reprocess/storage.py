@@ -1,7 +1,7 @@
 """Where an archive is kept: a folder, or whatever else Arrow can write to by a URI.
 
-Drivers and executors write by themselves, past Spark: a message may be acked only once its file is complete and visible, and Spark's
-own writers tell that to nobody before the whole job is done.
+Drivers and executors write by themselves, past Spark: a message may be acked only once its file is
+complete and visible, and Spark's own writers tell that to nobody before the whole job is done.
 """
 
 import contextlib
@@ -34,7 +34,8 @@ class Storage:
 
     @classmethod
     def at(cls, place: str) -> "Storage":
-        """The storage at a path or a URI; a relative path is made absolute, since tasks run elsewhere.
+        """The storage at a path or a URI; a relative path is made absolute, since tasks run
+        elsewhere.
 
         Raises:
             ConfigurationError: it can't be one.
@@ -42,9 +43,12 @@ class Storage:
         parts = urlsplit(place)
         if not place:
             raise ConfigurationError("the archive's place is empty", _REMEDY)
-        if parts.password is not None or (parts.username is not None and parts.scheme in ("s3", *_NATIVE)):
+        if parts.password is not None or (
+            parts.username is not None and parts.scheme in ("s3", *_NATIVE)
+        ):
             raise ConfigurationError(
-                f"the archive's URI {redact(place)} has credentials in it, which Spark would show and log",
+                f"the archive's URI {redact(place)} has credentials in it, which Spark would show "
+                "and log",
                 "Give them by the environment or by Hadoop's settings.",
             )
         path = {"": place, "file": parts.path}.get(parts.scheme)
@@ -62,7 +66,8 @@ class Storage:
         return f"file://{self.uri}/{path}" if self.is_local else f"{self.uri}/{path}"
 
     def write(self, path: str, data: bytes) -> None:
-        """Makes a file, which is there whole or not at all. When it returns, the file survives a crash of this machine.
+        """Makes a file, which is there whole or not at all. When it returns, the file survives a
+        crash of this machine.
 
         Raises:
             ConfigurationError: it can't be written: no room, no permission.
@@ -75,7 +80,8 @@ class Storage:
         except (OSError, pyarrow.ArrowException) as error:
             raise ConfigurationError(
                 f"the archive can't be written: {self.uri}/{path}: {_why(error)}",
-                "Make room, or see to the permissions, and run it again: what is not in the archive is still in its queue.",
+                "Make room, or see to the permissions, and run it again: what is not in the "
+                "archive is still in its queue.",
             ) from error
 
     def read(self, path: str) -> bytes | None:
@@ -88,7 +94,9 @@ class Storage:
         except FileNotFoundError:
             return None
         except (OSError, pyarrow.ArrowException) as error:
-            raise ConfigurationError(f"the archive can't be read: {self.uri}/{path}: {_why(error)}", _REMEDY) from error
+            raise ConfigurationError(
+                f"the archive can't be read: {self.uri}/{path}: {_why(error)}", _REMEDY
+            ) from error
 
     def exists(self, path: str) -> bool:
         """Whether there is such a file or folder."""
@@ -96,14 +104,23 @@ class Storage:
         return bool(filesystem.get_file_info(f"{root}/{path}").type != fs.FileType.NotFound)
 
     def names(self, folder: str, *, folders: bool = False) -> list[str]:
-        """The complete files right in a folder, or the folders in it; in their order, none where it is not there."""
+        """The complete files right in a folder, or the folders in it; in their order, none where it
+        is not there."""
         filesystem, root = self._open()
         wanted = fs.FileType.Directory if folders else fs.FileType.File
         try:
-            found = filesystem.get_file_info(fs.FileSelector(f"{root}/{folder}", allow_not_found=True))
+            found = filesystem.get_file_info(
+                fs.FileSelector(f"{root}/{folder}", allow_not_found=True)
+            )
         except (OSError, pyarrow.ArrowException) as error:
-            raise ConfigurationError(f"the archive can't be read: {self.uri}/{folder}: {_why(error)}", _REMEDY) from error
-        return sorted(info.base_name for info in found if info.type == wanted and not info.base_name.startswith(("_", ".")))
+            raise ConfigurationError(
+                f"the archive can't be read: {self.uri}/{folder}: {_why(error)}", _REMEDY
+            ) from error
+        return sorted(
+            info.base_name
+            for info in found
+            if info.type == wanted and not info.base_name.startswith(("_", "."))
+        )
 
     def make_folder(self, folder: str) -> None:
         """Makes a folder for this user alone, where others would make it for everybody.
@@ -116,10 +133,13 @@ class Storage:
         try:
             _make_folders(Path(self.uri, folder))
         except OSError as error:
-            raise ConfigurationError(f"the archive can't be written: {self.uri}/{folder}: {_why(error)}", _REMEDY) from error
+            raise ConfigurationError(
+                f"the archive can't be written: {self.uri}/{folder}: {_why(error)}", _REMEDY
+            ) from error
 
     def check_links(self) -> None:
-        """Looks whether a link leads out of this folder: somebody else may have made it, and links in it could be to anything.
+        """Looks whether a link leads out of this folder: somebody else may have made it, and links
+        in it could be to anything.
 
         Raises:
             ConfigurationError: one does.
@@ -129,7 +149,9 @@ class Storage:
         root = os.path.realpath(self.uri)
         for folder, folders, files in os.walk(self.uri):
             for path in (os.path.join(folder, name) for name in (*folders, *files)):
-                if os.path.islink(path) and not os.path.realpath(path).startswith(os.path.join(root, "")):
+                if os.path.islink(path) and not os.path.realpath(path).startswith(
+                    os.path.join(root, "")
+                ):
                     raise ConfigurationError(
                         f"{path} in the archive is a link to {os.path.realpath(path)}, out of it",
                         "Put what it points to in its place, if you know who made it.",
@@ -163,7 +185,9 @@ class Storage:
         try:
             filesystem, root = fs.FileSystem.from_uri(f"{_NATIVE.get(scheme, scheme)}://{rest}")
         except (OSError, ValueError, pyarrow.ArrowException) as error:
-            raise ConfigurationError(f"the archive {redact(self.uri)} can't be reached: {_why(error)}", _REMEDY) from error
+            raise ConfigurationError(
+                f"the archive {redact(self.uri)} can't be reached: {_why(error)}", _REMEDY
+            ) from error
         return filesystem, str(root)
 
 

@@ -1,22 +1,29 @@
-"""The Spark data source `rabbitmq`: `df.write.format("rabbitmq")` and `df.writeStream.format("rabbitmq")`.
+"""The Spark data source `rabbitmq`: `df.write.format("rabbitmq")` and
+`df.writeStream.format("rabbitmq")`.
 
-Rows are published pipelined, mandatory and confirmed. A task that fails is tried again by Spark; with a ledger it sends nothing twice but
-what was on its way.
+Rows are published pipelined, mandatory and confirmed. A task that fails is tried again by Spark;
+with a ledger it sends nothing twice but what was on its way.
 """
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
 from pyspark.sql.types import StructType
 
 from redrive.errors import ConfigurationError, PublishRefused
-from redrive.pubsub.config import BrokerURL
-from redrive.spark_reprocess.ledger import Ledger
-from redrive.spark_reprocess.pace import BATCH, LEAST_SHARE, TIMEOUT
-from redrive.spark_reprocess.publishing import Mode, check_columns, columns_read, rows_of
+from redrive.pubsub.url import BrokerURL
+from redrive.spark_reprocess.ledger import ArchiveLedger
+from redrive.spark_reprocess.row_message import Mode, check_columns, columns_read, rows_of
 from redrive.spark_reprocess.send_task import SendTask
+from redrive.spark_reprocess.settings import BATCH, LEAST_SHARE, TIMEOUT
 from redrive.spark_reprocess.storage import Storage
 from redrive.topology.names import ExchangeFamily
 
@@ -35,8 +42,9 @@ def register(spark: "SparkSession") -> None:
 class RabbitMQ(DataSource):
     """Publishes the rows of a DataFrame.
 
-    Options: `url`; `mode` (publish, requeue, restore); `job`; `exchange`; `ledger` (an archive's place), `run`; `batch`; `rate` (messages
-    a second of each task); `timeout` (seconds); `least_share`.
+    Options: `url`; `mode` (publish, requeue, restore); `job`; `exchange`; `ledger` (an archive's
+    place), `run`; `batch`; `rate` (messages a second of each task); `timeout` (seconds);
+    `least_share`.
     """
 
     @classmethod
@@ -62,7 +70,8 @@ class _Message(WriterCommitMessage):
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """Writes the partitions of a DataFrame, each in a task. Without a ledger, what could not be sent is an error at its end."""
+    """Writes the partitions of a DataFrame, each in a task. Without a ledger, what could not be
+    sent is an error at its end."""
 
     def __init__(self, task: SendTask, names: list[str]) -> None:
         self._task = task
@@ -81,9 +90,11 @@ class BatchWriter(DataSourceArrowWriter):
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """Writes the partitions of each micro-batch. Without a ledger, a micro-batch that is tried again is sent again.
+    """Writes the partitions of each micro-batch. Without a ledger, a micro-batch that is tried
+    again is sent again.
 
-    What could not be sent ends the stream with an error, after the rest of its micro-batch was sent.
+    What could not be sent ends the stream with an error, after the rest of its micro-batch was
+    sent.
     """
 
     def __init__(self, task: SendTask, names: list[str]) -> None:
@@ -119,12 +130,17 @@ def _send(task: SendTask, names: list[str], batches: "Iterator[pyarrow.RecordBat
 def _check(task: SendTask, messages: list[WriterCommitMessage | None]) -> None:
     """Without a ledger nobody else would hear of what could not be sent.
 
-    Told in the end and not by the task, which Spark would have send all of its rows again.
+    OnProgress in the end and not by the task, which Spark would have send all of its rows again.
     """
     refused = [message for message in messages if isinstance(message, _Message) and message.refused]
     if task.ledger is None and refused:
         count = sum(message.refused for message in refused)
-        raise PublishRefused("", "", f"of the messages {count} could not be sent, all others were; the first: {refused[0].first_refusal}")
+        raise PublishRefused(
+            "",
+            "",
+            f"of the messages {count} could not be sent, all others were; the first: "
+            f"{refused[0].first_refusal}",
+        )
 
 
 def _prepared(options: Mapping[str, str], schema: StructType) -> tuple[SendTask, list[str]]:
@@ -133,7 +149,10 @@ def _prepared(options: Mapping[str, str], schema: StructType) -> tuple[SendTask,
     check_columns(mode, {field.name: field.dataType.simpleString() for field in schema.fields})
     url = options.get("url")
     if not url:
-        raise ConfigurationError("the writer has no option url", "Give .option('url', 'amqp://user:password@host:5672/virtual-host').")
+        raise ConfigurationError(
+            "the writer has no option url",
+            "Give .option('url', 'amqp://user:password@host:5672/virtual-host').",
+        )
     BrokerURL.parse(url)
     job = options.get("job", "")
     ledger = options.get("ledger")
@@ -143,13 +162,15 @@ def _prepared(options: Mapping[str, str], schema: StructType) -> tuple[SendTask,
         url,
         mode,
         job,
-        Ledger(Storage.at(ledger), options["run"], job) if ledger else None,
+        ArchiveLedger(Storage.at(ledger), options["run"], job) if ledger else None,
         batch=int(_number(options, "batch", BATCH, 1)),
         rate=_number(options, "rate", 0, 0) or None,
         timeout=_number(options, "timeout", TIMEOUT, 0),
         least_share=_number(options, "least_share", LEAST_SHARE, 0),
         exchange=options.get("exchange", "master"),
-        exchanges=ExchangeFamily(options.get("family", "master")),
+        exchanges=ExchangeFamily()
+        if (family := options.get("family")) is None
+        else ExchangeFamily.from_json(json.loads(family)),
     )
     return task, columns_read(mode, names)
 
@@ -158,7 +179,9 @@ def _mode(text: str) -> Mode:
     try:
         return Mode(text)
     except ValueError as error:
-        raise ConfigurationError(f"the writer's mode is {text!r}", f"Give one of {', '.join(Mode)}.") from error
+        raise ConfigurationError(
+            f"the writer's mode is {text!r}", f"Give one of {', '.join(Mode)}."
+        ) from error
 
 
 def _number(options: Mapping[str, str], name: str, default: float, least: float) -> float:

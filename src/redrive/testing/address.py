@@ -28,7 +28,10 @@ class Address:
         """
         parts = urlsplit(url)
         if parts.scheme not in {"amqp", "amqps"} or not parts.hostname:
-            raise ConfigurationError(f"{url!r} is not the address of a RabbitMQ", "Give amqp://user:password@host:port/ or amqps://…")
+            raise ConfigurationError(
+                f"{url!r} is not the address of a RabbitMQ",
+                "Give amqp://user:password@host:port/ or amqps://…",
+            )
         tls = parts.scheme == "amqps"
         return cls(
             host=parts.hostname,

@@ -4,17 +4,25 @@ import atexit
 import os
 import time
 from abc import ABC, abstractmethod
-from types import TracebackType
 from typing import Literal, Self
 
 from redrive.errors import BrokerUnavailable, ConfigurationError
 from redrive.testing.address import Address
 from redrive.testing.handshake import wait_until_open
-from redrive.testing.management import Management
+from redrive.testing.management_client import ManagementClient
 
 BrokerKind = Literal["process", "container", "external"]
 
 PLUGINS = ("rabbitmq_management", "rabbitmq_shovel", "rabbitmq_shovel_management")
+# No busy waiting: on a machine with few cores an idle broker would take one from the tests.
+ERLANG_ARGUMENTS = "+sbwt none +sbwtdcpu none +sbwtdio none"
+CONFIG = {
+    "loopback_users.guest": "false",
+    # Each connection is several lines, which cost as much as the connection; why a start fails is
+    # an error.
+    "log.console.level": "warning",
+    "log.file.level": "warning",
+}
 START_SECONDS = 180.0
 STOP_SECONDS = 30.0
 
@@ -32,7 +40,11 @@ class Broker(ABC):
 
     def __init__(self, address: Address, management_url: str | None) -> None:
         self._address = address
-        self._management = Management(management_url, address.user, address.password) if management_url else None
+        self._management = (
+            ManagementClient(management_url, address.user, address.password)
+            if management_url
+            else None
+        )
         self._version: str | None = None
         self._owner = os.getpid()
 
@@ -45,6 +57,20 @@ class Broker(ABC):
     @abstractmethod
     def origin(self) -> str:
         """Where it comes from, in a few words: `container rabbitmq:4.3-management`."""
+
+    @property
+    @abstractmethod
+    def node_name(self) -> str:
+        """The name of its Erlang node, as `rabbit@host`.
+
+        Raises:
+            ConfigurationError: the broker isn't ours.
+        """
+
+    @property
+    def address(self) -> Address:
+        """Where it listens."""
+        return self._address
 
     @property
     def url(self) -> str:
@@ -64,7 +90,9 @@ class Broker(ABC):
             ConfigurationError: it was never started.
         """
         if self._version is None:
-            raise ConfigurationError("This broker was never started, so its version is not known.", "Call start() first.")
+            raise ConfigurationError(
+                "This broker was never started, so its version is not known.", "Call start() first."
+            )
         return self._version
 
     @abstractmethod
@@ -83,7 +111,8 @@ class Broker(ABC):
 
     @abstractmethod
     def kill(self) -> None:
-        """Kill the whole broker as a power cut does (SIGKILL), and wait for its end. What it wrote to disk stays."""
+        """Kill the whole broker as a power cut does (SIGKILL), and wait for its end. What it wrote
+        to disk stays."""
 
     @abstractmethod
     def pause(self) -> None:
@@ -120,12 +149,25 @@ class Broker(ABC):
         """
         self._managed().put_virtual_host(name)
         address = self._address.on(name)
-        # The virtual host is there once somebody can open it: a broker starts its processes a moment later.
+        # The virtual host is there once somebody can open it: a broker starts its processes a
+        # moment later.
         wait_until_open(address, time.monotonic() + STOP_SECONDS)
         return address.url
 
+    def management(self, path: str, timeout: float = 60) -> object:
+        """What the management API answers for a path below `/api/`, such as `queues/%2F/name`,
+        within so many seconds.
+
+        Raises:
+            ConfigurationError: the broker has no management API.
+            BrokerUnavailable: the broker did not answer.
+            PermissionDenied: the user is no administrator.
+        """
+        return self._managed().get(path, timeout)
+
     def delete_virtual_host(self, name: str) -> None:
-        """Delete a virtual host with all queues, exchanges and connections in it; one that does not exist is no error.
+        """Delete a virtual host with all queues, exchanges and connections in it; one that does not
+        exist is no error.
 
         Raises:
             ConfigurationError: the broker has no management API.
@@ -142,18 +184,20 @@ class Broker(ABC):
             raise
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __str__(self) -> str:
         version = f" {self._version}" if self._version else ""
         return f"RabbitMQ{version} ({self.origin})"
 
-    def _managed(self) -> Management:
+    def _managed(self) -> ManagementClient:
         if self._management is None:
             raise ConfigurationError(
-                f"The management API of {self._address.label} does not answer, and virtual hosts are made through it.",
-                "Enable the plugin rabbitmq_management, or set REDRIVE_MANAGEMENT_URL to where it listens.",
+                f"The management API of {self._address.label} does not answer, and virtual hosts "
+                "are made through it.",
+                "Enable the plugin rabbitmq_management, or set REDRIVE_MANAGEMENT_URL to where it "
+                "listens.",
             )
         return self._management
 
@@ -187,5 +231,7 @@ def log_tail(log: str, lines: int = 15) -> str:
 def not_ready(address: Address, log: str) -> BrokerUnavailable:
     """The error for a broker of ours that did not come up."""
     return BrokerUnavailable(
-        address.label, f"it did not come up within {START_SECONDS:g} s; {log_tail(log)}", "Look for the first error in this log."
+        address.label,
+        f"it did not come up within {START_SECONDS:g} s; {log_tail(log)}",
+        "Look for the first error in this log.",
     )

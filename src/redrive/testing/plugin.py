@@ -6,9 +6,10 @@
     # test_orders.py
     def test_an_order_is_stored(rabbitmq_url): ...
 
-The broker is started when the first test asks for it and is there until the last one ends; each test has a virtual
-host of its own. Processes of pytest-xdist share a broker, but for tests that ask for the broker itself: those of a process
-have one that nobody else uses. What can't be had is an error that says what to install, and never a skipped test.
+The broker is started when the first test asks for it and is there until the last one ends; each
+test has a virtual host of its own. Processes of pytest-xdist share a broker, but for tests that ask
+for the broker itself: those of a process have one that nobody else uses. What can't be had is an
+error that says what to install, and never a skipped test.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ _BROKERS = "redrive_brokers"
 
 
 def brokers_used(config: pytest.Config) -> list[str]:
-    """The brokers that this run has started so far, such as `RabbitMQ 4.3.6 (container rabbitmq:4.3-management)`."""
+    """The brokers that this run has started so far, such as
+    `RabbitMQ 4.3.6 (container rabbitmq:4.3-management)`."""
     return config.stash[_brokers].copy()
 
 
@@ -40,7 +42,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    # Here and not in the fixture: it may wait for the other processes' last tests, which is no time of a test of this one.
+    # Here and not in the fixture: it may wait for the other processes' last tests, which is no time
+    # of a test of this one.
     session.config.stash[_shared].close()
     # Of pytest-xdist: the workers have the brokers, and only the controller prints.
     output = getattr(session.config, "workeroutput", None)
@@ -57,7 +60,9 @@ def pytest_testnodedown(node: object, error: object) -> None:
             config.stash[_brokers].append(broker)
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
     for broker in brokers_used(config):
         terminalreporter.write_line(broker)
 
@@ -75,28 +80,35 @@ def rabbitmq_broker(pytestconfig: pytest.Config) -> Iterator[Broker]:
 
 @pytest.fixture(scope="session")
 def _shared_rabbitmq_broker(
-    request: pytest.FixtureRequest, pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest,
+    pytestconfig: pytest.Config,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Broker:
     """The private broker of all processes of this test run, which none of them may stop."""
     process: dict[str, str] | None = getattr(pytestconfig, "workerinput", None)
     if process is None:
         own: Broker = request.getfixturevalue("rabbitmq_broker")
         return own
-    from redrive.testing.shared import shared_broker
+    from redrive.testing.shared_broker import shared_broker
 
     # The folder of pytest-xdist's controller is above the one of each worker.
     folder = tmp_path_factory.getbasetemp().parent / "rabbitmq"
     with _or_fail():
-        shared = pytestconfig.stash[_shared].enter_context(shared_broker(folder, process["workerid"]))
+        shared = pytestconfig.stash[_shared].enter_context(
+            shared_broker(folder, process["workerid"])
+        )
     pytestconfig.stash[_brokers].append(shared.label)
     return shared.broker
 
 
 @pytest.fixture
 def _rabbitmq_broker_in_use(request: pytest.FixtureRequest) -> Broker:
-    """The broker itself, where the test or a fixture of it asks for that, else the one that is shared."""
+    """The broker itself, where the test or a fixture of it asks for that, else the one that is
+    shared."""
     own = "rabbitmq_broker" in request.fixturenames
-    broker: Broker = request.getfixturevalue("rabbitmq_broker" if own else "_shared_rabbitmq_broker")
+    broker: Broker = request.getfixturevalue(
+        "rabbitmq_broker" if own else "_shared_rabbitmq_broker"
+    )
     return broker
 
 
@@ -105,7 +117,8 @@ def rabbitmq_url(_rabbitmq_broker_in_use: Broker) -> Iterator[str]:
     """The AMQP URL of a virtual host that was made for this test, and is deleted after it."""
     broker = _rabbitmq_broker_in_use
     if broker.kind != "external":
-        # A test before this one may have stopped or paused it, and failed before it could start it again.
+        # A test before this one may have stopped or paused it, and failed before it could start it
+        # again.
         broker.start()
     name = f"test-{uuid.uuid4().hex[:12]}"
     yield broker.create_virtual_host(name)
@@ -116,10 +129,15 @@ def rabbitmq_url(_rabbitmq_broker_in_use: Broker) -> Iterator[str]:
 
 @pytest.fixture
 def rabbitmq_management_url(_rabbitmq_broker_in_use: Broker) -> str:
-    """The URL of the broker's management HTTP API; its user is in the AMQP URL, `guest` for a private broker."""
+    """The URL of the broker's management HTTP API; its user is in the AMQP URL, `guest` for a
+    private broker."""
     url = _rabbitmq_broker_in_use.management_url
     if url is None:
-        pytest.fail("The management API of this broker does not answer.\nSet REDRIVE_MANAGEMENT_URL to where it listens.", pytrace=False)
+        pytest.fail(
+            "The management API of this broker does not answer.\nSet REDRIVE_MANAGEMENT_URL to "
+            "where it listens.",
+            pytrace=False,
+        )
     return url
 
 

@@ -4,8 +4,8 @@ import random
 import socket
 from contextlib import ExitStack
 
-# Below the range from which Linux and macOS take the near end of outgoing connections: a broker that is down for a
-# while must find its port free when it comes back.
+# Below the range from which Linux and macOS take the near end of outgoing connections: a broker
+# that is down for a while must find its port free when it comes back.
 _LOWEST, _HIGHEST = 20_000, 32_000
 _TRIES = 1_000
 

@@ -2,12 +2,12 @@
 
 import asyncio
 import contextlib
+import functools
 import socket
 import struct
 import threading
 import time
 from collections.abc import Coroutine
-from types import TracebackType
 from typing import Self, TypeVar
 
 from redrive.testing.address import Address
@@ -28,7 +28,8 @@ class Proxy:
             connect(proxy.url)
             proxy.cut()
 
-    It listens on the loopback, works in a thread of its own, and each method returns when what it says is done.
+    It listens on the loopback, works in a thread of its own, and each method returns when what it
+    says is done.
 
     Args:
         target_url: the AMQP URL of the broker.
@@ -38,17 +39,20 @@ class Proxy:
         self._target = Address.parse(target_url)
         self._port = free_ports(1, _HOST)[0]
         self._url = self._target.at(_HOST, self._port).url
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="redrive-proxy", daemon=True)
-        self._server: asyncio.Server | None = None
-        self._wires: dict[asyncio.Task[None], tuple[asyncio.StreamWriter, ...]] = {}
+        self._loop = asyncio.SelectorEventLoop()
+        self._thread = threading.Thread(
+            target=self._loop.run_forever, name="redrive-proxy", daemon=True
+        )
+        self._listening: socket.socket | None = None
+        self._wires: dict[asyncio.Task[None], list[asyncio.StreamWriter]] = {}
         self._thawed = asyncio.Event()
         self._thawed.set()
         self._delay = 0.0
 
     @property
     def url(self) -> str:
-        """The target's URL with the proxy's host and port in it; the same as long as the proxy lives."""
+        """The target's URL with the proxy's host and port in it; the same as long as the proxy
+        lives."""
         return self._url
 
     @property
@@ -90,7 +94,8 @@ class Proxy:
         self._do(self._listen())
 
     def freeze(self) -> None:
-        """Let no byte through in either direction, while connections stay open and new ones are accepted: a black hole."""
+        """Let no byte through in either direction, while connections stay open and new ones are
+        accepted: a black hole."""
         self._loop.call_soon_threadsafe(self._thawed.clear)
         self._do(asyncio.sleep(0))
 
@@ -100,28 +105,48 @@ class Proxy:
         self._do(asyncio.sleep(0))
 
     def delay(self, seconds: float) -> None:
-        """Deliver every byte this much later, in each direction. Nothing is slower for it, only later. 0 ends it."""
+        """Deliver every byte this much later, in each direction. Nothing is slower for it, only
+        later. 0 ends it."""
         self._delay = seconds
 
     def __enter__(self) -> Self:
         self.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _do(self, work: Coroutine[None, None, _T]) -> _T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(_ANSWER_SECONDS)
 
     async def _listen(self) -> None:
-        if self._server is None:
-            self._server = await asyncio.start_server(self._connected, _HOST, self._port)
+        if self._listening is None:
+            self._listening = socket.create_server((_HOST, self._port))
+            self._listening.setblocking(False)
+            self._loop.add_reader(self._listening, self._accept, self._listening)
 
     async def _shut(self) -> None:
-        server, self._server = self._server, None
-        if server is not None:
-            # Not wait_closed: from Python 3.12 on it waits for the connections, which are to stay.
-            server.close()
+        listening, self._listening = self._listening, None
+        if listening is not None:
+            self._loop.remove_reader(listening)
+            listening.close()
+
+    def _accept(self, listening: socket.socket) -> None:
+        """Begins a wire for who connects. Not by asyncio's own servers: one that is closed while
+        somebody connects leaves that socket open (Python 3.11)."""
+        try:
+            client, _ = listening.accept()
+        except OSError:  # who connected is gone already
+            return
+        client.setblocking(False)
+        wire = self._loop.create_task(self._connect(client))
+        self._wires[wire] = []
+        wire.add_done_callback(functools.partial(self._ended, client))
+
+    def _ended(self, client: socket.socket, wire: asyncio.Task[None]) -> None:
+        for writer in self._wires.pop(wire):
+            writer.transport.abort()
+        client.close()  # which has no transport where the wire was cut before it began
 
     async def _drop(self) -> None:
         tasks = list(self._wires)
@@ -131,23 +156,24 @@ class Proxy:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.sleep(0)  # the sockets are closed
 
-    async def _connected(self, client_reader: asyncio.StreamReader, client_writer: asyncio.StreamWriter) -> None:
+    async def _connect(self, client: socket.socket) -> None:
         task = asyncio.current_task()
         assert task is not None
-        self._wires[task] = (client_writer,)
+        writers = self._wires[task]
         try:
+            client_reader, client_writer = await asyncio.open_connection(sock=client)
+            writers.append(client_writer)
             reader, writer = await asyncio.open_connection(self._target.host, self._target.port)
-            self._wires[task] = (client_writer, writer)
+            writers.append(writer)
             async with asyncio.TaskGroup() as directions:
                 directions.create_task(self._carry(client_reader, writer))
                 directions.create_task(self._carry(reader, client_writer))
         except* (OSError, asyncio.CancelledError):
-            # The broker is down, or somebody hung up or was cut off: the other side learns it below.
+            # The broker is down, or somebody hung up or was cut off: the other side learns it as
+            # the wire ends.
             pass
-        finally:
-            for writer in self._wires.pop(task):
-                writer.transport.abort()
 
     async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Carry one direction until its sender closes."""
@@ -163,7 +189,9 @@ class Proxy:
         finally:
             delivering.cancel()
 
-    async def _deliver(self, on_the_way: asyncio.Queue[tuple[float, bytes]], writer: asyncio.StreamWriter) -> None:
+    async def _deliver(
+        self, on_the_way: asyncio.Queue[tuple[float, bytes]], writer: asyncio.StreamWriter
+    ) -> None:
         while True:
             due, chunk = await on_the_way.get()
             wait = due - time.monotonic()

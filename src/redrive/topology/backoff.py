@@ -7,37 +7,42 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from redrive.errors import ConfigurationError
+from redrive.topology.durations import Duration, duration_of
 
 NOTHING = timedelta(0)
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 _LEVEL = re.compile(r"(\d{1,9})([smhd])")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False)
 class Delays:
     """The n-th retry waits the n-th delay; those after the last wait as long as the last.
 
     Args:
-        delays: at least one; none shorter than the one before it.
+        delays: at least one, each a timedelta, a number of seconds, or a text such as `30s`; none
+            shorter than the one before it.
 
     Raises:
-        ConfigurationError: a delay is no positive timedelta, or they are not in order.
+        ConfigurationError: a delay is no duration above zero, or they are not in order.
     """
 
     delays: Sequence[timedelta]
 
-    def __post_init__(self) -> None:
-        delays = tuple(self.delays)
-        if not delays:
-            raise ConfigurationError("the backoff is a list of no delays", "Give at least one timedelta.")
-        for place, delay in enumerate(delays, 1):
-            _check_delay(f"delay {place} of the backoff", delay)
-        for place, (delay, following) in enumerate(itertools.pairwise(delays), 2):
+    def __init__(self, delays: Sequence[Duration]) -> None:
+        read = tuple(
+            _delay_of(f"delay {place} of the backoff", delay)
+            for place, delay in enumerate(delays, 1)
+        )
+        if not read:
+            raise ConfigurationError("the backoff is a list of no delays", "Give at least one.")
+        for place, (delay, following) in enumerate(itertools.pairwise(read), 2):
             if following < delay:
                 raise ConfigurationError(
-                    f"delay {place} of the backoff, {following}, is shorter than the one before it, {delay}", "Give them in order."
+                    f"delay {place} of the backoff, {following}, is shorter than the one before "
+                    f"it, {delay}",
+                    "Give them in order.",
                 )
-        object.__setattr__(self, "delays", delays)
+        object.__setattr__(self, "delays", read)
 
     @classmethod
     def levels(cls, text: str) -> "Delays":
@@ -47,13 +52,16 @@ class Delays:
             ConfigurationError: a part of it is no number of s, m, h or d.
         """
         if not isinstance(text, str):
-            raise ConfigurationError(f"the delay levels are {text!r}", "Give a string such as '10s 30s 1m'.")
+            raise ConfigurationError(
+                f"the delay levels are {text!r}", "Give a string such as '10s 30s 1m'."
+            )
         delays = []
         for place, part in enumerate(text.split(), 1):
             found = _LEVEL.fullmatch(part)
             if found is None:
                 raise ConfigurationError(
-                    f"delay level {place}, {part!r}, can't be read", "Give a whole number and its unit: 30s, 5m, 2h or 1d."
+                    f"delay level {place}, {part!r}, can't be read",
+                    "Give a whole number and its unit: 30s, 5m, 2h or 1d.",
                 )
             delays.append(timedelta(**{_UNITS[found[2]]: int(found[1])}))
         return cls(delays)
@@ -62,40 +70,60 @@ class Delays:
         """How long the n-th retry waits, from 1."""
         return self.delays[min(retry, len(self.delays)) - 1]
 
-    @property
-    def longest(self) -> timedelta:
-        """The longest that it can be."""
-        return self.delays[-1]
+    def longest(self, retries: int) -> timedelta:
+        """The longest that one of the first `retries` waits."""
+        return self.delay(max(1, retries), 0.0)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False)
 class Exponential:
-    """Each retry waits `factor` times as long as the one before it, up to `cap`; then chance takes off up to `jitter` of that.
+    """Each retry waits `factor` times as long as the one before it, up to `cap`; then chance takes
+    off up to `jitter` of that.
 
     Args:
-        first: what the first retry waits.
+        first: what the first retry waits: a timedelta, a number of seconds, or a text such as
+            `30s`.
         factor: from 1.
         cap: the longest delay.
-        jitter: the share that chance may take off, from 0 (none) to 1. It keeps messages that failed together from coming back together.
+        jitter: the share that chance may take off, from 0 (none) to 1. It keeps messages that
+            failed together from coming back together.
 
     Raises:
-        ConfigurationError: a number is out of its range, or the cap is shorter than the first delay.
+        ConfigurationError: a number is out of its range, or the cap is shorter than the first
+            delay.
     """
 
     first: timedelta
-    factor: float = 2.0
-    cap: timedelta = timedelta(hours=1)
-    jitter: float = 0.0
+    factor: float
+    cap: timedelta
+    jitter: float
 
-    def __post_init__(self) -> None:
-        _check_delay("the first delay of the backoff", self.first)
-        _check_delay("the cap of the backoff", self.cap)
+    def __init__(
+        self,
+        first: Duration,
+        factor: float = 2.0,
+        cap: Duration = timedelta(hours=1),
+        jitter: float = 0.0,
+    ) -> None:
+        set_ = object.__setattr__
+        set_(self, "first", _delay_of("the first delay of the backoff", first))
+        set_(self, "factor", factor)
+        set_(self, "cap", _delay_of("the cap of the backoff", cap))
+        set_(self, "jitter", jitter)
         if self.cap < self.first:
-            raise ConfigurationError(f"the cap of the backoff, {self.cap}, is shorter than its first delay, {self.first}", "Raise the cap.")
+            raise ConfigurationError(
+                f"the cap of the backoff, {self.cap}, is shorter than "
+                f"its first delay, {self.first}",
+                "Raise the cap.",
+            )
         if not _is_number(self.factor) or not 1 <= self.factor < float("inf"):
-            raise ConfigurationError(f"the factor of the backoff is {self.factor!r}", "Give a number from 1.")
+            raise ConfigurationError(
+                f"the factor of the backoff is {self.factor!r}", "Give a number from 1."
+            )
         if not _is_number(self.jitter) or not 0 <= self.jitter <= 1:
-            raise ConfigurationError(f"the jitter of the backoff is {self.jitter!r}", "Give a share between 0 and 1.")
+            raise ConfigurationError(
+                f"the jitter of the backoff is {self.jitter!r}", "Give a share between 0 and 1."
+            )
 
     def delay(self, retry: int, chance: float) -> timedelta:
         """How long the n-th retry waits, from 1, with a random number from 0 to 1."""
@@ -107,33 +135,39 @@ class Exponential:
         except OverflowError:
             return self.cap
 
-    @property
-    def longest(self) -> timedelta:
-        """The longest that it can be."""
-        return self.cap
+    def longest(self, retries: int) -> timedelta:
+        """The longest that one of the first `retries` waits."""
+        return self._capped(max(1, retries))
 
 
 Backoff = Delays | Exponential
 
 
-def backoff_of(value: Backoff | timedelta | Sequence[timedelta]) -> Backoff:
-    """A backoff as people write it: itself, one delay, or a list of them."""
-    if isinstance(value, Delays | Exponential):
-        return value
-    if isinstance(value, timedelta):
-        return Delays((value,))
-    if isinstance(value, list | tuple):
-        return Delays(value)
+def backoff_of(value: Backoff | Duration | Sequence[Duration]) -> Backoff:
+    """A backoff as people write it: itself, one delay, or a list of them.
+
+    Raises:
+        ConfigurationError: it is none of these.
+    """
+    match value:
+        case Delays() | Exponential():
+            return value
+        case list() | tuple():
+            return Delays(value)
+        case timedelta() | str() | int() | float() if not isinstance(value, bool):
+            return Delays((value,))
     raise ConfigurationError(
-        f"the backoff is {value!r}", "Give a timedelta, a list of them, Exponential(…), or RetryPolicy.levels('10s 1m')."
+        f"the backoff is {value!r:.200}",
+        "Give a duration such as '30s', a list of them, Exponential(…), or "
+        "RetryPolicy.levels('10s 1m').",
     )
 
 
-def _check_delay(what: str, delay: timedelta) -> None:
-    if not isinstance(delay, timedelta):
-        raise ConfigurationError(f"{what} is {delay!r}", "Give a timedelta, such as timedelta(seconds=30).")
+def _delay_of(what: str, value: Duration) -> timedelta:
+    delay = duration_of(value, what)
     if delay <= NOTHING:
         raise ConfigurationError(f"{what} is {delay}", "Give one above zero.")
+    return delay
 
 
 def _is_number(value: object) -> bool:

@@ -1,24 +1,29 @@
 """What happens to a message: `decide` says it, `route` says what to publish where.
 
-Both are pure. A shell runs the handler, publishes with confirm, acks or rejects; it has no policy, header name or delay in it.
+Both are pure. A shell runs the handler, publishes with confirm, acks or rejects; it has no policy,
+header name or delay in it.
 """
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Literal, assert_never
+from typing import Literal, assert_never, get_args
 
-from redrive.topology import headers, moves
-from redrive.topology.broker import BrokerVersion
+from redrive.topology import headers, rewrite
+from redrive.topology.broker_version import BrokerVersion
 from redrive.topology.headers import Delivery
 from redrive.topology.ladder import Ladder
 from redrive.topology.model import Subscription
-from redrive.topology.moves import Circumstances, ErrorReport, Publish
 from redrive.topology.policy import RetryPolicy
+from redrive.topology.rewrite import Circumstances, ErrorReport, Publish
 
-Reason = Literal["retries-exhausted", "not-retryable", "gave-up", "invalid-message", "crashed", "too-old"]
+Reason = Literal[
+    "retries-exhausted", "not-retryable", "gave-up", "invalid-message", "crashed", "too-old"
+]
+REASONS: tuple[Reason, ...] = get_args(Reason)
+"""Why a message is set aside."""
 
 
-# --- what a shell reports -------------------------------------------------------------------------------------------------------------
+# --- what a shell reports -------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +56,7 @@ class Raised:
 Outcome = Arrived | Handled | Raised
 
 
-# --- what is decided ------------------------------------------------------------------------------------------------------------------
+# --- what is decided ------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +76,7 @@ class Ack:
 
 
 @dataclass(frozen=True, slots=True)
-class DeadLetter:
+class RetryByReject:
     """Reject it: the broker itself moves it to the retry queue and counts.
 
     Args:
@@ -86,8 +91,9 @@ class DeadLetter:
 
 
 @dataclass(frozen=True, slots=True)
-class Republish:
-    """Publish it to the retry queue: peers do so too, or its `x-death` is one that the broker must not go on counting in.
+class RetryByRepublish:
+    """Publish it to the retry queue: peers do so too, or its `x-death` is one that the broker must
+    not go on counting in.
 
     Args:
         retry: which retry this is, from 1.
@@ -103,7 +109,7 @@ class Republish:
 
 
 @dataclass(frozen=True, slots=True)
-class Postpone:
+class RetryByLadder:
     """Publish it to the delay ladder: it waits for another time than the retry queue's.
 
     Args:
@@ -119,7 +125,8 @@ class Postpone:
 
 @dataclass(frozen=True, slots=True)
 class RetryInPlace:
-    """Hold it for a while and give it back: it comes again at once, before all others, and the broker has counted it.
+    """Hold it for a while and give it back: it comes again at once, before all others, and the
+    broker has counted it.
 
     Args:
         retry: which retry this is, from 1.
@@ -133,7 +140,7 @@ class RetryInPlace:
 
 
 @dataclass(frozen=True, slots=True)
-class Fail:
+class MoveToFailed:
     """Set it aside in the failed queue.
 
     Args:
@@ -148,19 +155,22 @@ class Fail:
 
 
 @dataclass(frozen=True, slots=True)
-class LetGo:
+class Drop:
     """It failed and is done all the same: nobody retries a broadcast message."""
 
 
-Settlement = Ack | DeadLetter | Republish | Postpone | RetryInPlace | Fail | LetGo
+Settlement = (
+    Ack | RetryByReject | RetryByRepublish | RetryByLadder | RetryInPlace | MoveToFailed | Drop
+)
 Decision = Handle | Settlement
 
 
 def retries_made(delivery: Delivery) -> int:
     """How many retries of this message were made before this delivery.
 
-    What came by another way than that of a retry can't have been retried here: headers that say so are copied or forged. In an
-    ordered queue each return counts, whoever made it: a worker that dies has tried, or would have given it back.
+    What came by another way than that of a retry can't have been retried here: headers that say so
+    are copied or forged. In an ordered queue each return counts, whoever made it: a worker that
+    dies has tried, or would have given it back.
     """
     noted = headers.counted(delivery.note(headers.RETRIES)) if delivery.came_back else 0
     return noted + (_returns_of(delivery) if delivery.in_place else deaths_of(delivery))
@@ -172,7 +182,8 @@ def deaths_of(delivery: Delivery) -> int:
 
 
 def crashes_seen(delivery: Delivery) -> int:
-    """How many times the message went back to the queue without a verdict: its worker died, or gave it back. Quorum queues only.
+    """How many times the message went back to the queue without a verdict: its worker died, or gave
+    it back. Quorum queues only.
 
     A message that was never delivered before can only have a count that its publisher made up.
     """
@@ -181,7 +192,11 @@ def crashes_seen(delivery: Delivery) -> int:
 
 def _returns_of(delivery: Delivery) -> int:
     """How many times the broker has taken the message back into its queue."""
-    return headers.counted(delivery.properties.headers.scalar(headers.DELIVERY_COUNT)) if delivery.redelivered else 0
+    return (
+        headers.counted(delivery.properties.headers.scalar(headers.DELIVERY_COUNT))
+        if delivery.redelivered
+        else 0
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,8 +212,15 @@ class Moment:
     chance: float
 
 
-def decide(delivery: Delivery, subscription: Subscription, outcome: Outcome, broker: BrokerVersion, moment: Moment) -> Decision:
-    """What happens to a message now: before its handler runs (`Arrived`) and after it (`Handled`, `Raised`)."""
+def decide(
+    delivery: Delivery,
+    subscription: Subscription,
+    outcome: Outcome,
+    broker: BrokerVersion,
+    moment: Moment,
+) -> Decision:
+    """What happens to a message now: before its handler runs (`Arrived`) and after it (`Handled`,
+    `Raised`)."""
     retries = retries_made(delivery)
     policy = subscription.retry
     match outcome:
@@ -208,26 +230,34 @@ def decide(delivery: Delivery, subscription: Subscription, outcome: Outcome, bro
             crashes = crashes_seen(delivery) if subscription.queue_type == "quorum" else 0
             # In an ordered queue retries are among them.
             if crashes >= policy.max_crashes + (policy.most_retries if subscription.ordered else 0):
-                return Fail("crashed", _crash_report(crashes), retries)
+                return MoveToFailed("crashed", _crash_report(crashes), retries)
             if retries > policy.most_retries and not subscription.ordered:
-                return Fail("retries-exhausted", _overdue_report(retries, policy.most_retries), retries)
+                return MoveToFailed(
+                    "retries-exhausted", _overdue_report(retries, policy.most_retries), retries
+                )
             return Handle(retries)
         case Handled():
             return Ack()
         case Raised() if subscription.broadcast:
-            return LetGo()
+            return Drop()
         case Raised(error, give_up, kind, after):
             reason = give_up or _no_retry(delivery, policy, kind, retries, moment)
             if reason is not None:
-                return Fail(reason, error, retries)
+                return MoveToFailed(reason, error, retries)
             delay = policy.delay_of(kind, retries + 1, moment.chance) if after is None else after
-            return _retry(delivery, subscription, retries + 1, delay, policy.max_retries_of(kind), broker)
+            return _retry(
+                delivery, subscription, retries + 1, delay, policy.max_retries_of(kind), broker
+            )
         case _:
             assert_never(outcome)
 
 
 def _no_retry(
-    delivery: Delivery, policy: RetryPolicy, kind: type[BaseException] | None, retries: int, moment: Moment
+    delivery: Delivery,
+    policy: RetryPolicy,
+    kind: type[BaseException] | None,
+    retries: int,
+    moment: Moment,
 ) -> Literal["retries-exhausted", "not-retryable", "too-old"] | None:
     """Why a failed message is not tried again; None where it is."""
     allowed = policy.max_retries_of(kind)
@@ -239,7 +269,8 @@ def _no_retry(
 
 
 def _age(delivery: Delivery, now: datetime) -> timedelta:
-    """How long ago a message was published, or, where it does not say, failed first; none for one that was sent back by a person."""
+    """How long ago a message was published, or, where it does not say, failed first; none for one
+    that was requeued by a person."""
     if headers.counted(delivery.note(headers.COUNT)):
         return timedelta(0)
     published = headers.moment(delivery.properties.timestamp)
@@ -247,42 +278,60 @@ def _age(delivery: Delivery, now: datetime) -> timedelta:
     return now - begun
 
 
-def _retry(delivery: Delivery, subscription: Subscription, retry: int, delay: timedelta, allowed: int, broker: BrokerVersion) -> Settlement:
-    """How a message gets to its next attempt: by its retry queue where that can do the delay, else by the ladder."""
+def _retry(
+    delivery: Delivery,
+    subscription: Subscription,
+    retry: int,
+    delay: timedelta,
+    allowed: int,
+    broker: BrokerVersion,
+) -> Settlement:
+    """How a message gets to its next attempt: by its retry queue where that can do the delay, else
+    by the ladder."""
     if subscription.ordered:
         return RetryInPlace(retry, delay, allowed)
     if delay != subscription.retry.delay and subscription.can_be_delayed:
-        return Postpone(retry, delay, allowed)
+        return RetryByLadder(retry, delay, allowed)
     return _by_the_retry_queue(delivery, subscription, retry, allowed, broker)
 
 
 def _by_the_retry_queue(
     delivery: Delivery, subscription: Subscription, retry: int, allowed: int, broker: BrokerVersion
-) -> DeadLetter | Republish:
+) -> RetryByReject | RetryByRepublish:
     """How a message gets to its retry queue, and waits for as long as that makes it wait."""
     usual = subscription.retry.delay
     anew = must_start_x_death_anew(delivery, broker)
     if anew or subscription.retry_via == "republish":
-        return Republish(retry, usual, allowed, counts_on=broker.continues_client_x_death and not anew)
-    return DeadLetter(retry, usual, allowed)
+        return RetryByRepublish(
+            retry, usual, allowed, counts_on=broker.continues_client_x_death and not anew
+        )
+    return RetryByReject(retry, usual, allowed)
 
 
-def without_ladder(postponed: Postpone, delivery: Delivery, subscription: Subscription, broker: BrokerVersion) -> DeadLetter | Republish:
-    """The same retry of a message by its retry queue, where the delay ladder can't be had: it counts the same, and waits as usual."""
+def without_ladder(
+    postponed: RetryByLadder, delivery: Delivery, subscription: Subscription, broker: BrokerVersion
+) -> RetryByReject | RetryByRepublish:
+    """The same retry of a message by its retry queue, where the delay ladder can't be had: it
+    counts the same, and waits as usual."""
     return _by_the_retry_queue(delivery, subscription, postponed.retry, postponed.allowed, broker)
 
 
 def may_be_rejected(delivery: Delivery, subscription: Subscription, broker: BrokerVersion) -> bool:
     """Whether a rejected message gets to the retry queue; else it would be lost."""
     in_retry_queue = _by_the_retry_queue(delivery, subscription, 0, 0, broker)
-    return isinstance(in_retry_queue, DeadLetter) and not subscription.ordered and not subscription.broadcast
+    return (
+        isinstance(in_retry_queue, RetryByReject)
+        and not subscription.ordered
+        and not subscription.broadcast
+    )
 
 
 def must_start_x_death_anew(delivery: Delivery, broker: BrokerVersion) -> bool:
-    """Whether rejecting the message would go wrong, because of an `x-death` that no broker of ours has written.
+    """Whether rejecting the message would go wrong, because of an `x-death` that no broker of ours
+    has written.
 
-    Only where the broker continues what a client published. Source: measured on 3.10.8, which loses a message that is rejected
-    with an `x-death` that it can't read.
+    Only where the broker continues what a client published. Source: measured on 3.10.8, which loses
+    a message that is rejected with an `x-death` that it can't read.
     """
     if not broker.continues_client_x_death or headers.X_DEATH not in delivery.properties.headers:
         return False
@@ -292,14 +341,20 @@ def must_start_x_death_anew(delivery: Delivery, broker: BrokerVersion) -> bool:
 
 
 def _crash_report(crashes: int) -> ErrorReport:
-    return ErrorReport("redrive.Crashed", f"delivered {crashes} times without a verdict: its worker died, or ran into a limit, each time")
+    return ErrorReport(
+        "redrive.Crashed",
+        f"delivered {crashes} times without a verdict: its worker died, or ran into a limit, each "
+        "time",
+    )
 
 
 def _overdue_report(retries: int, max_retries: int) -> ErrorReport:
-    return ErrorReport("redrive.RetriesExhausted", f"arrived after {retries} retries; {max_retries} are allowed")
+    return ErrorReport(
+        "redrive.RetriesExhausted", f"arrived after {retries} retries; {max_retries} are allowed"
+    )
 
 
-# --- what a shell does about it -------------------------------------------------------------------------------------------------------
+# --- what a shell does about it -------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,7 +364,8 @@ class AckIt:
 
 @dataclass(frozen=True, slots=True)
 class RejectIt:
-    """Reject the delivery without requeueing; one at a time, since RabbitMQ 4.3 does not count a nack."""
+    """Reject the delivery without requeueing; one at a time, since RabbitMQ 4.3 does not count a
+    nack."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,7 +383,8 @@ class PublishThenAck:
 
 @dataclass(frozen=True, slots=True)
 class HoldThenReturn:
-    """Keep the delivery unsettled for a while, then reject it with requeueing, which an ordered queue counts.
+    """Keep the delivery unsettled for a while, then reject it with requeueing, which an ordered
+    queue counts.
 
     Args:
         delay: how long.
@@ -339,27 +396,51 @@ class HoldThenReturn:
 Step = AckIt | RejectIt | PublishThenAck | HoldThenReturn
 
 
-def route(settlement: Settlement, delivery: Delivery, subscription: Subscription, circumstances: Circumstances) -> Step:
+def route(
+    settlement: Settlement,
+    delivery: Delivery,
+    subscription: Subscription,
+    circumstances: Circumstances,
+) -> Step:
     """What a shell does to carry a settlement out."""
     match settlement:
-        case Ack() | LetGo():
+        case Ack() | Drop():
             return AckIt()
-        case DeadLetter():
+        case RetryByReject():
             return RejectIt()
         case RetryInPlace(_, delay):
             return HoldThenReturn(delay)
-        case Republish(retry, _, _, counts_on):
+        case RetryByRepublish(retry, _, _, counts_on):
             return PublishThenAck(
-                moves.republish(delivery, subscription.exchanges, retries=retry - 1, counts_on=counts_on, frame_max=circumstances.frame_max)
+                rewrite.republish(
+                    delivery,
+                    subscription.exchanges,
+                    retries=retry - 1,
+                    counts_on=counts_on,
+                    frame_max=circumstances.frame_max,
+                )
             )
-        case Postpone(retry, delay, _):
+        case RetryByLadder(retry, delay, _):
             return PublishThenAck(
-                moves.postpone(delivery, subscription.exchanges, retry=retry, delay=delay, circumstances=circumstances),
+                rewrite.postpone(
+                    delivery,
+                    subscription.exchanges,
+                    retry=retry,
+                    delay=delay,
+                    circumstances=circumstances,
+                ),
                 Ladder(subscription.exchanges).levels_for(delay),
             )
-        case Fail(reason, error, retries):
+        case MoveToFailed(reason, error, retries):
             return PublishThenAck(
-                moves.give_up(delivery, subscription.exchanges, reason=reason, error=error, retries=retries, circumstances=circumstances)
+                rewrite.give_up(
+                    delivery,
+                    subscription.exchanges,
+                    reason=reason,
+                    error=error,
+                    retries=retries,
+                    circumstances=circumstances,
+                )
             )
         case _:
             assert_never(settlement)
@@ -370,15 +451,26 @@ def whereabouts(settlement: Settlement, subscription: Subscription) -> str:
     match settlement:
         case Ack():
             return "handled"
-        case LetGo():
+        case Drop():
             return f"gone: {subscription.queue} is for broadcast, where nothing is retried"
-        case DeadLetter(retry, delay, allowed) | Republish(retry, delay, allowed):
-            return f"in {subscription.retry_queue} for {delay.total_seconds():g} s (retry {retry} of {allowed})"
-        case Postpone(retry, delay, allowed):
-            return f"on the delay ladder for {delay.total_seconds():g} s (retry {retry} of {allowed})"
+        case RetryByReject(retry, delay, allowed) | RetryByRepublish(retry, delay, allowed):
+            return (
+                f"in {subscription.retry_queue} for {delay.total_seconds():g} s (retry {retry} "
+                f"of {allowed})"
+            )
+        case RetryByLadder(retry, delay, allowed):
+            return (
+                f"on the delay ladder for {delay.total_seconds():g} s (retry {retry} of {allowed})"
+            )
         case RetryInPlace(retry, delay, allowed):
-            return f"at the head of {subscription.queue}, held for {delay.total_seconds():g} s (retry {retry} of {allowed})"
-        case Fail(reason, _, retries):
-            return f"in {subscription.failed_queue} ({reason} after {retries} {'retry' if retries == 1 else 'retries'})"
+            return (
+                f"at the head of {subscription.queue}, held for {delay.total_seconds():g} s "
+                f"(retry {retry} of {allowed})"
+            )
+        case MoveToFailed(reason, _, retries):
+            return (
+                f"in {subscription.failed_queue} ({reason} after {retries} "
+                f"{'retry' if retries == 1 else 'retries'})"
+            )
         case _:
             assert_never(settlement)

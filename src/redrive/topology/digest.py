@@ -1,15 +1,16 @@
 """What tells one failed message from another, whatever its headers claim.
 
-A failure id is a header, which anybody may write who may write into the failed queue: it names a message for people, and proves nothing.
-What deletes, changes or counts a message goes by its digest.
+A failure id is a header, which anybody may write who may write into the failed queue: it names a
+message for people, and proves nothing. What deletes, changes or counts a message goes by its
+digest.
 """
 
 import hashlib
 import struct
 from operator import itemgetter
 
+from redrive.amqp.field_table import LONG_STRING, end_of_value
 from redrive.topology.headers import stays_behind
-from redrive.topology.table import LONG_STRING, end_of_value
 
 _UINT16 = struct.Struct(">H")
 _UINT32 = struct.Struct(">I")
@@ -19,20 +20,29 @@ _NAME = itemgetter(0)
 
 
 def digest_of(routing_key: str, properties: bytes, body: bytes) -> str:
-    """Return a SHA-256, in hex, of all that a message is: its routing key, its encoded properties and its body.
+    """Return a SHA-256, in hex, of all that a message is: its routing key, its encoded properties
+    and its body.
 
-    It is the same each time a queue delivers the message, and in a snapshot or an archive: left out are the headers in which the broker
-    counts deliveries, and the order of the headers, which may change from one delivery to the next.
+    It is the same each time a queue delivers the message, and in a snapshot or an archive: left out
+    are the headers in which the broker counts deliveries, and the order of the headers, which may
+    change from one delivery to the next.
     """
     before, fields, behind = _parts_of(properties)
     fields.sort(key=_NAME)
-    parts = (routing_key.encode("utf-8", "surrogateescape"), before, behind, body, *(field for _, field in fields))
+    parts = (
+        routing_key.encode("utf-8", "surrogateescape"),
+        before,
+        behind,
+        body,
+        *(field for _, field in fields),
+    )
     lengths = struct.pack(f">{len(parts)}Q", *map(len, parts))
     return hashlib.sha256(b"".join((lengths, *parts))).hexdigest()
 
 
 def _parts_of(properties: bytes) -> tuple[bytes, list[tuple[bytes, bytes]], bytes]:
-    """Properties without their headers, before and behind them, and the headers that travel; what can't be read is one header."""
+    """Properties without their headers, before and behind them, and the headers that travel; what
+    can't be read is one header."""
     (flags,) = _UINT16.unpack_from(properties)
     start = 2
     for bit in (_CONTENT_TYPE, _CONTENT_ENCODING):
@@ -71,4 +81,5 @@ def _learn(name: bytes) -> bool:
 
 
 _FATES: dict[bytes, bool] = {}
-"""Of headers' names whether they stay behind: the names in a queue are few, and asked for with each message."""
+"""Of headers' names whether they stay behind: the names in a queue are few, and asked for with each
+message."""

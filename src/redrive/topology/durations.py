@@ -1,21 +1,41 @@
-"""Durations as the command line and the topology file take them."""
+"""Durations as people give them: in Python, on the command line, in the topology file."""
 
 from datetime import timedelta
 
-from redrive.durations import LENGTHS, NoDuration, parse_duration
+from redrive.duration_text import LENGTHS, NoDuration, parse_duration
 from redrive.errors import ConfigurationError
 
+Duration = timedelta | float | str
+"""A timedelta, a number of seconds, or a text such as `500ms`, `30s` or `1h30m`."""
 
-def duration_of(text: str) -> timedelta:
-    """The duration in a text such as `500ms`, `30s` or `1h30m`.
+
+def duration_of(value: Duration, what: str = "the duration") -> timedelta:
+    """Reads a duration.
+
+    Args:
+        value: a timedelta, a number of seconds, or a text such as `500ms`, `30s` or `1h30m`.
+        what: what the error calls it.
 
     Raises:
-        ConfigurationError: it is none; the message says which part.
+        ConfigurationError: it is none of these; the message says which part of a text is wrong.
     """
-    try:
-        return parse_duration(text)
-    except NoDuration as error:
-        raise ConfigurationError(error.problem, error.remedy) from error
+    match value:
+        case timedelta():
+            return value
+        case str():
+            try:
+                return parse_duration(value)
+            except NoDuration as error:
+                raise ConfigurationError(error.problem, error.remedy) from error
+        case int() | float() if not isinstance(value, bool):
+            try:
+                return timedelta(seconds=value)
+            except (OverflowError, ValueError):
+                pass
+    raise ConfigurationError(
+        f"{what} is {value!r:.200}",
+        "Give a timedelta, a number of seconds, or a text such as '30s'.",
+    )
 
 
 def text_of(duration: timedelta) -> str:

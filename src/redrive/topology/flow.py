@@ -10,8 +10,9 @@ from redrive.topology import names
 class QueueCount:
     """What the broker tells of a queue.
 
-    Rates are messages a second over the last seconds, and None where the broker keeps none. It alone can say them: it counts every five
-    seconds, so what two looks of ours differ by is nothing, or all of five seconds.
+    Rates are messages a second over the last seconds, and None where the broker keeps none. It
+    alone can say them: it counts every five seconds, so what two looks of ours differ by is
+    nothing, or all of five seconds.
 
     Args:
         ready: messages that wait.
@@ -20,7 +21,10 @@ class QueueCount:
         published: the rate at which clients publish to it.
         delivered: the rate at which messages are delivered from it, again included.
         acked: the rate at which messages are acked.
-        held_growth: by how many more messages are held each second; negative where they become fewer.
+        held_growth: by how many more messages are held each second; negative where they become
+            fewer.
+        dead_lettering: messages that the broker has taken out of a quorum queue to dead-letter
+            them, and whose target has not confirmed them. AMQP does not report these.
     """
 
     ready: int = 0
@@ -30,6 +34,12 @@ class QueueCount:
     delivered: float | None = 0.0
     acked: float | None = 0.0
     held_growth: float = 0.0
+    dead_lettering: int = 0
+
+    @property
+    def total(self) -> int:
+        """All messages that are in it."""
+        return self.ready + self.held + self.dead_lettering
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +48,15 @@ class Flow:
 
     Args:
         queue: the main queue's name.
-        main, retry, failed: messages in its queues, held ones included; None for a queue that is not there.
+        main, retry, failed: messages in its queues, those that are held or being dead-lettered
+            included; None for a queue that is not there.
         consumers: who consumes the main queue.
-        rate_in: published to the main queue, sent back ones included.
+        rate_in: published to the main queue, requeued ones included.
         rate_done: acked in the main queue, and not republished for a retry: handled or set aside.
         rate_retried: rejected, or republished: failed attempts on their way to the retry queue.
         rate_failed: set aside.
         rate_redriven: taken out of the failed queue.
+        dead_lettering: how many in the main and the retry queue are being dead-lettered.
     """
 
     queue: str
@@ -57,6 +69,7 @@ class Flow:
     rate_retried: float | None = None
     rate_failed: float | None = None
     rate_redriven: float | None = None
+    dead_lettering: int = 0
 
 
 def flows(queues: Mapping[str, QueueCount]) -> list[Flow]:
@@ -66,15 +79,25 @@ def flows(queues: Mapping[str, QueueCount]) -> list[Flow]:
 
 def on_the_ladder(queues: Mapping[str, QueueCount]) -> int:
     """The messages that wait on delay ladders, of all families."""
-    return sum(count.ready + count.held for name, count in queues.items() if names.is_of_a_ladder(name))
+    return sum(count.total for name, count in queues.items() if names.is_of_a_ladder(name))
 
 
 def _flow(queue: str, queues: Mapping[str, QueueCount]) -> Flow:
-    main, retry, failed = (queues.get(name) for name in (queue, names.retry_queue(queue), names.failed_queue(queue)))
-    flow = Flow(queue, _depth(main), _depth(retry), _depth(failed), main.consumers if main is not None else 0)
+    main, retry, failed = (
+        queues.get(name) for name in (queue, names.retry_queue(queue), names.failed_queue(queue))
+    )
+    flow = Flow(
+        queue,
+        _depth(main),
+        _depth(retry),
+        _depth(failed),
+        main.consumers if main is not None else 0,
+        dead_lettering=sum(count.dead_lettering for count in (main, retry) if count is not None),
+    )
     if main is None or failed is None:
         return flow
-    # Only a republish is a publish: what the broker itself moves to the retry queue it does not count there.
+    # Only a republish is a publish: what the broker itself moves to the retry queue it does not
+    # count there.
     republished = retry.published or 0.0 if retry is not None else 0.0
     return replace(
         flow,
@@ -88,13 +111,18 @@ def _flow(queue: str, queues: Mapping[str, QueueCount]) -> Flow:
 
 def _rejected(main: QueueCount) -> float | None:
     """RabbitMQ counts no rejects: what was delivered, and neither acked nor kept, was rejected."""
-    return None if main.delivered is None or main.acked is None else main.delivered - main.acked - main.held_growth
+    return (
+        None
+        if main.delivered is None or main.acked is None
+        else main.delivered - main.acked - main.held_growth
+    )
 
 
 def _rate(value: float | None, more: float = 0.0) -> float | None:
-    """A rate that is not negative: a node that was restarted counts less than before, and what is counted apart is not of one moment."""
+    """A rate that is not negative: a node that was restarted counts less than before, and what is
+    counted apart is not of one moment."""
     return None if value is None else max(0.0, value + more)
 
 
 def _depth(count: QueueCount | None) -> int | None:
-    return None if count is None else count.ready + count.held
+    return None if count is None else count.total

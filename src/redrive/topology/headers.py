@@ -10,9 +10,9 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import NamedTuple
 
-from redrive.topology import names, waits
-from redrive.topology.properties import Properties
-from redrive.topology.table import FieldValue, Table, decode_scalar, items_of
+from redrive.amqp.field_table import FieldValue, Table, decode_scalar, items_of
+from redrive.amqp.properties import Properties
+from redrive.topology import delay_route, names
 
 X_DEATH = "x-death"
 DELIVERY_COUNT = "x-delivery-count"
@@ -33,21 +33,34 @@ ORIG_USER_ID = "redrive-orig-user-id"
 COUNT = "redrive-count"
 JOB = "redrive-job"
 
-ABOUT_THE_FAILURE = frozenset({RETRIES, FAILURE_ID, ERROR_TYPE, ERROR_MESSAGE, ERROR_TRACEBACK, REASON, FAILED_AT, HOST})
+ABOUT_THE_FAILURE = frozenset(
+    {RETRIES, FAILURE_ID, ERROR_TYPE, ERROR_MESSAGE, ERROR_TRACEBACK, REASON, FAILED_AT, HOST}
+)
 """What giving up writes and a requeue takes off."""
 
-OURS = ABOUT_THE_FAILURE | {ORIG_EXCHANGE, ORIG_ROUTING_KEY, FIRST_FAILED_AT, ORIG_EXPIRATION, ORIG_USER_ID, COUNT, JOB}
+OURS = ABOUT_THE_FAILURE | {
+    ORIG_EXCHANGE,
+    ORIG_ROUTING_KEY,
+    FIRST_FAILED_AT,
+    ORIG_EXPIRATION,
+    ORIG_USER_ID,
+    COUNT,
+    JOB,
+}
 """What only redrive writes."""
 
 NOTES = OURS - {ORIG_ROUTING_KEY}
-"""What redrive writes into a message that it moves. The original routing key every publisher may say itself."""
+"""What redrive writes into a message that it moves. The original routing key every publisher may
+say itself."""
 
 MAX_COUNT = 1_000_000_000
-"""A count beyond this is no count: no message is retried as often, and sums of it must stay small."""
+"""A count beyond this is no count: no message is retried as often, and sums of it must stay
+small."""
 
 MOST_DEATHS = 100
-"""How many entries of `x-death`, and routing keys of an entry, are read. A broker writes one entry for each queue and reason, the latest
-first, so a longer one is not of a broker's making, or what is behind has nothing to do with this queue.
+"""How many entries of `x-death`, and routing keys of an entry, are read. A broker writes one entry
+for each queue and reason, the latest first, so a longer one is not of a broker's making, or what is
+behind has nothing to do with this queue.
 
 Source: RabbitMQ 3.10.8, 4.0.5 and 4.3.6."""
 _MOST_OF_A_DEATH = 16  # a broker writes at most seven fields
@@ -58,14 +71,21 @@ _ROUTING_KEYS = "routing-keys"
 def stays_behind(name: str) -> bool:
     """Whether a header must not travel with any publish of ours.
 
-    `CC` and `BCC` would send copies elsewhere; the rest are the broker's notes on one stay in one queue, stale or forged elsewhere.
+    `CC` and `BCC` would send copies elsewhere; the rest are the broker's notes on one stay in one
+    queue, stale or forged elsewhere.
     """
-    return name in {DELIVERY_COUNT, "x-acquired-count", "CC", "BCC"} or name.startswith(("x-first-death-", "x-last-death-", "x-opt-"))
+    return name in {DELIVERY_COUNT, "x-acquired-count", "CC", "BCC"} or name.startswith(
+        ("x-first-death-", "x-last-death-", "x-opt-")
+    )
 
 
 def counted(value: FieldValue) -> int:
     """`value` where it is a count, else 0."""
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_COUNT else 0
+    return (
+        value
+        if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_COUNT
+        else 0
+    )
 
 
 def moment(timestamp: int | None) -> datetime | None:
@@ -86,7 +106,8 @@ class Deaths(NamedTuple):
 
     Args:
         entries: its readable entries, the latest first.
-        are_well_formed: whether a broker that continues this `x-death` can read it: a list of entries as it writes them itself.
+        are_well_formed: whether a broker that continues this `x-death` can read it: a list of
+            entries as it writes them itself.
     """
 
     entries: tuple[Mapping[str, FieldValue], ...] = ()
@@ -99,23 +120,32 @@ _NO_DEATHS = Deaths()
 def deaths_in(raw: bytes | None) -> Deaths:
     """Reads an `x-death`, its type first; None where there is none. Never raises.
 
-    A publisher can make up one of a hundred thousand items, so no more of it is read than a broker writes.
+    A publisher can make up one of a hundred thousand items, so no more of it is read than a broker
+    writes.
     """
     if raw is None:
         return _NO_DEATHS
     items, is_whole = items_of(raw, MOST_DEATHS)
     found = [_death_entry(item) for item in items]
     entries = tuple(entry for entry, _ in found if entry is not None)
-    return Deaths(entries, is_whole and all(is_whole_entry for _, is_whole_entry in found) and all(map(_is_death_entry, entries)))
+    return Deaths(
+        entries,
+        is_whole
+        and all(is_whole_entry for _, is_whole_entry in found)
+        and all(map(_is_death_entry, entries)),
+    )
 
 
 def _death_entry(raw: bytes) -> tuple[Mapping[str, FieldValue] | None, bool]:
-    """An entry of `x-death`, None where it is no table; and whether all of its routing keys were read."""
+    """An entry of `x-death`, None where it is no table; and whether all of its routing keys were
+    read."""
     if raw[:1] != b"F":
         return None, False
     fields = Table.parse(raw[5:], _MOST_OF_A_DEATH).raw_by_name()
     entry = {name: decode_scalar(value) for name, value in fields.items()}
-    keys, are_all = items_of(fields[_ROUTING_KEYS], MOST_DEATHS) if _ROUTING_KEYS in fields else ([], False)
+    keys, are_all = (
+        items_of(fields[_ROUTING_KEYS], MOST_DEATHS) if _ROUTING_KEYS in fields else ([], False)
+    )
     if keys or are_all:
         entry[_ROUTING_KEYS] = [decode_scalar(key) for key in keys]
     return entry, are_all
@@ -124,13 +154,15 @@ def _death_entry(raw: bytes) -> tuple[Mapping[str, FieldValue] | None, bool]:
 def death_count(deaths: Deaths, queue: str) -> int:
     """How many attempts on `queue` the broker has counted as failed.
 
-    Either side of the trip may have been lost from the header (a republish starts it anew), so the larger counts.
+    Either side of the trip may have been lost from the header (a republish starts it anew), so the
+    larger counts.
     """
     return min(max(_rejected_and_expired(deaths, queue)), MAX_COUNT)
 
 
 def trips_before(deaths: Deaths, queue: str) -> int:
-    """How many trips through the retry queue a message that waits in it has made before this one, by the broker's count."""
+    """How many trips through the retry queue a message that waits in it has made before this one,
+    by the broker's count."""
     rejected, expired = _rejected_and_expired(deaths, queue)
     return min(max(rejected - 1, expired), MAX_COUNT)
 
@@ -150,7 +182,11 @@ def _rejected_and_expired(deaths: Deaths, queue: str) -> tuple[int, int]:
 def names_queue(deaths: Deaths, queue: str) -> bool:
     """Whether `x-death` has an entry of `queue` or of its retry queue."""
     ours = {queue, names.retry_queue(queue)}
-    return any(entry.get("queue") in ours for entry in deaths.entries if isinstance(entry.get("queue"), str))
+    return any(
+        entry.get("queue") in ours
+        for entry in deaths.entries
+        if isinstance(entry.get("queue"), str)
+    )
 
 
 def _is_death_entry(entry: Mapping[str, FieldValue]) -> bool:
@@ -168,25 +204,38 @@ def _is_death_entry(entry: Mapping[str, FieldValue]) -> bool:
 
 
 def first_failure_time(deaths: Deaths, queue: str) -> datetime | None:
-    """When the first attempt on `queue` failed, as far as the broker has noted it: its rejection, or its first way back."""
+    """When the first attempt on `queue` failed, as far as the broker has noted it: its rejection,
+    or its first way back."""
     # Compared and not looked up: what a peer has sent may have no hash.
     places = ((queue, "rejected"), (names.retry_queue(queue), "expired"))
-    times = [entry.get("time") for entry in deaths.entries if (entry.get("queue"), entry.get("reason")) in places]
+    times = [
+        entry.get("time")
+        for entry in deaths.entries
+        if (entry.get("queue"), entry.get("reason")) in places
+    ]
     return min((time for time in times if isinstance(time, datetime)), default=None)
 
 
 def first_rejection(deaths: Deaths, queue: str) -> Mapping[str, FieldValue]:
     """The entry of the first failed attempt on `queue`, or an empty one."""
     return next(
-        (entry for entry in deaths.entries if entry.get("queue") == queue and entry.get("reason") == "rejected"),
+        (
+            entry
+            for entry in deaths.entries
+            if entry.get("queue") == queue and entry.get("reason") == "rejected"
+        ),
         {},
     )
 
 
 def _way_into(entry: Mapping[str, FieldValue]) -> tuple[str, str]:
-    """The exchange and the key that a message came with when it first died in a queue for a reason; no key where they can't be read."""
+    """The exchange and the key that a message came with when it first died in a queue for a reason;
+    no key where they can't be read."""
     keys = entry.get(_ROUTING_KEYS)
-    exchange, key = text(entry.get("exchange")), text(keys[0]) if isinstance(keys, list) and keys else None
+    exchange, key = (
+        text(entry.get("exchange")),
+        text(keys[0]) if isinstance(keys, list) and keys else None,
+    )
     return ("", "") if exchange is None or key is None else (exchange, key)
 
 
@@ -224,25 +273,35 @@ class Delivery:
 
     @property
     def was_moved(self) -> bool:
-        """Whether it came to where it is by a move of this pattern, all of which end with the queue's name as the key."""
+        """Whether it came to where it is by a move of this pattern, all of which end with the
+        queue's name as the key."""
         return self.routing_key == self.queue or self._came_down_the_ladder
 
     @property
     def came_back(self) -> bool:
-        """Whether it came by a way that a retry takes. Whatever else claims earlier attempts has made them up."""
-        return (self.exchange == self.way_back and self.routing_key == self.queue) or self._came_down_the_ladder
+        """Whether it came by a way that a retry takes. Whatever else claims earlier attempts has
+        made them up."""
+        return (
+            self.exchange == self.way_back and self.routing_key == self.queue
+        ) or self._came_down_the_ladder
 
     @property
     def notes_are_ours(self) -> bool:
-        """Whether redrive can have written its notes into a message of the main queue, and no publisher has made them up.
+        """Whether redrive can have written its notes into a message of the main queue, and no
+        publisher has made them up.
 
-        Each of its moves to that queue ends in the same few ways, and a rejection writes nothing: what came by another way when it was
-        rejected first has no notes of ours, though it comes back by one. Whoever may publish to the default exchange can forge them all
-        the same; where retries are republished, to the main exchange too.
+        Each of its moves to that queue ends in the same few ways, and a rejection writes nothing:
+        what came by another way when it was rejected first has no notes of ours, though it comes
+        back by one. Whoever may publish to the default exchange can forge them all the same; where
+        retries are republished, to the main exchange too.
         """
         if not self._is_a_way_of_ours(self.exchange, self.routing_key):
             return False
-        return all(self._is_a_way_of_ours(*_way_into(entry)) for entry in self.deaths.entries if entry.get("queue") == self.queue)
+        return all(
+            self._is_a_way_of_ours(*_way_into(entry))
+            for entry in self.deaths.entries
+            if entry.get("queue") == self.queue
+        )
 
     def note(self, name: str) -> FieldValue:
         """What a note of redrive's says; None where there is none, or it can't be redrive's."""
@@ -250,7 +309,7 @@ class Delivery:
 
     @property
     def job(self) -> str | None:
-        """The requeue that sent it back to the main queue, if one did."""
+        """The job that requeued it, if one did."""
         return text(self.note(JOB))
 
     @property
@@ -258,7 +317,9 @@ class Delivery:
         return self._is_the_end_of_the_ladder(self.exchange, self.routing_key)
 
     def _is_the_end_of_the_ladder(self, exchange: str, routing_key: str) -> bool:
-        return waits.destination_of(routing_key, "r") == self.queue and names.is_of_a_ladder(exchange)
+        return delay_route.destination_of(routing_key, "r") == self.queue and names.is_of_a_ladder(
+            exchange
+        )
 
     def _is_a_way_of_ours(self, exchange: str, routing_key: str) -> bool:
         """Whether a move of ours to the main queue ends with this exchange and this key."""
@@ -270,27 +331,31 @@ class Delivery:
     def original_routing_key(self) -> str:
         """The key that the message was first published with.
 
-        Ours says so itself; for a foreign publisher's it is what the broker noted at the first rejection, else the delivery's own.
+        Ours says so itself; for a foreign publisher's it is what the broker noted at the first
+        rejection, else the delivery's own.
         """
         own = text(self.properties.headers.scalar(ORIG_ROUTING_KEY))
         if own is not None:
             return own
         if self.routing_key != self.queue:
-            # It came by no way of ours, so it was not rejected here; or down the ladder, whose keys say where to.
-            return waits.destination_of(self.routing_key, "p") or self.routing_key
+            # It came by no way of ours, so it was not rejected here; or down the ladder, whose keys
+            # say where to.
+            return delay_route.destination_of(self.routing_key, "p") or self.routing_key
         keys = first_rejection(self.deaths, self.queue).get(_ROUTING_KEYS)
         noted = text(keys[0]) if isinstance(keys, list) and keys else None
         return self.routing_key if noted is None else noted
 
 
 def failure_id(delivery: Delivery) -> str:
-    """The identity of a failure: our header, or for a peer's message a SHA-256 over body, routing keys, headers and message id."""
+    """The identity of a failure: our header, or for a peer's message a SHA-256 over body, routing
+    keys, headers and message id."""
     own = text(delivery.properties.headers.scalar(FAILURE_ID))
     return own if own else fingerprint(delivery)
 
 
 def fingerprint(delivery: Delivery) -> str:
-    """A SHA-256, in hex, that is the same for each delivery of the same message and survives an archive."""
+    """A SHA-256, in hex, that is the same for each delivery of the same message and survives an
+    archive."""
     digest = hashlib.sha256()
     for part in _identity(delivery):
         digest.update(len(part).to_bytes(8, "big"))

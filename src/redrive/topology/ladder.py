@@ -1,8 +1,9 @@
 """The delay ladder: any delay, without a plugin and without one message waiting behind another.
 
-A delay is a whole number of ticks. Level k is an exchange and a queue whose TTL is 2^k ticks; a message passes through the queues of
-the bits that are 1 in its number of ticks, from the highest to the lowest, and skips the others by a binding between exchanges.
-Every queue has one TTL, so what enters it first leaves it first.
+A delay is a whole number of ticks. Level k is an exchange and a queue whose TTL is 2^k ticks; a
+message passes through the queues of the bits that are 1 in its number of ticks, from the highest to
+the lowest, and skips the others by a binding between exchanges. Every queue has one TTL, so what
+enters it first leaves it first.
 """
 
 from collections.abc import Iterable
@@ -11,7 +12,9 @@ from datetime import timedelta
 from types import MappingProxyType
 from typing import Literal
 
+from redrive.amqp.field_table import MAX_SHORT_STRING
 from redrive.topology import names
+from redrive.topology.delay_route import LEVELS, delivery_key, ticks_in
 from redrive.topology.model import (
     AT_LEAST_ONCE,
     DELIVERY_LIMIT,
@@ -24,13 +27,12 @@ from redrive.topology.model import (
     unrouted_goes_to,
 )
 from redrive.topology.names import ExchangeFamily, check_name
-from redrive.topology.table import MAX_SHORT_STRING
-from redrive.topology.waits import LEVELS, delivery_key, ticks_in
 
 _MILLISECOND = timedelta(milliseconds=1)
 
 HOW_TO_HAVE_THE_LADDER = (
-    "Have a user who may declare it delay a message for as long, once, and give this user the role delayer (redrive doctor --role delayer)."
+    "Have a user who may declare it delay a message for as long, once, and "
+    "give this user the role delayer (redrive doctor --role delayer)."
 )
 """What helps a user who may not declare the delay ladder, and wants to use it."""
 
@@ -61,7 +63,8 @@ class Ladder:
         return ticks_in(delay, self.exchanges.tick).bit_length()
 
     def way(self, delay: timedelta, kind: Literal["r", "p"], destination: str) -> tuple[str, str]:
-        """The exchange and the routing key that delay a message: in at the highest level that it needs.
+        """The exchange and the routing key that delay a message: in at the highest level that it
+        needs.
 
         Args:
             delay: for how long.
@@ -69,14 +72,16 @@ class Ladder:
             destination: the queue's name, or the routing key.
 
         Raises:
-            ConfigurationError: the delay is longer than the ladder, or the destination over 197 bytes.
+            ConfigurationError: the delay is longer than the ladder, or the destination over 197
+                bytes.
         """
         ticks = ticks_in(delay, self.exchanges.tick)
         entry = self.level(ticks.bit_length() - 1) if ticks else self.exchanges.deliver
         return entry, delivery_key(ticks, kind, destination)
 
     def due_within(self, number: int) -> timedelta:
-        """How long what is in a level's queue waits at most: the rest of this level, and all lower ones."""
+        """How long what is in a level's queue waits at most: the rest of this level, and all lower
+        ones."""
         return self.exchanges.tick * ((1 << (number + 1)) - 1)
 
     def topology(self, count: int) -> Topology:
@@ -84,9 +89,18 @@ class Ladder:
         levels = range(count)
         family = self.exchanges
         return Topology(
-            exchanges=(Exchange(family.unrouted, "fanout"), deliver_exchange(family), *(self._exchange(number) for number in levels)),
+            exchanges=(
+                Exchange(family.unrouted, "fanout"),
+                deliver_exchange(family),
+                *(self._exchange(number) for number in levels),
+            ),
             queues=(
-                Queue(family.unrouted, MappingProxyType({"x-queue-type": "quorum", "x-delivery-limit": DELIVERY_LIMIT})),
+                Queue(
+                    family.unrouted,
+                    MappingProxyType(
+                        {"x-queue-type": "quorum", "x-delivery-limit": DELIVERY_LIMIT}
+                    ),
+                ),
                 *(self._queue(number) for number in levels),
             ),
             bindings=(
@@ -103,7 +117,14 @@ class Ladder:
         below = self._below(number)
         return Queue(
             self.level(number),
-            MappingProxyType({"x-queue-type": "quorum", "x-message-ttl": ttl_ms, "x-dead-letter-exchange": below, **AT_LEAST_ONCE}),
+            MappingProxyType(
+                {
+                    "x-queue-type": "quorum",
+                    "x-message-ttl": ttl_ms,
+                    "x-dead-letter-exchange": below,
+                    **AT_LEAST_ONCE,
+                }
+            ),
         )
 
     def _bindings(self, number: int) -> tuple[Binding, Binding]:
@@ -118,35 +139,53 @@ class Ladder:
 
 
 def levels_of(subscription: Subscription) -> int:
-    """How many levels a subscription's policy uses; a handler's own `Retry(after=…)` may need more."""
+    """How many levels a subscription's policy uses; a handler's own `Retry(after=…)` may need
+    more."""
     longest = subscription.retry.longest_on_the_ladder
     return Ladder(subscription.exchanges).levels_for(longest) if longest else 0
 
 
 def with_ladder(subscription: Subscription) -> Topology:
-    """Everything that a subscription needs on the broker, the levels that its policy uses included."""
+    """Everything that a subscription needs on the broker, the levels that its policy uses
+    included."""
     levels = levels_of(subscription)
     own = subscription.topology()
     return Ladder(subscription.exchanges).topology(levels) + own if levels else own
 
 
 def ladder_there(exchanges: ExchangeFamily, on_broker: Iterable[Binding]) -> Topology:
-    """A family's delay ladder as high as it stands on the broker, with the levels that publishers and handlers had made."""
+    """A family's delay ladder as high as it stands on the broker, with the levels that publishers
+    and handlers had made."""
     bound = {binding.source for binding in on_broker}
-    count = max((number + 1 for number in range(LEVELS) if names.level(exchanges.main, number, exchanges.tick) in bound), default=0)
+    count = max(
+        (
+            number + 1
+            for number in range(LEVELS)
+            if names.level(exchanges.main, number, exchanges.tick) in bound
+        ),
+        default=0,
+    )
     return Ladder(exchanges).topology(count) if count else Topology((), (), ())
 
 
 def ladder_exchanges(topology: Topology, exchanges: ExchangeFamily) -> frozenset[str]:
-    """The exchanges of a family's delay ladder in a topology: those whose messages that nobody wants end in the family's one place."""
+    """The exchanges of a family's delay ladder in a topology: those whose messages that nobody
+    wants end in the family's one place."""
     unrouted = unrouted_goes_to(exchanges)
-    return frozenset(exchange.name for exchange in topology.exchanges if exchange.arguments == unrouted) | {exchanges.unrouted}
+    return frozenset(
+        exchange.name for exchange in topology.exchanges if exchange.arguments == unrouted
+    ) | {exchanges.unrouted}
 
 
-def others_on_ladder(topology: Topology, exchanges: ExchangeFamily, on_broker: Iterable[Binding]) -> list[str]:
-    """What is bound to a family's delay ladder and does not belong to the topology: others' queues and filters, ladders of other ticks."""
+def others_on_ladder(
+    topology: Topology, exchanges: ExchangeFamily, on_broker: Iterable[Binding]
+) -> list[str]:
+    """What is bound to a family's delay ladder and does not belong to the topology: others' queues
+    and filters, ladders of other ticks."""
     ladder = ladder_exchanges(topology, exchanges)
-    own = {exchange.name for exchange in topology.exchanges} | {queue.name for queue in topology.queues}
+    own = {exchange.name for exchange in topology.exchanges} | {
+        queue.name for queue in topology.queues
+    }
     ends = {
         end
         for binding in on_broker
@@ -157,11 +196,14 @@ def others_on_ladder(topology: Topology, exchanges: ExchangeFamily, on_broker: I
 
 
 def without_ladder(topology: Topology, exchanges: ExchangeFamily) -> Topology:
-    """A topology without its part of a family's delay ladder; what binds its queues to that stays."""
+    """A topology without its part of a family's delay ladder; what binds its queues to that
+    stays."""
     ladder = ladder_exchanges(topology, exchanges)
     return replace(
         topology,
         exchanges=tuple(exchange for exchange in topology.exchanges if exchange.name not in ladder),
         queues=tuple(queue for queue in topology.queues if queue.name not in ladder),
-        bindings=tuple(binding for binding in topology.bindings if binding.destination not in ladder),
+        bindings=tuple(
+            binding for binding in topology.bindings if binding.destination not in ladder
+        ),
     )

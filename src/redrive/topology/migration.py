@@ -1,6 +1,8 @@
-"""Changing what RabbitMQ says can't be changed: the steps that give a live subscription's queues new arguments.
+"""Changing what RabbitMQ says can't be changed: the steps that give a live subscription's queues
+new arguments.
 
-A queue's arguments change by another queue of the same name. Meanwhile a *transit* queue, `name@…@migrating`, stands in for it:
+A queue's arguments change by another queue of the same name. Meanwhile a *transit* queue,
+`name@…@migrating`, stands in for it:
 
     divert   the transit queue gets every binding of the queue, then the queue loses them
     drain    what is in the queue moves to the transit queue; what consumers hold is waited for
@@ -8,23 +10,24 @@ A queue's arguments change by another queue of the same name. Meanwhile a *trans
     restore  the new queue gets the bindings, then the transit queue loses them
     return   what is in the transit queue moves to the new queue, and the transit queue is deleted
 
-`next_step` says which comes next from what is on the broker alone: nothing else is remembered, so a migration that died at any
-moment goes on where it was, and one that is done finds nothing to do. Between two steps every message is in one of the two queues.
+`next_step` says which comes next from what is on the broker alone: nothing else is remembered, so a
+migration that died at any moment goes on where it was, and one that is done finds nothing to do.
+Between two steps every message is in one of the two queues.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, assert_never
 
+from redrive.amqp.field_table import MAX_SHORT_STRING
 from redrive.errors import ConfigurationError
-from redrive.topology import headers, moves
-from redrive.topology.compare import Observed
+from redrive.topology import headers, rewrite
 from redrive.topology.decision import retries_made
+from redrive.topology.diff import Observed
 from redrive.topology.headers import Delivery
 from redrive.topology.model import DELIVERY_LIMIT, Binding, Queue, Subscription, Topology
-from redrive.topology.moves import Publish
 from redrive.topology.names import check_name
-from redrive.topology.table import MAX_SHORT_STRING
+from redrive.topology.rewrite import Publish
 
 TRANSIT_SUFFIX = "@migrating"
 Kind = Literal["divert", "drain", "replace", "restore", "return"]
@@ -56,7 +59,7 @@ class Step:
 _SENTENCES: Mapping[Kind, str] = {
     "divert": "what comes for {queue} goes to {transit}",
     "drain": "what is in {queue} moves to {transit}",
-    "replace": "{queue} is deleted, empty as it is, and made anew",
+    "replace": "{queue} is deleted, empty as it is, and created again",
     "restore": "what comes for {queue} goes to it again",
     "return": "what is in {transit} moves to {queue}, and {transit} is deleted",
 }
@@ -79,41 +82,56 @@ def next_step(subscription: Subscription, observed: Observed, quiet: frozenset[s
     Args:
         subscription: as it is to be.
         observed: what is on the broker now.
-        quiet: the queues in which, since they were diverted, nothing is left and of which no consumer holds anything.
+        quiet: the queues in which, since they were diverted, nothing is left and of which no
+            consumer holds anything.
     """
     return _Migration(subscription, observed, quiet).next_step()
 
 
 def is_needed(subscription: Subscription, observed: Observed) -> bool:
-    """Whether a queue of the subscription is there with other arguments, or a migration of it has not ended."""
+    """Whether a queue of the subscription is there with other arguments, or a migration of it has
+    not ended."""
     return next_step(subscription, observed, frozenset()) is not None
 
 
 def into_failed(subscription: Subscription, observed: Observed) -> tuple[str, ...]:
-    """The queues whose messages the migration puts into the new failed queue; none where that stays as it is."""
+    """The queues whose messages the migration puts into the new failed queue; none where that stays
+    as it is."""
     failed = _Migration(subscription, observed, frozenset()).failed
-    return (failed.queue.name, failed.transit.name) if failed.is_old or failed.transit_is_there else ()
+    return (
+        (failed.queue.name, failed.transit.name) if failed.is_old or failed.transit_is_there else ()
+    )
 
 
 def check_room(subscription: Subscription, failed: int) -> None:
-    """Raises ConfigurationError where a new failed queue refuses some of the `failed` messages that are to move into it."""
+    """Raises ConfigurationError where a new failed queue refuses some of the `failed` messages that
+    are to move into it."""
     if subscription.max_failed is not None and failed > subscription.max_failed:
         raise ConfigurationError(
-            f"{subscription.failed_queue!r} has {failed} messages and is to take {subscription.max_failed} (max_failed): it would refuse "
+            f"{subscription.failed_queue!r} has {failed} messages and is to take "
+            f"{subscription.max_failed} (max_failed): it would refuse "
             "the rest",
-            f"Raise max_failed to {failed} or more, or make room: redrive failed requeue {subscription.queue}, or redrive failed discard.",
+            f"Raise max_failed to {failed} or more, or make room: redrive failed requeue "
+            f"{subscription.queue}, or redrive failed discard.",
         )
 
 
 class _Migration:
-    def __init__(self, subscription: Subscription, observed: Observed, quiet: frozenset[str]) -> None:
+    def __init__(
+        self, subscription: Subscription, observed: Observed, quiet: frozenset[str]
+    ) -> None:
         topology = subscription.topology()
         self.main = _Swap("main", _queue(topology, subscription.queue), topology, observed, quiet)
-        self.retry = _Swap("retry", _queue(topology, subscription.retry_queue), topology, observed, quiet)
-        self.failed = _Swap("failed", _queue(topology, subscription.failed_queue), topology, observed, quiet)
+        self.retry = _Swap(
+            "retry", _queue(topology, subscription.retry_queue), topology, observed, quiet
+        )
+        self.failed = _Swap(
+            "failed", _queue(topology, subscription.failed_queue), topology, observed, quiet
+        )
 
     def next_step(self) -> Step | None:
-        """The failed queue by itself; then the main queue, for which the retry queue must give way first, or the retry queue alone."""
+        """The failed queue by itself; then the main queue, for which the retry queue must give way
+        first, or the retry queue alone."""
         step = self.failed.next_step()
         if step is not None:
             return step
@@ -123,9 +141,11 @@ class _Migration:
         return self.main.until_restored() or self.retry.next_step() or self.main.next_step()
 
     def _making_way(self) -> Step | None:
-        """What comes before the main queue is replaced: nothing may come from the retry queue while it is not there.
+        """What comes before the main queue is replaced: nothing may come from the retry queue while
+        it is not there.
 
-        Once the main queue is quiet nothing is rejected, and the retry queue can be replaced without a message on its way to it.
+        Once the main queue is quiet nothing is rejected, and the retry queue can be replaced
+        without a message on its way to it.
         """
         main, retry = self.main, self.retry
         if not main.is_diverted:
@@ -142,17 +162,28 @@ class _Migration:
 class _Swap:
     """One queue that is replaced, as it is on the broker."""
 
-    def __init__(self, place: Place, queue: Queue, topology: Topology, observed: Observed, quiet: frozenset[str]) -> None:
+    def __init__(
+        self,
+        place: Place,
+        queue: Queue,
+        topology: Topology,
+        observed: Observed,
+        quiet: frozenset[str],
+    ) -> None:
         self.place = place
         self.queue = queue
-        self.transit = Queue(transit_queue(queue.name), {"x-queue-type": queue.type, **_kept_for_ever(queue)})
+        self.transit = Queue(
+            transit_queue(queue.name), {"x-queue-type": queue.type, **_kept_for_ever(queue)}
+        )
         self.is_there = queue.name in observed.queues
         self.is_old = self.is_there and dict(observed.queues[queue.name]) != dict(queue.arguments)
         self.transit_is_there = self.transit.name in observed.queues
         self.ways_in = _bindings_to(queue.name, observed)
         self.ways_to_transit = _bindings_to(self.transit.name, observed)
         self.is_quiet = queue.name in quiet
-        self._wanted = tuple(binding for binding in topology.bindings if binding.destination == queue.name)
+        self._wanted = tuple(
+            binding for binding in topology.bindings if binding.destination == queue.name
+        )
 
     @property
     def is_diverted(self) -> bool:
@@ -175,7 +206,9 @@ class _Swap:
         if self.is_old or (self.transit_is_there and not self.is_there):
             return self.step("replace")
         if self.ways_to_transit:
-            moved = tuple(replace(binding, destination=self.queue.name) for binding in self.ways_to_transit)
+            moved = tuple(
+                replace(binding, destination=self.queue.name) for binding in self.ways_to_transit
+            )
             return self.step("restore", tuple(dict.fromkeys((*self._wanted, *moved))))
         return None
 
@@ -185,11 +218,17 @@ class _Swap:
 
 
 def _bindings_to(queue: str, observed: Observed) -> tuple[Binding, ...]:
-    return tuple(sorted(binding for binding in observed.bindings if binding.to == "queue" and binding.destination == queue))
+    return tuple(
+        sorted(
+            binding
+            for binding in observed.bindings
+            if binding.to == "queue" and binding.destination == queue
+        )
+    )
 
 
 def _kept_for_ever(queue: Queue) -> dict[str, int]:
-    # What is looked at, or held by a migration that dies, is put back again and again.
+    # What is looked at, or held by a migration that dies, is returned again and again.
     return {"x-delivery-limit": DELIVERY_LIMIT} if queue.type == "quorum" else {}
 
 
@@ -198,34 +237,45 @@ def _queue(topology: Topology, name: str) -> Queue:
 
 
 def moved(step: Step, delivery: Delivery, source: str, *, frame_max: int) -> Publish:
-    """The publish that takes a message from `source`, the queue or its transit queue, to the other one.
+    """The publish that takes a message from `source`, the queue or its transit queue, to the other
+    one.
 
     What was moved before is only passed on.
     """
     destination = step.queue.name if source == step.transit.name else step.transit.name
     if delivery.exchange == "" and delivery.routing_key == step.transit.name:
-        return moves.pass_on(delivery, destination)
+        return rewrite.pass_on(delivery, destination)
     match step.place:
         case "failed":
-            return moves.relocate_failed(delivery, destination, frame_max=frame_max)
+            return rewrite.relocate_failed(delivery, destination, frame_max=frame_max)
         case "main":
-            return moves.relocate(delivery, destination, retries=retries_made(delivery), frame_max=frame_max)
+            return rewrite.relocate(
+                delivery, destination, retries=retries_made(delivery), frame_max=frame_max
+            )
         case "retry":
             # As it would come back: what is in the retry queue got there from the main queue.
             waiting = replace(delivery, exchange=delivery.way_back)
-            retries = headers.counted(waiting.note(headers.RETRIES)) + headers.trips_before(waiting.deaths, waiting.queue)
-            return moves.relocate(waiting, destination, retries=retries, frame_max=frame_max)
+            retries = headers.counted(waiting.note(headers.RETRIES)) + headers.trips_before(
+                waiting.deaths, waiting.queue
+            )
+            return rewrite.relocate(waiting, destination, retries=retries, frame_max=frame_max)
         case _:
             assert_never(step.place)
 
 
 def identity_of(delivery: Delivery) -> str | None:
-    """What two copies of one published message have in common, and no other message has; None for a message without an id.
+    """What two copies of one published message have in common, and no other message has; None for a
+    message without an id.
 
-    While bindings change, one publish may reach both queues. Copies are told by their bytes and their message id; a message without
-    an id may be one of several that are the same, of which none must go.
+    While bindings change, one publish may reach both queues. Copies are told by their bytes and
+    their message id; a message without an id may be one of several that are the same, of which none
+    must go.
     """
-    return headers.fingerprint(delivery) if delivery.properties.message_id and delivery.exchange else None
+    return (
+        headers.fingerprint(delivery)
+        if delivery.properties.message_id and delivery.exchange
+        else None
+    )
 
 
 def pauses(subscription: Subscription, observed: Observed) -> tuple[str, ...]:
@@ -234,11 +284,16 @@ def pauses(subscription: Subscription, observed: Observed) -> tuple[str, ...]:
     sentences: list[str] = []
     if migration.main.is_old or migration.main.transit_is_there:
         sentences.append(
-            f"consumers of {subscription.queue} finish what they hold and get nothing further until the new queue is there; their "
-            "consumer is cancelled then, and they come back by themselves (a subscriber that still asks for the old arguments does not)"
+            f"consumers of {subscription.queue} finish what they hold and get nothing further "
+            "until the new queue is there; their "
+            "consumer is cancelled then, and they come back by themselves (a subscriber that still "
+            "asks for the old arguments does not)"
         )
     if migration.retry.is_old or migration.retry.transit_is_there or migration.main.is_old:
-        sentences.append(f"messages in {subscription.retry_queue} wait longer: their delay begins anew afterwards")
+        sentences.append(
+            f"messages in {subscription.retry_queue} wait longer: their delay starts again "
+            "afterwards"
+        )
     if migration.failed.is_old or migration.failed.transit_is_there:
         sentences.append(f"{subscription.failed_queue} looks emptier than it is")
     return tuple(sentences)

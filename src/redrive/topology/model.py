@@ -1,6 +1,7 @@
 """Declarations as data: what a subscription needs on the broker.
 
-A `Topology` is one value that is declared, printed and compared; one small function per client applies it.
+A `Topology` is one value that is declared, printed and compared; one small function per client
+applies it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,12 +10,12 @@ from datetime import timedelta
 from types import MappingProxyType
 from typing import Literal, get_args
 
+from redrive.amqp.field_table import MAX_SHORT_STRING
 from redrive.errors import ConfigurationError
-from redrive.topology import names, tags, waits
-from redrive.topology.broker import CONSUMER_TIMEOUT, BrokerVersion
+from redrive.topology import delay_route, names, tags
+from redrive.topology.broker_version import CONSUMER_TIMEOUT, BrokerVersion
 from redrive.topology.names import ExchangeFamily
 from redrive.topology.policy import RetryPolicy
-from redrive.topology.table import MAX_SHORT_STRING
 from redrive.topology.tags import TagFilter
 
 QueueType = Literal["quorum", "classic"]
@@ -22,13 +23,17 @@ RetryVia = Literal["dead-letter", "republish"]
 Argument = str | int
 
 DELIVERY_LIMIT = 1_000_000_000
-"""The delivery limit of every quorum queue of ours. The default of RabbitMQ 4 (20) deletes messages from a failed queue that is looked
-at; -1 deletes at the first return on 3.10. Source: measured on 3.10.8, 4.0.5 and 4.3.6."""
+"""The delivery limit of every quorum queue of ours. The default of RabbitMQ 4 (20) deletes messages
+from a failed queue that is looked at; -1 deletes at the first return on 3.10. Source: measured on
+3.10.8, 4.0.5 and 4.3.6."""
 
 LONGEST_IN_PLACE = CONSUMER_TIMEOUT - timedelta(minutes=5)
-"""How long a retry may wait at the head of an ordered queue: it is unsettled meanwhile, and the handler needs some of the time."""
+"""How long a retry may wait at the head of an ordered queue: it is unsettled meanwhile, and the
+handler needs some of the time."""
 
-AT_LEAST_ONCE: Mapping[str, Argument] = MappingProxyType({"x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish"})
+AT_LEAST_ONCE: Mapping[str, Argument] = MappingProxyType(
+    {"x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish"}
+)
 """What makes a quorum queue dead-letter with confirms; it needs reject-publish.
 Source: https://www.rabbitmq.com/docs/quorum-queues#dead-lettering"""
 
@@ -64,7 +69,8 @@ class Queue:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Binding:
-    """The exchange `source` gives what matches `routing_key` to `destination`, a queue or an exchange.
+    """The exchange `source` gives what matches `routing_key` to `destination`, a queue or an
+    exchange.
 
     Args:
         arguments: what a headers exchange looks for.
@@ -86,9 +92,11 @@ class Topology:
     """Exchanges, queues and bindings, in the order in which they are declared.
 
     Args:
-        unwanted: bindings that must not be there, as far as they are known beforehand; removed once all else is declared.
-        pointers: exchanges that nobody publishes to: the alternate exchange of each names the filter that is in use. AMQP tells
-            no other way which one a worker before us has declared. The filter that it named before is deleted.
+        unwanted: bindings that must not be there, as far as they are known beforehand; removed once
+            all else is declared.
+        pointers: exchanges that nobody publishes to: the alternate exchange of each names the
+            filter that is in use. AMQP tells no other way which one a worker before us has
+            declared. The filter that it named before is deleted.
     """
 
     exchanges: tuple[Exchange, ...]
@@ -125,11 +133,12 @@ class Subscription:
         queue_type: `quorum` or `classic`.
         retry_via: how a failed attempt gets to the retry queue.
         tags: which tags it wants, besides the routing keys; None for any.
-        broadcast: whether the queue is one instance's own: it goes with its consumer, and what fails is let go.
-        ordered: whether messages are handled one after the other, by one consumer at a time: what fails is tried again at the head
-            of the queue, and nothing overtakes it.
-        max_failed: how many messages the failed queue takes; None for any number. Over that it refuses: what fails then stays in the main
-            queue, unsettled, until there is room.
+        broadcast: whether the queue is one instance's own: it goes with its consumer, and what
+            fails is let go.
+        ordered: whether messages are handled one after the other, by one consumer at a time: what
+            fails is tried again at the head of the queue, and nothing overtakes it.
+        max_failed: how many messages the failed queue takes; None for any number. Over that it
+            refuses: what fails then stays in the main queue, unsettled, until there is room.
 
     Raises:
         ConfigurationError: a name, a pattern or a choice is not possible.
@@ -149,13 +158,22 @@ class Subscription:
     def __post_init__(self) -> None:
         names.check_queue_name(self.queue)
         if isinstance(self.routing_keys, str):
-            raise ConfigurationError(f"routing_keys is the string {self.routing_keys!r}", f"Give a list: [{self.routing_keys!r}].")
+            raise ConfigurationError(
+                f"routing_keys is the string {self.routing_keys!r}",
+                f"Give a list: [{self.routing_keys!r}].",
+            )
         object.__setattr__(self, "routing_keys", tuple(dict.fromkeys(self.routing_keys)))
         for key in self.routing_keys:
             names.check_routing_key(key)
-        for name, choices in (("queue_type", get_args(QueueType)), ("retry_via", get_args(RetryVia))):
+        for name, choices in (
+            ("queue_type", get_args(QueueType)),
+            ("retry_via", get_args(RetryVia)),
+        ):
             if getattr(self, name) not in choices:
-                raise ConfigurationError(f"{name} is {getattr(self, name)!r}", f"Choose {' or '.join(map(repr, choices))}.")
+                raise ConfigurationError(
+                    f"{name} is {getattr(self, name)!r}",
+                    f"Choose {' or '.join(map(repr, choices))}.",
+                )
         if not isinstance(self.exchanges, ExchangeFamily):
             raise ConfigurationError(f"exchanges is {self.exchanges!r}", "Give an ExchangeFamily.")
         if not isinstance(self.retry, RetryPolicy):
@@ -178,15 +196,18 @@ class Subscription:
         if self.ordered:
             self._check_order()
         elif self.retry.longest_on_the_ladder:
-            waits.check_destination(self.queue)
+            delay_route.check_destination(self.queue)
             self.check_delay(self.retry.longest_on_the_ladder)
 
     def _check_max_failed(self, number: int) -> None:
         if not isinstance(number, int) or isinstance(number, bool) or number < 1:
-            raise ConfigurationError(f"max_failed is {number!r}", "Give a whole number from 1, or None for any number.")
+            raise ConfigurationError(
+                f"max_failed is {number!r}", "Give a whole number from 1, or None for any number."
+            )
         if self.retry_via == "republish":
             raise ConfigurationError(
-                f"queue {self.queue!r} has max_failed and retry_via='republish'; the services it is shared with declare a failed queue "
+                f"queue {self.queue!r} has max_failed and retry_via='republish'; the services it "
+                "is shared with declare a failed queue "
                 "without a limit",
                 "Set the limit by a policy: max-length with overflow=reject-publish.",
             )
@@ -194,22 +215,26 @@ class Subscription:
     def _check_order(self) -> None:
         if self.queue_type != "quorum":
             raise ConfigurationError(
-                f"queue {self.queue!r} is to be ordered and classic; a classic queue does not count how often a message was tried",
+                f"queue {self.queue!r} is to be ordered and classic; a classic queue does not "
+                "count how often a message was tried",
                 "Use queue_type='quorum', which is the default.",
             )
         if self.broadcast:
             raise ConfigurationError(
-                f"queue {self.queue!r} is to be ordered and for broadcast, where nothing is tried again", "Choose one of them."
+                f"queue {self.queue!r} is to be ordered and for broadcast, where nothing is tried "
+                "again",
+                "Choose one of them.",
             )
         self.check_delay(self.retry.longest)
 
     def check_delay(self, delay: timedelta) -> None:
         """Raises ConfigurationError where no retry can wait for so long."""
         if not self.ordered:
-            waits.ticks_in(delay, self.exchanges.tick)
+            delay_route.ticks_in(delay, self.exchanges.tick)
         elif delay > LONGEST_IN_PLACE:
             raise ConfigurationError(
-                f"a retry of the ordered queue {self.queue!r} is to wait {delay}, and holds its message meanwhile; after "
+                f"a retry of the ordered queue {self.queue!r} is to wait {delay}, and holds its "
+                "message meanwhile; after "
                 f"{CONSUMER_TIMEOUT.total_seconds() / 60:g} minutes the broker takes it away",
                 f"Let it wait {LONGEST_IN_PLACE.total_seconds() / 60:g} minutes at most.",
             )
@@ -227,7 +252,7 @@ class Subscription:
     @property
     def can_be_delayed(self) -> bool:
         """Whether the queue's name leaves room for the delay ladder's routing keys."""
-        return waits.fits(self.queue)
+        return delay_route.fits(self.queue)
 
     @property
     def way_back(self) -> str:
@@ -236,11 +261,13 @@ class Subscription:
 
     @property
     def filter_exchange(self) -> str:
-        """The exchange that lets through what has the tags that are asked for; empty where none are."""
+        """The exchange that lets through what has the tags that are asked for; empty where none
+        are."""
         return names.tags_filter(self.queue, self.tags.fingerprint) if self.tags is not None else ""
 
     def topology(self) -> Topology:
-        """Everything that this subscription needs on the broker, but for the delay ladder that its policy may need."""
+        """Everything that this subscription needs on the broker, but for the delay ladder that its
+        policy may need."""
         return self._with_tags(self._for_broadcast() if self.broadcast else self._with_retries())
 
     def _for_broadcast(self) -> Topology:
@@ -259,7 +286,8 @@ class Subscription:
         around = tuple(self._subscribing())
         ways_in = [replace(binding, destination=name, to="exchange") for binding in around]
         terms: list[tuple[tuple[str, str | bool], ...]] = [
-            (("x-match", "all"), *((tags.HEADER + tag, True) for tag in sorted(term))) for term in self.tags.terms
+            (("x-match", "all"), *((tags.HEADER + tag, True) for tag in sorted(term)))
+            for term in self.tags.terms
         ]
         return Topology(
             exchanges=(*topology.exchanges, Exchange(name, "headers")),
@@ -271,14 +299,23 @@ class Subscription:
                 *ways_in,
             ),
             unwanted=around,
-            pointers=(Exchange(names.tags_pointer(self.queue), "fanout", MappingProxyType({"alternate-exchange": name})),),
+            pointers=(
+                Exchange(
+                    names.tags_pointer(self.queue),
+                    "fanout",
+                    MappingProxyType({"alternate-exchange": name}),
+                ),
+            ),
         )
 
     def _subscribing(self) -> Iterator[Binding]:
-        """What brings in others' messages: those published now, and those to be delivered later whose pattern leaves room for it."""
+        """What brings in others' messages: those published now, and those to be delivered later
+        whose pattern leaves room for it."""
         for key in self.routing_keys:
-            if waits.fits(key):
-                yield Binding(self.exchanges.deliver, self.queue, waits.delivery_pattern("p", key))
+            if delay_route.fits(key):
+                yield Binding(
+                    self.exchanges.deliver, self.queue, delay_route.delivery_pattern("p", key)
+                )
         for key in self.routing_keys:
             if key != self.queue:
                 yield Binding(self.exchanges.main, self.queue, key)
@@ -286,9 +323,18 @@ class Subscription:
     def _with_retries(self) -> Topology:
         family = self.exchanges
         return Topology(
-            exchanges=(Exchange(family.main), Exchange(family.retry), Exchange(family.failed), deliver_exchange(family)),
+            exchanges=(
+                Exchange(family.main),
+                Exchange(family.retry),
+                Exchange(family.failed),
+                deliver_exchange(family),
+            ),
             # The main queue last: once it takes messages, the ways out of it are there.
-            queues=(failed_queue_of(self.queue, self.queue_type, self.max_failed), self._retry_queue(), self._main_queue()),
+            queues=(
+                failed_queue_of(self.queue, self.queue_type, self.max_failed),
+                self._retry_queue(),
+                self._main_queue(),
+            ),
             bindings=(
                 Binding(family.failed, self.failed_queue, self.queue),
                 Binding(family.retry, self.retry_queue, self.queue),
@@ -300,13 +346,16 @@ class Subscription:
 
     def _own_delayed_retries(self) -> Iterator[Binding]:
         if self.can_be_delayed:
-            yield Binding(self.exchanges.deliver, self.queue, waits.delivery_pattern("r", self.queue))
+            yield Binding(
+                self.exchanges.deliver, self.queue, delay_route.delivery_pattern("r", self.queue)
+            )
 
     def check_broker(self, version: BrokerVersion) -> None:
         """Raises ConfigurationError where this broker is too old for the subscription."""
         if self.queue_type == "quorum" and not version.has_at_least_once_dead_lettering:
             raise ConfigurationError(
-                f"queue {self.queue!r} is to be a quorum queue, which needs RabbitMQ 3.10 or newer; this broker is {version}",
+                f"queue {self.queue!r} is to be a quorum queue, which needs RabbitMQ 3.10 or "
+                f"newer; this broker is {version}",
                 "Upgrade the broker, or use queue_type='classic'.",
             )
 
@@ -328,7 +377,8 @@ class Subscription:
         arguments: dict[str, Argument] = {
             "x-queue-type": self.queue_type,
             "x-message-ttl": self.retry.delay_ms,
-            # The default exchange: through the topic exchange, as peers have it, a queue bound with # gets a copy of every retry.
+            # The default exchange: through the topic exchange, as peers have it, a queue bound with
+            # # gets a copy of every retry.
             "x-dead-letter-exchange": self.way_back,
             "x-dead-letter-routing-key": self.queue,
         }
@@ -337,11 +387,14 @@ class Subscription:
         return Queue(self.retry_queue, MappingProxyType(arguments))
 
 
-_FOR_ONE_INSTANCE: Mapping[str, Argument] = MappingProxyType({"x-queue-type": "classic", "x-expires": 60_000})
+_FOR_ONE_INSTANCE: Mapping[str, Argument] = MappingProxyType(
+    {"x-queue-type": "classic", "x-expires": 60_000}
+)
 """The queue of an instance that dies before it consumes goes by itself, a minute later."""
 
 _CLASSIC: Mapping[str, Argument] = MappingProxyType({"x-queue-type": "classic"})
-"""To a broker, the same as no argument: what the services declare that a queue with `retry_via="republish"` is shared with."""
+"""To a broker, the same as no argument: what the services declare that a queue with
+`retry_via="republish"` is shared with."""
 
 
 def deliver_exchange(exchanges: ExchangeFamily) -> Exchange:

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
+from redrive.amqp.field_table import MAX_SHORT_STRING
 from redrive.errors import ConfigurationError
-from redrive.topology.table import MAX_SHORT_STRING
+from redrive.topology.durations import Duration, duration_of
 
 RETRY_SUFFIX = "@retry"
 FAILED_SUFFIX = "@failed"
@@ -19,7 +20,9 @@ _MILLISECOND = timedelta(milliseconds=1)
 _LONGEST_TICK = timedelta(days=1)
 _LEVEL = re.compile(r"\.delay(?:-(?P<ms>[0-9]{1,8})ms)?\.[0-9]+")
 _LADDER = re.compile(rf"(?:{re.escape(DELIVER_SUFFIX)}|{_LEVEL.pattern})$")
-_OF_TAGS = re.compile(rf"(?P<queue>.+){re.escape(TAGS_SUFFIX)}(?P<filter>\.[0-9a-f]{{8}})?", re.DOTALL)
+_OF_TAGS = re.compile(
+    rf"(?P<queue>.+){re.escape(TAGS_SUFFIX)}(?P<filter>\.[0-9a-f]{{8}})?", re.DOTALL
+)
 MAX_QUEUE_NAME = MAX_SHORT_STRING - len(FAILED_SUFFIX)
 """248 bytes: `@failed` must fit behind it."""
 
@@ -35,9 +38,14 @@ def failed_queue(queue: str) -> str:
 
 
 def look_lock(queue: str) -> str:
-    """The name of the exclusive queue that whoever holds messages of the failed queue of `queue` has, so that nobody else does."""
+    """The name of the exclusive queue that whoever holds messages of the failed queue of `queue`
+    has, so that nobody else does."""
     name = f"redrive.look.{queue}"
-    return name if len(name.encode()) <= MAX_SHORT_STRING else f"redrive.look.{hashlib.sha256(queue.encode()).hexdigest()}"
+    return (
+        name
+        if len(name.encode()) <= MAX_SHORT_STRING
+        else f"redrive.look.{hashlib.sha256(queue.encode()).hexdigest()}"
+    )
 
 
 def tags_pointer(queue: str) -> str:
@@ -63,12 +71,18 @@ def queue_of_pointer(exchange: str) -> str | None:
 
 
 def main_queues(queues: Iterable[str]) -> list[str]:
-    """The main queues that have a retry or a failed queue, or had: one that lost its main queue is worth seeing."""
-    mains = {name.removesuffix(suffix) for name in queues for suffix in (RETRY_SUFFIX, FAILED_SUFFIX) if name.endswith(suffix)}
+    """The main queues that have a retry or a failed queue, or had: one that lost its main queue is
+    worth seeing."""
+    mains = {
+        name.removesuffix(suffix)
+        for name in queues
+        for suffix in (RETRY_SUFFIX, FAILED_SUFFIX)
+        if name.endswith(suffix)
+    }
     return sorted(mains - {""})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False)
 class ExchangeFamily:
     """The three topic exchanges that belong together.
 
@@ -76,29 +90,46 @@ class ExchangeFamily:
         main: the exchange that services publish to.
         retry_suffix: what makes the retry exchange's name of it.
         failed_suffix: what makes the failed exchange's name of it.
-        tick: the unit of its delayed messages; whole milliseconds, at most a day.
+        tick: the unit of its delayed messages, a timedelta, seconds, or a text such as `1s`; whole
+            milliseconds, at most a day.
 
     Raises:
         ConfigurationError: a name is empty, reserved or too long, or the tick is not whole.
     """
 
-    main: str = "master"
-    retry_suffix: str = ".retry"
-    failed_suffix: str = ".failed"
-    tick: timedelta = TICK
+    main: str
+    retry_suffix: str
+    failed_suffix: str
+    tick: timedelta
 
-    def __post_init__(self) -> None:
+    def __init__(
+        self,
+        main: str = "master",
+        retry_suffix: str = ".retry",
+        failed_suffix: str = ".failed",
+        tick: Duration = TICK,
+    ) -> None:
+        set_ = object.__setattr__
+        set_(self, "main", main)
+        set_(self, "retry_suffix", retry_suffix)
+        set_(self, "failed_suffix", failed_suffix)
+        set_(self, "tick", duration_of(tick, "the tick"))
         for part in (self.main, self.retry_suffix, self.failed_suffix):
             if not isinstance(part, str):
-                raise ConfigurationError(f"the exchange name or suffix is {part!r}", "Give a string such as 'master'.")
+                raise ConfigurationError(
+                    f"the exchange name or suffix is {part!r}", "Give a string such as 'master'."
+                )
         for name in (self.main, self.retry, self.failed, self.deliver, self.unrouted):
             check_name("exchange", name, MAX_SHORT_STRING)
         if len({self.main, self.retry, self.failed, self.deliver, self.unrouted}) < 5:
             raise ConfigurationError(
-                f"the exchanges of {self.main!r} have the same name twice", "Give the retry and the failed exchange suffixes that differ."
+                f"the exchanges of {self.main!r} have the same name twice",
+                "Give the retry and the failed exchange suffixes that differ.",
             )
-        if not isinstance(self.tick, timedelta) or self.tick % _MILLISECOND or not _MILLISECOND <= self.tick <= _LONGEST_TICK:
-            raise ConfigurationError(f"the tick is {self.tick!r}", "Give a timedelta of whole milliseconds, at most a day.")
+        if self.tick % _MILLISECOND or not _MILLISECOND <= self.tick <= _LONGEST_TICK:
+            raise ConfigurationError(
+                f"the tick is {tick!r}", "Give one of whole milliseconds, at most a day."
+            )
 
     def as_json(self) -> dict[str, object]:
         """It as JSON values."""
@@ -117,10 +148,18 @@ class ExchangeFamily:
             ConfigurationError: it was damaged since.
         """
         match values:
-            case {"main": str(main), "retry_suffix": str(retry), "failed_suffix": str(failed), "tick_ms": int(tick)}:
+            case {
+                "main": str(main),
+                "retry_suffix": str(retry),
+                "failed_suffix": str(failed),
+                "tick_ms": int(tick),
+            } if tick <= _LONGEST_TICK // _MILLISECOND:
                 return cls(main, retry, failed, tick * _MILLISECOND)
             case _:
-                raise ConfigurationError(f"the exchange family is written down as {dict(values)!r}", "Name it: --exchange.")
+                raise ConfigurationError(
+                    f"the exchange family is written down as {dict(values)!r:.300}",
+                    "Name it: --exchange.",
+                )
 
     @property
     def retry(self) -> str:
@@ -139,7 +178,8 @@ class ExchangeFamily:
 
     @property
     def unrouted(self) -> str:
-        """The exchange, and its queue, that delayed messages end in where nobody wants them any more."""
+        """The exchange, and its queue, that delayed messages end in where nobody wants them any
+        more."""
         return self.main + UNROUTED_SUFFIX
 
 
@@ -150,7 +190,8 @@ def level(main: str, number: int, tick: timedelta) -> str:
 
 
 def tick_of_level(main: str, name: str) -> timedelta | None:
-    """The tick of the delay ladder of a main exchange that an exchange or a queue is a level of; None where it is none."""
+    """The tick of the delay ladder of a main exchange that an exchange or a queue is a level of;
+    None where it is none."""
     found = _LEVEL.fullmatch(name.removeprefix(main)) if name.startswith(main) else None
     if found is None:
         return None
@@ -158,9 +199,11 @@ def tick_of_level(main: str, name: str) -> timedelta | None:
 
 
 def is_of_a_ladder(exchange: str) -> bool:
-    """Whether a message that came through this exchange came down a delay ladder: by a level, or by what all levels end in.
+    """Whether a message that came through this exchange came down a delay ladder: by a level, or by
+    what all levels end in.
 
-    A binding between exchanges does not change what a delivery names: it is where the last queue on its way dead-lettered to.
+    A binding between exchanges does not change what a delivery names: it is where the last queue on
+    its way dead-lettered to.
     """
     return _LADDER.search(exchange) is not None
 
@@ -171,13 +214,19 @@ def family_of(exchange: str | ExchangeFamily) -> ExchangeFamily:
 
 
 def check_name(kind: str, name: str, limit: int) -> None:
-    """Raises ConfigurationError unless `name` may name an exchange or a queue of ours of at most `limit` bytes."""
+    """Raises ConfigurationError unless `name` may name an exchange or a queue of ours of at most
+    `limit` bytes."""
     if not isinstance(name, str) or not name:
         raise ConfigurationError(f"the {kind} name is {name!r}", f"Give the {kind} a name.")
     if name.startswith("amq."):
-        raise ConfigurationError(f"the {kind} name {name!r} begins with 'amq.', which RabbitMQ keeps for itself", "Use another name.")
+        raise ConfigurationError(
+            f"the {kind} name {name!r} begins with 'amq.', which RabbitMQ keeps for itself",
+            "Use another name.",
+        )
     if any(ord(character) < 32 for character in name):
-        raise ConfigurationError(f"the {kind} name {name!r} has a control character in it", "Use printable characters.")
+        raise ConfigurationError(
+            f"the {kind} name {name!r} has a control character in it", "Use printable characters."
+        )
     _check_length(f"the {kind} name", name, limit)
 
 
@@ -186,7 +235,8 @@ def check_queue_name(name: str) -> None:
     check_name("queue", name, MAX_QUEUE_NAME)
     if not {"*", "#"}.isdisjoint(name.split(".")):
         raise ConfigurationError(
-            f"the queue name {name!r} has a word * or #, which would match the messages of others where the queue is bound by its name",
+            f"the queue name {name!r} has a word * or #, which would match the messages of others "
+            "where the queue is bound by its name",
             "Use a name without wildcards.",
         )
     for suffix in (RETRY_SUFFIX, FAILED_SUFFIX):
@@ -200,7 +250,9 @@ def check_queue_name(name: str) -> None:
 def check_routing_key(key: str) -> None:
     """Raises ConfigurationError unless `key` may be a routing key or a binding pattern."""
     if not isinstance(key, str):
-        raise ConfigurationError(f"the routing key is a {type(key).__name__}", "Give a string such as 'user.create'.")
+        raise ConfigurationError(
+            f"the routing key is a {type(key).__name__}", "Give a string such as 'user.create'."
+        )
     _check_length("the routing key", key, MAX_SHORT_STRING)
 
 
@@ -208,6 +260,10 @@ def _check_length(what: str, value: str, limit: int) -> None:
     try:
         size = len(value.encode())
     except UnicodeEncodeError as error:
-        raise ConfigurationError(f"{what} {value!r} is not valid Unicode", "Use characters that UTF-8 can encode.") from error
+        raise ConfigurationError(
+            f"{what} {value!r} is not valid Unicode", "Use characters that UTF-8 can encode."
+        ) from error
     if size > limit:
-        raise ConfigurationError(f"{what} {value[:40]!r}… is {size} bytes; at most {limit} fit", "Use a shorter one.")
+        raise ConfigurationError(
+            f"{what} {value[:40]!r}… is {size} bytes; at most {limit} fit", "Use a shorter one."
+        )

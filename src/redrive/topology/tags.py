@@ -1,7 +1,8 @@
 """Tags: what a publisher puts on a message, and which of them a subscription wants.
 
-The broker filters: a headers exchange stands between the main exchange and the queue, and has one binding for each way to satisfy the
-expression, its disjunctive normal form. A tag is a header of its own, because a headers exchange compares whole values.
+The broker filters: a headers exchange stands between the main exchange and the queue, and has one
+binding for each way to satisfy the expression, its disjunctive normal form. A tag is a header of
+its own, because a headers exchange compares whole values.
 """
 
 import hashlib
@@ -52,7 +53,8 @@ class TagFilter:
         expression: tags, `||`, `&&` and brackets.
 
     Raises:
-        ConfigurationError: it can't be read, needs a negation, or has more than 64 ways to be satisfied.
+        ConfigurationError: it can't be read, needs a negation, or has more than 64 ways to be
+            satisfied.
     """
 
     expression: str
@@ -60,15 +62,19 @@ class TagFilter:
     def __post_init__(self) -> None:
         if len(self.terms) > MAX_TERMS:
             raise ConfigurationError(
-                f"the tags {self.expression!r:.60} can be satisfied in {len(self.terms)} ways; {MAX_TERMS} are the most",
+                f"the tags {self.expression!r:.60} can be satisfied in {len(self.terms)} ways; "
+                f"{MAX_TERMS} are the most",
                 "Ask for less, or give the messages a tag of their own for it.",
             )
 
     @property
     def terms(self) -> tuple[Term, ...]:
-        """The ways to satisfy it: each is a set of tags that must all be there. None holds another, which would make it needless."""
+        """The ways to satisfy it: each is a set of tags that must all be there. None holds another,
+        which would make it needless."""
         found = set(_Reader(self.expression).read())
-        return tuple(sorted((term for term in found if not any(other < term for other in found)), key=sorted))
+        return tuple(
+            sorted((term for term in found if not any(other < term for other in found)), key=sorted)
+        )
 
     @property
     def fingerprint(self) -> str:
@@ -81,7 +87,9 @@ class _Reader:
 
     def __init__(self, expression: str) -> None:
         if not isinstance(expression, str):
-            raise ConfigurationError(f"the tags are {expression!r}", "Give an expression such as 'vip || eu'.")
+            raise ConfigurationError(
+                f"the tags are {expression!r}", "Give an expression such as 'vip || eu'."
+            )
         self._expression = expression
         self._tokens = [found for found in _TOKEN.finditer(expression) if found[0].strip()]
         self._position = 0
@@ -101,7 +109,9 @@ class _Reader:
     def _all(self) -> list[Term]:
         terms = self._one()
         while self._take("&&"):
-            terms = _some([left | right for left, right in product(terms, self._one())], self._expression)
+            terms = _some(
+                [left | right for left, right in product(terms, self._one())], self._expression
+            )
         return terms
 
     def _one(self) -> list[Term]:
@@ -112,14 +122,23 @@ class _Reader:
             return terms
         token = self._next()
         if token is not None and (token.startswith("!") or token in _NEGATIONS):
-            raise self._problem("needs a negation, which a broker's bindings can't express; take it in the handler, with where=")
+            raise self._problem(
+                "needs a negation, which a broker's bindings can't express; take it in the "
+                "handler, with where="
+            )
         if token is None or not _WHOLE_TAG.fullmatch(token):
-            raise self._problem("has no tag where one is needed" if token is None else f"has {token!r} where a tag is needed")
+            raise self._problem(
+                "has no tag where one is needed"
+                if token is None
+                else f"has {token!r} where a tag is needed"
+            )
         self._position += 1
         return [frozenset({_checked(token)})]
 
     def _next(self) -> str | None:
-        return self._tokens[self._position][0].strip() if self._position < len(self._tokens) else None
+        return (
+            self._tokens[self._position][0].strip() if self._position < len(self._tokens) else None
+        )
 
     def _take(self, sign: str) -> bool:
         if self._next() != sign:
@@ -128,7 +147,11 @@ class _Reader:
         return True
 
     def _problem(self, what: str) -> ConfigurationError:
-        place = _begin(self._tokens[self._position]) + 1 if self._position < len(self._tokens) else len(self._expression) + 1
+        place = (
+            _begin(self._tokens[self._position]) + 1
+            if self._position < len(self._tokens)
+            else len(self._expression) + 1
+        )
         return ConfigurationError(
             f"the tags {self._expression!r:.80} can't be read at character {place}: it {what}",
             "Write it as 'vip || eu' or 'a && (b || c)'.",
@@ -140,8 +163,11 @@ def _begin(token: re.Match[str]) -> int:
 
 
 def _some(terms: list[Term], expression: str) -> list[Term]:
-    """The terms without doubles; an expression that explodes is refused before it fills the memory."""
+    """The terms without doubles; an expression that explodes is refused before it fills the
+    memory."""
     terms = list(dict.fromkeys(terms))
     if len(terms) > MAX_TERMS * MAX_TERMS:
-        raise ConfigurationError(f"the tags {expression!r:.60} can be satisfied in too many ways", "Ask for less.")
+        raise ConfigurationError(
+            f"the tags {expression!r:.60} can be satisfied in too many ways", "Ask for less."
+        )
     return terms

@@ -8,15 +8,15 @@ from collections.abc import Callable
 from datetime import timedelta
 
 from redrive.errors import BrokerUnavailable, RedriveError
-from redrive.pubsub.aio import refusal
+from redrive.pubsub.aio import client_errors
 from redrive.pubsub.aio.threads import on_thread, running_loop
 from redrive.pubsub.aio.wire import WireConnection
-from redrive.pubsub.connecting import CLOSING_TIME, Destination, Listener, Persistence
+from redrive.pubsub.lifecycle import CLOSING_TIME, BrokerAccess, Listener, Persistence
 
 logger = logging.getLogger("redrive")
 
 
-class Connector(Destination):
+class Connector(BrokerAccess):
     """How aiormq connects to one broker."""
 
     async def connect(self, lost: Callable[[BaseException | None], None]) -> WireConnection:
@@ -47,7 +47,9 @@ class Connector(Destination):
                 )
         except Exception as error:
             self.next_host()
-            raise refusal.of_connection(error, self.url, said_nothing=connection.said_nothing) from error
+            raise client_errors.of_connection(
+                error, self.url, said_nothing=connection.said_nothing
+            ) from error
         return connection
 
     async def _what_it_takes(self) -> tuple[tuple[str, str], ssl.SSLContext | None]:
@@ -59,18 +61,24 @@ class Connector(Destination):
 
 
 class Link:
-    """Keeps one connection open for a listener. All of it belongs to the event loop that it is made in.
+    """Keeps one connection open for a listener. All of it belongs to the event loop that it is made
+    in.
 
     Args:
         connector: how to connect.
         listener: who uses the connection.
         prepare: called on a thread before each connection is opened: declaring, for instance.
-        patience: how long a broker that does not answer is waited for at the first connection. Once the link has been up, it
-            tries for ever.
+        patience: how long a broker that does not answer is waited for at the first connection. Once
+            the link has been up, it tries for ever.
     """
 
     def __init__(
-        self, connector: Connector, listener: Listener, *, prepare: Callable[[], None] | None = None, patience: timedelta = timedelta(0)
+        self,
+        connector: Connector,
+        listener: Listener,
+        *,
+        prepare: Callable[[], None] | None = None,
+        patience: timedelta = timedelta(0),
     ) -> None:
         self._connector = connector
         self._listener = listener
@@ -83,6 +91,7 @@ class Link:
         self._reason: BaseException | None = None
         self._task: asyncio.Task[None] | None = None
         self._goodbyes: set[asyncio.Task[None]] = set()
+        self._preparing = False
         self._closing = False
         self._ended = False
 
@@ -94,7 +103,9 @@ class Link:
     def start(self) -> None:
         """Begins to connect."""
         self._persistence.began()
-        self._task = self._loop.create_task(self._run(), name=f"redrive-link-{self._connector.name}")
+        self._task = self._loop.create_task(
+            self._run(), name=f"redrive-link-{self._connector.name}"
+        )
         self._task.add_done_callback(self._finish)
 
     def call(self, function: Callable[[], None]) -> None:
@@ -117,12 +128,17 @@ class Link:
             self._say_goodbye(self._connection)
 
     def close(self) -> None:
-        """Closes the connection and ends the link; the second call does nothing. A broker that does not answer is left."""
+        """Closes the connection and ends the link; the second call does nothing. What is being
+        declared is waited for, and a broker that does not answer is left."""
         if self._closing:
             return
         self._closing = True
         if self._connection is not None:
             self._say_goodbye(self._connection)
+        elif self._task is not None and self._preparing:
+            # A thread can't be stopped, and after the link's end it must not bind again what
+            # somebody else has unbound since.
+            self._loop.call_later(CLOSING_TIME, self._task.cancel)
         elif self._task is not None:
             self._task.cancel()
 
@@ -163,7 +179,8 @@ class Link:
             self._connection = None
             if self._closing:
                 return
-            lost = refusal.of_connection(self._reason, self._connector.url)
+            lost = client_errors.of_connection(self._reason, self._connector.url)
+            self._connector.next_host()
             self._listener.disconnected(lost)
             if not await self._may_try_again(lost):
                 return
@@ -174,7 +191,9 @@ class Link:
             self._gone.clear()
             try:
                 if self._prepare is not None:
-                    await on_thread(self._prepare, f"redrive-declare-{self._connector.name}")
+                    await self._run_prepare(self._prepare)
+                if self._closing:
+                    return None
                 self._connection = await self._connector.connect(self._on_lost)
             except RedriveError as error:
                 if not await self._may_try_again(error):
@@ -182,8 +201,17 @@ class Link:
             else:
                 return self._connection
 
+    async def _run_prepare(self, prepare: Callable[[], None]) -> None:
+        self._preparing = True
+        try:
+            await on_thread(prepare, f"redrive-declare-{self._connector.name}")
+        finally:
+            self._preparing = False
+
     async def _may_try_again(self, error: RedriveError) -> bool:
         """Waits until the next try; False where there is to be none."""
+        if self._closing:
+            return False
         delay = self._persistence.failed(error)
         if delay is None:
             self._listener.gave_up(error)
@@ -201,9 +229,17 @@ class Link:
             self._connection.drop()
         error = None if task.cancelled() else task.exception()
         if error is not None:  # a defect of ours: whoever waits must hear of it
-            logger.error("the connection of %s ends because of an error", self._connector.name, exc_info=error)
+            logger.error(
+                "the connection of %s ends because of an error",
+                self._connector.name,
+                exc_info=error,
+            )
             self._listener.gave_up(
-                BrokerUnavailable(self.address, f"its connection ended: {error!r}", "This is a defect: please report it.")
+                BrokerUnavailable(
+                    self.address,
+                    f"its connection ended: {error!r}",
+                    "This is a defect: please report it.",
+                )
             )
         self._ended = True
         self._listener.ended()

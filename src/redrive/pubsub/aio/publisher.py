@@ -2,37 +2,47 @@
 
 import asyncio
 from collections.abc import AsyncIterable, Collection, Iterable, Mapping
-from datetime import datetime, timedelta
-from types import TracebackType
+from datetime import datetime
 from typing import Self
 
+from redrive.amqp.field_table import FieldValue
 from redrive.errors import BrokerUnavailable, ConfigurationError, RedriveError, Unroutable
 from redrive.pubsub import telemetry
 from redrive.pubsub.aio.connection import Connector, Link
-from redrive.pubsub.aio.declare import declare_exchanges_on_thread, declare_ladder
+from redrive.pubsub.aio.declarer import declare_exchanges_on_thread, declare_ladder
 from redrive.pubsub.aio.threads import running_loop
-from redrive.pubsub.aio.waiting import Stream
-from redrive.pubsub.config import Credentials, seconds_of
+from redrive.pubsub.aio.tickets import TaskInFlight
+from redrive.pubsub.confirms import Outgoing
 from redrive.pubsub.envelope import NO_EXTRAS, Destination, Envelope, Extras, destination, seal
-from redrive.pubsub.outbox import Outgoing
-from redrive.pubsub.publishing import BATCH, Publishable, PublisherBase, PublisherSession
-from redrive.pubsub.report import FailedPublish, PublishReport
+from redrive.pubsub.in_flight import BulkTicket
+from redrive.pubsub.publisher_base import BATCH, Publishable, PublisherBase, PublisherSession
+from redrive.pubsub.reports import FailedPublish, PublishReport
+from redrive.pubsub.service_connection import Address
 from redrive.pubsub.tls import ContextSource
+from redrive.pubsub.url import Credentials, seconds_of
+from redrive.topology.durations import Duration
 from redrive.topology.names import ExchangeFamily
-from redrive.topology.table import FieldValue
 
 
 class AsyncPublisher(PublisherBase):
-    """Publishes to the main exchange of a family, for any number of tasks of one event loop; use it as a context manager.
+    """Publishes to the main exchange of a family, for any number of tasks of one event loop; use it
+    as a context manager.
 
         async with AsyncPublisher("amqp://guest:guest@localhost/") as publisher:
             await publisher.publish({"id": 121, "name": "guanyiyao"}, "user.create")
 
-    Every message is persistent and confirmed. When the connection is lost, what was not confirmed is published again on the next
-    one, with the same message id: a consumer may see it twice, and never not at all.
+    Every message is persistent and confirmed. When the connection is lost, what was not confirmed
+    is published again on the next one, with the same message id: a consumer may see it twice, and
+    never not at all.
     """
 
-    def _lead_to(self, url: str, name: str, credentials: Credentials | None, ssl_context: ContextSource | None) -> None:
+    def _lead_to(
+        self,
+        url: Address,
+        name: str,
+        credentials: Credentials | None,
+        ssl_context: ContextSource | None,
+    ) -> None:
         self._connector = Connector(url, name, credentials, ssl_context)
         self._session: _Session | None = None
         self._closed = False
@@ -46,25 +56,29 @@ class AsyncPublisher(PublisherBase):
         headers: Mapping[str, FieldValue] | None = None,
         message_id: str | None = None,
         mandatory: bool = False,
-        delay: timedelta | None = None,
+        delay: Duration | None = None,
         deliver_at: datetime | None = None,
-        timeout: float | timedelta | None = None,
+        timeout: Duration | None = None,
         tags: Collection[str] = (),
         extras: Extras = NO_EXTRAS,
     ) -> str:
         """Publishes one message and returns when the broker has confirmed it.
 
-        Where it is cancelled before the message was sent, the message is not sent; after that, whether the broker has it is not known.
+        Where it is cancelled before the message was sent, the message is not sent; after that,
+        whether the broker has it is not known.
 
         Args:
-            body: bytes or a str as they are; a pydantic model, a dict or anything else that can be made JSON of.
+            body: bytes or a str as they are; a pydantic model, a dict or anything else that can be
+                made JSON of.
             routing_key: at most 255 bytes.
             headers: the user's own.
             message_id: a UUID where none is given.
-            mandatory: whether it is an error that no queue is bound for it; without, it is counted in `unroutable`, and the log warns
-                of it once for each routing key.
-            delay: how long the message waits before its subscribers get it, to the family's tick: never sooner, a tick later at most.
-            deliver_at: when they get it, an aware datetime; a past one means now. Who subscribes then counts, not who does now.
+            mandatory: whether it is an error that no queue is bound for it; without, it is counted
+                in `unroutable`, and the log warns of it once for each routing key.
+            delay: how long the message waits before its subscribers get it, to the family's tick:
+                never sooner, a tick later at most.
+            deliver_at: when they get it, an aware datetime; a past one means now. Who subscribes
+                then counts, not who does now.
             timeout: how long to wait for the confirm, connecting and a blocked broker included.
             tags: what subscriptions may ask for, besides the routing key.
             extras: correlation id, reply-to and the other properties of a message.
@@ -73,14 +87,17 @@ class AsyncPublisher(PublisherBase):
             The message id.
 
         Raises:
-            ConfigurationError: the body, the key or a header can't be sent, the delay is none that can be, or the publisher is closed.
+            ConfigurationError: the body, the key or a header can't be sent, the delay is none that
+                can be, or the publisher is closed.
             Unroutable: no queue is bound for it, and `mandatory` is set.
             PublishNacked: the broker refused to take it.
             PublishTimeout: no confirm came in time; whether the broker has it is not known.
             BrokerUnavailable: no broker answered at the first connection.
         """
         publication = telemetry.publishing(self._exchanges.main, headers)
-        envelope = seal(body, routing_key, publication.headers, message_id, extras, tags, self._codec)
+        envelope = seal(
+            body, routing_key, publication.headers, message_id, extras, tags, self._codec
+        )
         place = destination(self._exchanges, routing_key, delay, deliver_at)
         limit = self._timeout if timeout is None else seconds_of(timeout)
         session = await self._open_session(limit)
@@ -103,20 +120,23 @@ class AsyncPublisher(PublisherBase):
         messages: Iterable[Publishable] | AsyncIterable[Publishable],
         *,
         mandatory: bool = False,
-        timeout: float | timedelta | None = None,
+        timeout: Duration | None = None,
     ) -> PublishReport:
         """Publishes any number of messages, thousands unconfirmed at a time, in flat memory.
 
-        Where nothing is confirmed for `timeout`, what is unconfirmed then and all that follows is reported as failed.
+        Where nothing is confirmed for `timeout`, what is unconfirmed then and all that follows is
+        reported as failed.
 
         Args:
-            messages: pairs of a body and its routing key, or triples with headers; from a list, a generator, an async generator.
-            mandatory: whether a message that no queue is bound for counts as failed; without, the log warns as for `publish`.
+            messages: pairs of a body and its routing key, or triples with headers; from a list, a
+                generator, an async generator.
+            mandatory: whether a message that no queue is bound for counts as failed; without, the
+                log warns as for `publish`.
             timeout: how long the broker may confirm nothing.
 
         Returns:
-            How many were confirmed, and exactly which were not, with the reason. A message that can't be sent at all is among
-            them, and the others are sent.
+            How many were confirmed, and exactly which were not, with the reason. A message that
+            can't be sent at all is among them, and the others are sent.
 
         Raises:
             ConfigurationError: the publisher is closed.
@@ -125,7 +145,7 @@ class AsyncPublisher(PublisherBase):
         limit = self._timeout if timeout is None else seconds_of(timeout)
         session = await self._open_session(limit)
         report = PublishReport()
-        stream = Stream(report, mandatory)
+        many = BulkTicket(report, mandatory, TaskInFlight())
         given_up: RedriveError | None = None
         batch: list[tuple[int, Outgoing]] = []
         position = -1
@@ -137,12 +157,12 @@ class AsyncPublisher(PublisherBase):
                 report.failed.append(FailedPublish(None, position, given_up))
                 return
             try:
-                batch.append((position, self._outgoing(message, stream.settle)))
+                batch.append((position, self._outgoing(message, many.settle)))
             except ConfigurationError as error:
                 report.failed.append(FailedPublish(None, position, error))
             if len(batch) >= batch_size:
                 sending, batch = batch, []
-                given_up = await self._send_batch(session, stream, sending, 2 * self._window, limit)
+                given_up = await self._send_batch(session, many, sending, 2 * self._window, limit)
 
         try:
             if isinstance(messages, AsyncIterable):
@@ -152,15 +172,19 @@ class AsyncPublisher(PublisherBase):
                 for message in messages:
                     await take(message, BATCH)
         except asyncio.CancelledError:
-            session.send([outgoing for _, outgoing in batch])  # what was taken is on its way; nobody waits for it
+            session.send(
+                [outgoing for _, outgoing in batch]
+            )  # what was taken is on its way; nobody waits for it
             raise
         except BaseException:
-            await self._send_batch(session, stream, batch, 1, limit)
+            await self._send_batch(session, many, batch, 1, limit)
             raise
         if given_up is None:
-            await self._send_batch(session, stream, batch, 1, limit)
+            await self._send_batch(session, many, batch, 1, limit)
         report.failed.sort(key=lambda failed: failed.position)
-        self._unroutable += report.unroutable + sum(isinstance(failed.error, Unroutable) for failed in report.failed)
+        self._unroutable += report.unroutable + sum(
+            isinstance(failed.error, Unroutable) for failed in report.failed
+        )
         return report
 
     async def close(self) -> None:
@@ -181,7 +205,7 @@ class AsyncPublisher(PublisherBase):
             raise
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     def __repr__(self) -> str:
@@ -195,26 +219,49 @@ class AsyncPublisher(PublisherBase):
                 self._levels = levels
 
     async def _send_batch(
-        self, session: "_Session", stream: Stream, batch: list[tuple[int, Outgoing]], most_open: int, limit: float
+        self,
+        session: "_Session",
+        many: BulkTicket[TaskInFlight],
+        batch: list[tuple[int, Outgoing]],
+        most_open: int,
+        limit: float,
     ) -> RedriveError | None:
-        """Sends a batch and waits until fewer than `most_open` are unconfirmed; where that takes too long, gives up on all."""
-        stream.add(batch)
+        """Sends a batch and waits until fewer than `most_open` are unconfirmed; where that takes
+        too long, gives up on all."""
+        many.add(batch)
         session.send([outgoing for _, outgoing in batch])
-        in_time = await stream.wait_until_below(most_open, limit)
-        self._unheard.tell(stream.take_unheard())
+        in_time = await many.in_flight.wait_until_below(most_open, limit)
+        self._unheard.tell(many.take_unheard())
         if in_time:
             return None
-        stream.withdraw(lambda outgoing: session.timeout_of(outgoing, limit))
-        return BrokerUnavailable(self._connector.url.address, f"it confirmed nothing for {limit:g} s", "Publish the rest when it is back.")
+        many.withdraw(lambda outgoing: session.timeout_of(outgoing, limit))
+        return BrokerUnavailable(
+            self._connector.url.address,
+            f"it confirmed nothing for {limit:g} s",
+            "Publish the rest when it is back.",
+        )
 
     async def _open_session(self, timeout: float) -> "_Session":
         self._belongs_here()
         self._check_open(self._closed)
         loop = running_loop()
-        if self._session is not None and self._session.loop is not loop and not self._session.loop.is_closed():
-            raise ConfigurationError("the publisher belongs to another event loop, which still runs", "Make one in each event loop.")
-        if self._session is None or self._session.failure is not None or self._session.loop is not loop:
-            self._session = _Session(self._connector, self._exchanges if self._declare else None, self._window)
+        if (
+            self._session is not None
+            and self._session.loop is not loop
+            and not self._session.loop.is_closed()
+        ):
+            raise ConfigurationError(
+                "the publisher belongs to another event loop, which still runs",
+                "Make one in each event loop.",
+            )
+        if (
+            self._session is None
+            or self._session.failure is not None
+            or self._session.loop is not loop
+        ):
+            self._session = _Session(
+                self._connector, self._exchanges if self._declare else None, self._window
+            )
         session = self._session
         await session.wait_until_up(timeout)
         return session
@@ -229,7 +276,11 @@ class _Session(PublisherSession):
         self._began = asyncio.Event()
         self._ended = asyncio.Event()
         self._pumping = False
-        prepare = (lambda: declare_exchanges_on_thread(connector, exchanges)) if exchanges is not None else None
+        prepare = (
+            (lambda: declare_exchanges_on_thread(connector, exchanges))
+            if exchanges is not None
+            else None
+        )
         self._link = Link(connector, self, prepare=prepare)
         self._link.start()
 
@@ -240,7 +291,9 @@ class _Session(PublisherSession):
                 async with asyncio.timeout(timeout):
                     await self._began.wait()
             except TimeoutError:
-                raise BrokerUnavailable(self._link.address, f"it did not answer within {timeout:g} s") from None
+                raise BrokerUnavailable(
+                    self._link.address, f"it did not answer within {timeout:g} s"
+                ) from None
         if self.failure is not None:
             raise self.failure
 
@@ -249,20 +302,32 @@ class _Session(PublisherSession):
         self._outbox.enqueue(batch)
         self._outbox.pump()
 
-    async def send_one(self, place: Destination, envelope: Envelope, limit: float) -> RedriveError | None:
-        """Publishes a message, and waits until it is settled; what other tasks publish in this moment goes with it."""
+    async def send_one(
+        self, place: Destination, envelope: Envelope, limit: float
+    ) -> RedriveError | None:
+        """Publishes a message, and waits until it is settled; what other tasks publish in this
+        moment goes with it."""
         future: asyncio.Future[RedriveError | None] = self.loop.create_future()
 
         def settled(_: Outgoing, error: RedriveError | None) -> None:
             if not future.done():
                 future.set_result(error)
 
-        outgoing = Outgoing(place.exchange, place.routing_key, envelope.properties, envelope.body, envelope.message_id, settled)
+        outgoing = Outgoing(
+            place.exchange,
+            place.routing_key,
+            envelope.properties,
+            envelope.body,
+            envelope.message_id,
+            settled,
+        )
         self._outbox.enqueue([outgoing])
         if not self._pumping:
             self._pumping = True
             self.loop.call_soon(self._pump)
-        timer = self.loop.call_later(limit, lambda: settled(outgoing, self.timeout_of(outgoing, limit)))
+        timer = self.loop.call_later(
+            limit, lambda: settled(outgoing, self.timeout_of(outgoing, limit))
+        )
         try:
             error = await future
         except asyncio.CancelledError:

@@ -16,7 +16,8 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 def signals(*, stop: Callable[[], object], abort: Callable[[], object]) -> Iterator[None]:
     """As long as the block, the first SIGTERM or SIGINT calls `stop`, the second `abort`.
 
-    The handlers that were set before are set again afterwards. In any other thread than the main one, signals are left alone.
+    The handlers that were set before are set again afterwards. In any other thread than the main
+    one, signals are left alone.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -50,5 +51,7 @@ def signals(*, stop: Callable[[], object], abort: Callable[[], object]) -> Itera
 def _listen(loop: asyncio.AbstractEventLoop, number: int, answer: Callable[[int], None]) -> None:
     try:
         loop.add_signal_handler(number, answer, number)
-    except NotImplementedError:  # Windows: the handler may interrupt anything, so it only tells the loop
+    except (
+        NotImplementedError
+    ):  # Windows: the handler may interrupt anything, so it only tells the loop
         signal.signal(number, lambda number, _: loop.call_soon_threadsafe(answer, number))

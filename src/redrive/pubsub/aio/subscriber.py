@@ -6,39 +6,49 @@ from typing import Self
 
 from redrive.errors import ConfigurationError
 from redrive.pubsub.aio.connection import Connector
-from redrive.pubsub.aio.declare import declare, declare_on_thread
-from redrive.pubsub.aio.processing import Processing
+from redrive.pubsub.aio.declarer import declare
+from redrive.pubsub.aio.handler_run import TaskEngine
 from redrive.pubsub.aio.signals import signals
-from redrive.pubsub.config import Credentials
-from redrive.pubsub.subscribing import SubscriberBase
+from redrive.pubsub.service_connection import Address
+from redrive.pubsub.subscriber_base import SubscriberBase
 from redrive.pubsub.tls import ContextSource
+from redrive.pubsub.url import Credentials
 
 
 class AsyncSubscriber(SubscriberBase):
-    """Consumes a queue with an async handler; retries what fails, and sets aside what keeps failing.
+    """Consumes a queue with an async handler; retries what fails, and sets aside what keeps
+    failing.
 
-        subscriber = AsyncSubscriber("amqp://guest:guest@localhost/", queue="ucenter@user", routing_keys=["user.*"])
+        subscriber = AsyncSubscriber("amqp://localhost/", "ucenter@user", ["user.*"])
 
         @subscriber.handler
         async def on_user(user: UserCreated) -> None: ...
 
         await subscriber.run()
 
-    `async with subscriber:` runs it as long as the block, beside something else: in a web framework's lifespan, for instance. The block
-    begins when the queue is there and consumed, or not at all.
+    `async with subscriber:` runs it as long as the block, beside something else: in a web
+    framework's lifespan, for instance. The block begins when the queue is there and consumed, or
+    not at all.
 
-    A handler that returns has handled the message; one that raises has failed, and the message comes back after the policy's delay.
-    A message is handled at least once: where a worker or the connection dies before its ack, it is delivered again. So it is where the
-    task that runs its handler is cancelled.
+    A handler that returns has handled the message; one that raises has failed, and the message
+    comes back after the policy's delay. A message is handled at least once: where a worker or the
+    connection dies before its ack, it is delivered again. So it is where the task that runs its
+    handler is cancelled.
 
     It belongs to the event loop that it is started in.
     """
 
     _handlers_are_async = True
 
-    def _lead_to(self, url: str, name: str, credentials: Credentials | None, ssl_context: ContextSource | None) -> None:
+    def _lead_to(
+        self,
+        url: Address,
+        name: str,
+        credentials: Credentials | None,
+        ssl_context: ContextSource | None,
+    ) -> None:
         self._connector = Connector(url, name, credentials, ssl_context)
-        self._processing: Processing | None = None
+        self._processing: TaskEngine | None = None
 
     async def declare(self) -> None:
         """Declares exchanges, queues and bindings now; a second time changes nothing.
@@ -58,41 +68,43 @@ class AsyncSubscriber(SubscriberBase):
             ConfigurationError: there is no handler, or it runs already.
         """
         if self._handler is None:
-            raise ConfigurationError(f"queue {self.subscription.queue!r} has no handler", "Give it one: @subscriber.handler.")
+            raise ConfigurationError(
+                f"queue {self.subscription.queue!r} has no handler",
+                "Give it one: @subscriber.handler.",
+            )
         if not self.stopped():
-            raise ConfigurationError(f"the subscriber of queue {self.subscription.queue!r} runs already", "Stop it first.")
-        self._processing = Processing(
+            raise ConfigurationError(
+                f"the subscriber of queue {self.subscription.queue!r} runs already",
+                "Stop it first.",
+            )
+        self._processing = TaskEngine(
             self.subscription,
             self._connector,
             self._handler,
-            concurrency=self._concurrency,
-            prefetch=self._prefetch,
-            declare=self._declare_again if self._declare else None,
-            handler_timeout=self._handler_timeout,
-            where=self._where,
-            tally=self._tally,
-            patience=self._patience,
+            self._options,
+            dropped=self._dropped,
             longest=self._warn_of_long_waits,
         )
         self._processing.start()
 
-    def _declare_again(self, levels: int, again: bool) -> None:
-        declare_on_thread(self._connector, self.subscription, levels, again=again)
-
     async def run(self) -> None:
-        """Consumes until `stop`, SIGTERM or SIGINT: then stops taking, finishes what runs, acks, leaves. A second signal leaves at once.
+        """Consumes until `stop`, SIGTERM or SIGINT: then stops taking, finishes what runs, acks,
+        leaves. A second signal leaves at once.
 
-        Where it is cancelled, it leaves in the same order before it raises; cancelled again, at once.
+        Where it is cancelled, it leaves in the same order before it raises; cancelled again, at
+        once.
 
         Raises:
-            TopologyMismatch, PermissionDenied, BrokerUnavailable, ConfigurationError: as `declare`, at the start.
+            TopologyMismatch, PermissionDenied, BrokerUnavailable, ConfigurationError: as `declare`,
+                at the start.
         """
         await run(self)
 
     def stop(self) -> None:
-        """Stops taking messages, and lets `run` return once what runs has finished. From any thread, and from a handler."""
+        """Stops taking messages, and lets `run` return once what runs has finished. From any
+        thread, and from a handler."""
         if self._processing is not None:
-            self._processing.stop(self._grace)
+            self._processing.stop(self._options.grace)
 
     def abort(self) -> None:
         """Drops the connection at once. What runs is cancelled, and delivered again."""
@@ -140,7 +152,12 @@ class AsyncSubscriber(SubscriberBase):
             await self.wait()
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.stop()
         await _ended(self)
         if error is None:
@@ -151,7 +168,8 @@ class AsyncSubscriber(SubscriberBase):
 
 
 async def run(*subscribers: AsyncSubscriber) -> None:
-    """Runs several subscribers in one event loop until SIGTERM or SIGINT, or until one of them stops or fails.
+    """Runs several subscribers in one event loop until SIGTERM or SIGINT, or until one of them
+    stops or fails.
 
     Raises:
         RedriveError: why one of them could not run; the others were stopped.
@@ -190,7 +208,8 @@ async def _finished(subscriber: AsyncSubscriber) -> None:
 
 
 async def _ended(*subscribers: AsyncSubscriber) -> None:
-    """Waits until all of them have left, as they were asked to; where this is cancelled, they leave at once."""
+    """Waits until all of them have left, as they were asked to; where this is cancelled, they leave
+    at once."""
     try:
         for subscriber in subscribers:
             await _finished(subscriber)

@@ -22,14 +22,17 @@ def running_loop() -> asyncio.AbstractEventLoop:
     except RuntimeError as error:
         raise ConfigurationError(
             "no event loop of asyncio runs here, and redrive's async classes need one",
-            "Use them in a coroutine that asyncio runs (asyncio.run); under trio, run the blocking ones on a thread.",
+            "Use them in a coroutine that asyncio runs (asyncio.run); under trio, run the blocking "
+            "ones on a thread.",
         ) from error
 
 
 async def on_thread(function: Callable[[], T], name: str = "redrive") -> T:
-    """What `function` returns or raises. Where this is cancelled the thread goes on by itself, and nobody waits for it.
+    """What `function` returns or raises. Where this is cancelled the thread goes on by itself, and
+    nobody waits for it.
 
-    Not on the loop's own pool: that may be full of the application's work, and keeps a process from ending.
+    Not on the loop's own pool: that may be full of the application's work, and keeps a process from
+    ending.
     """
     loop = running_loop()
     future: asyncio.Future[T] = loop.create_future()

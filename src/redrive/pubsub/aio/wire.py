@@ -1,13 +1,16 @@
-"""aiormq's connection, with channels and messages past its own codec. aiormq is the client that aio-pika is made of.
+"""aiormq's connection, with channels and messages past its own codec. aiormq is the client that
+aio-pika is made of.
 
-aiormq does the handshake, heartbeats, and the goodbye. Channels, messages, their acks and confirms are read and written by us: its codec
-changes header values (a double becomes a float) and raises at texts that are not UTF-8, and it takes a task, a future and a look at the
-socket's buffer for each message.
+aiormq does the handshake, heartbeats, and the goodbye. Channels, messages, their acks and confirms
+are read and written by us: its codec changes header values (a double becomes a float) and raises at
+texts that are not UTF-8, and it takes a task, a future and a look at the socket's buffer for each
+message.
 
-The hook is a parameter of aiormq's, `transport_factory`: it is given a stream that we have read before. What goes on behind it, so that
-aiormq knows neither of a channel nor of a lost socket, a test holds a new aiormq to. No class of aiormq's is changed.
+The hook is a parameter of aiormq's, `transport_factory`: it is given a stream that we have read
+before. What goes on behind it, so that aiormq knows neither of a channel nor of a lost socket, a
+test holds a new aiormq to. No class of aiormq's is changed.
 
-Source: aiormq 7.2.0 to 7.2.4.
+Source: aiormq 6.9.0 to 7.2.4.
 """
 
 import asyncio
@@ -21,13 +24,28 @@ from urllib.parse import quote
 import aiormq
 from aiormq.connection import TransportFactory
 
-from redrive.pubsub.config import AuthMechanism, Endpoint, client_properties
-from redrive.pubsub.frames import METHOD, BadFrame, ChannelEvents, FrameReader, method_frame, short_bytes, short_string
-from redrive.pubsub.wire import Channel, Done
-from redrive.topology.broker import BrokerVersion
-from redrive.topology.table import encode_value
+from redrive.amqp.field_table import encode_value
+from redrive.amqp.frames import (
+    METHOD,
+    BadFrame,
+    ChannelEvents,
+    FrameReader,
+    method_frame,
+    short_bytes,
+    short_string,
+)
+from redrive.pubsub.client_hook import check_hooks
+from redrive.pubsub.url import AuthMechanism, Endpoint, client_properties
+from redrive.pubsub.wire_protocol import Channel, Done
+from redrive.topology.broker_version import BrokerVersion
 
 logger = logging.getLogger("redrive")
+
+check_hooks(
+    "aiormq",
+    ">=6.9,<=7.2.4",
+    {aiormq.Connection: ["transport_factory"], TransportFactory.create: ["url"]},
+)
 
 _METHOD_ID = struct.Struct(">HH")
 _UINT16 = struct.Struct(">H")
@@ -35,7 +53,9 @@ _GOODBYE = b"\0\xc8\0\0\0\0\0"
 """200, no text, and no method that is to blame."""
 _QOS = struct.Struct(">IHB")
 _CONNECTION, _CHANNEL, _BASIC, _CONFIRM = 10, 20, 60, 85
-_CONNECTION_CLOSE, _CONNECTION_CLOSE_OK, _BLOCKED, _UNBLOCKED = ((_CONNECTION, method) for method in (50, 51, 60, 61))
+_CONNECTION_CLOSE, _CONNECTION_CLOSE_OK, _BLOCKED, _UNBLOCKED = (
+    (_CONNECTION, method) for method in (50, 51, 60, 61)
+)
 _CHANNEL_CLOSE, _CHANNEL_CLOSE_OK = ((_CHANNEL, method) for method in (40, 41))
 _CANCEL = (_BASIC, 30)
 _KINDS = (b"\1", b"\2", b"\3", b"\x08")
@@ -62,7 +82,12 @@ class ClosedByBroker(Exception):
 class _Stream(asyncio.StreamReaderProtocol):
     """What arrives goes to `received`, and only what that passes on to aiormq."""
 
-    def __init__(self, reader: asyncio.StreamReader, received: Callable[[bytes], None], lost: Callable[[Exception | None], bool]) -> None:
+    def __init__(
+        self,
+        reader: asyncio.StreamReader,
+        received: Callable[[bytes], None],
+        lost: Callable[[Exception | None], bool],
+    ) -> None:
         super().__init__(reader)
         self._received = received
         self._lost = lost
@@ -78,7 +103,8 @@ class _Stream(asyncio.StreamReaderProtocol):
         super().data_received(data)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        # aiormq warns of an error that its reader meets, and we do that: where we have told it of a goodbye, it gets no error.
+        # aiormq warns of an error that its reader meets, and we do that: where we have told it of a
+        # goodbye, it gets no error.
         super().connection_lost(None if self._lost(exc) else exc)
 
 
@@ -88,14 +114,18 @@ class _Socket(TransportFactory):
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader_and_writer = reader, writer
 
-    async def create(self, url: object, **_: object) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    async def create(
+        self, url: object, **_: object
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         return self._reader_and_writer
 
 
 class _VirtualHost(str):
-    """A name that pamqp takes, which refuses one of more than 127 characters. The broker takes 255 bytes.
+    """A name that pamqp takes, which refuses one of more than 127 characters. The broker takes 255
+    bytes.
 
-    Source: AMQP 0-9-1 has a limit of 127 for a `path`, and RabbitMQ none of its own; pamqp 4.0.1.
+    Source: AMQP 0-9-1 has a limit of 127 for a `path`, and RabbitMQ none of its own; pamqp 3.3.0
+    and 4.0.1.
     """
 
     __slots__ = ()
@@ -108,7 +138,8 @@ class WireConnection:
     """An aiormq connection that gives and takes messages as bytes.
 
     Args:
-        lost: called once the connection that was open is gone, with the reason as far as it is known.
+        lost: called once the connection that was open is gone, with the reason as far as it is
+            known.
     """
 
     def __init__(self, lost: Callable[[BaseException | None], None]) -> None:
@@ -145,17 +176,25 @@ class WireConnection:
         loop = asyncio.get_running_loop()
         reader = asyncio.StreamReader()
         stream = self._stream = _Stream(reader, self._on_data, self._on_connection_lost)
-        secured = {"ssl": ssl_context, "server_hostname": server_hostname} if ssl_context is not None else {}
+        secured = (
+            {"ssl": ssl_context, "server_hostname": server_hostname}
+            if ssl_context is not None
+            else {}
+        )
         transport, _ = await loop.create_connection(lambda: stream, host, port, **secured)  # type: ignore[call-overload]
         self._transport = transport
         try:
-            # aiormq reads user, password, mechanism and heartbeat from the URL, and nothing else: the socket is there.
-            url = f"amqp://{quote(username, safe='')}:{quote(password, safe='')}@{Endpoint(host, port)}/?auth={auth_mechanism}"
+            # aiormq reads user, password, mechanism and heartbeat from the URL, and nothing else:
+            # the socket is there.
+            login = f"{quote(username, safe='')}:{quote(password, safe='')}"
+            url = f"amqp://{login}@{Endpoint(host, port)}/?auth={auth_mechanism}"
             if heartbeat is not None:
                 url += f"&heartbeat={heartbeat}"
             writer = asyncio.StreamWriter(transport, stream, reader, loop)
             self._connection = aiormq.Connection(
-                url, transport_factory=_Socket(reader, writer), client_properties={**client_properties(name)}
+                url,
+                transport_factory=_Socket(reader, writer),
+                client_properties={**client_properties(name)},
             )
             self._connection.vhost = _VirtualHost(virtual_host)
             await self._connection.connect()
@@ -165,7 +204,8 @@ class WireConnection:
         self._opened = True
 
     async def close(self) -> None:
-        """Takes leave of the broker, which may take its time for two seconds, and closes the socket."""
+        """Takes leave of the broker, which may take its time for two seconds, and closes the
+        socket."""
         if self._connection is not None and self.is_open:
             self._closing = True
             for number in list(self._channels):
@@ -184,7 +224,9 @@ class WireConnection:
         """The broker's version."""
         assert self._connection is not None
         properties: object = self._connection.server_properties
-        return BrokerVersion.parse(properties.get("version") if isinstance(properties, dict) else None)
+        return BrokerVersion.parse(
+            properties.get("version") if isinstance(properties, dict) else None
+        )
 
     @property
     def frame_max(self) -> int:
@@ -195,7 +237,13 @@ class WireConnection:
     @property
     def is_open(self) -> bool:
         """Whether it is."""
-        return self._opened and not self._closing and not self._lost and self._transport is not None and not self._transport.is_closing()
+        return (
+            self._opened
+            and not self._closing
+            and not self._lost
+            and self._transport is not None
+            and not self._transport.is_closing()
+        )
 
     @property
     def said_nothing(self) -> bool:
@@ -217,7 +265,8 @@ class WireConnection:
         channel.ask((_CHANNEL, 10), b"\0", lambda: opened(channel))
 
     def on_blocked(self, blocked: Callable[[str], None], unblocked: Done) -> None:
-        """Has `blocked` called with the broker's reason when it takes no messages for now, and `unblocked` when it does again."""
+        """Has `blocked` called with the broker's reason when it takes no messages for now, and
+        `unblocked` when it does again."""
         self._blocked.append((blocked, unblocked))
 
     def forget(self, channel: int) -> None:
@@ -235,7 +284,8 @@ class WireConnection:
             taken = self._reader.feed(data)
         except BadFrame as error:
             self._end(error)
-        except Exception as error:  # a defect of ours: the connection starts over, and with it all that was under way
+        except Exception as error:
+            # a defect of ours: the connection starts over, and with it all that was under way
             logger.exception("what arrived could not be taken in")
             self._end(error)
         else:
@@ -243,7 +293,8 @@ class WireConnection:
                 self._show_life()
 
     def _show_life(self) -> None:
-        """aiormq ends a connection on which it sees nothing, and a broker that sends messages sends no heartbeats."""
+        """aiormq ends a connection on which it sees nothing, and a broker that sends messages sends
+        no heartbeats."""
         now = asyncio.get_running_loop().time()
         if now - self._told_at > _HEARTBEAT_EVERY:
             self._told_at = now
@@ -316,7 +367,8 @@ class _Channel:
         self.ask((_CONFIRM, 10), b"\0", done)
 
     def limit(self, prefetch: int, done: Done | None = None) -> None:
-        """How many unsettled deliveries consumers that are begun from now on may have; 0 for any number."""
+        """How many unsettled deliveries consumers that are begun from now on may have; 0 for any
+        number."""
         self.ask((_BASIC, 10), _QOS.pack(0, prefetch, 0), done)
 
     def consume(self, queue: str, done: Done | None = None, *, priority: int | None = None) -> str:
@@ -325,7 +377,11 @@ class _Channel:
         tag = f"redrive-{self.number}-{self._consumers}"
         fields = b"" if priority is None else short_bytes("x-priority") + encode_value(priority)
         table = len(fields).to_bytes(4, "big") + fields
-        self.ask((_BASIC, 20), b"".join((b"\0\0", short_bytes(queue), short_bytes(tag), b"\0", table)), done)
+        self.ask(
+            (_BASIC, 20),
+            b"".join((b"\0\0", short_bytes(queue), short_bytes(tag), b"\0", table)),
+            done,
+        )
         return tag
 
     def cancel(self, tag: str, done: Done) -> None:
@@ -345,7 +401,8 @@ class _Channel:
     def ask(self, method: tuple[int, int], arguments: bytes, done: Done | None) -> None:
         """Sends a method once all before it are answered; `done` is called once it is, too.
 
-        RabbitMQ 4.3 does not answer a `basic.consume` that is cancelled at once. Source: measured on 4.3.6.
+        RabbitMQ 4.3 does not answer a `basic.consume` that is cancelled at once. Source: measured
+        on 4.3.6.
         """
         if self.is_open:
             self._asked.append((method_frame(self.number, *method, arguments), done))

@@ -9,68 +9,76 @@ from typing import Generic, TypeVar
 
 logger = logging.getLogger("redrive")
 
-Job = TypeVar("Job")
+Item = TypeVar("Item")
 
 _IN_A_ROW = 32
-"""Jobs that a task does before it lets others have the event loop, where none of them waits for anything."""
+"""Jobs that a task does before it lets others have the event loop, where none of them waits for
+anything."""
 
 _A_MOMENT = 0.1
 
 
-class _Worker(Generic[Job]):
-    """A task, its job, and whether it was given up on."""
+class _Worker(Generic[Item]):
+    """A task, its item, and whether it was given up on."""
 
-    __slots__ = ("abandoned", "job", "started_at", "task")
+    __slots__ = ("abandoned", "item", "started_at", "task")
 
     def __init__(self) -> None:
         self.task: asyncio.Task[None] | None = None
-        self.job: Job | None = None
+        self.item: Item | None = None
         self.started_at = 0.0
         self.abandoned = False
 
 
-class Workers(Generic[Job]):
-    """Runs jobs on `count` tasks, in the order in which they come.
+class Workers(Generic[Item]):
+    """Runs items on `count` tasks, in the order in which they come.
 
     Args:
         count: how many tasks.
         name: what the tasks are called.
-        work: does a job; it raises only where its task was cancelled.
-        longest: told each time a job took longer than any before, with the seconds.
+        work: does an item; it raises only where its task was cancelled.
+        longest: told each time an item took longer than any before, with the seconds.
     """
 
-    def __init__(self, count: int, name: str, work: Callable[[Job], Awaitable[None]], longest: Callable[[float], None]) -> None:
+    def __init__(
+        self,
+        count: int,
+        name: str,
+        work: Callable[[Item], Awaitable[None]],
+        longest: Callable[[float], None],
+    ) -> None:
         self._name = name
         self._work = work
         self._longest = longest
         self._most_seconds = 0.0
         self._started = 0
         self._loop = asyncio.get_running_loop()
-        self._jobs: asyncio.Queue[Job] = asyncio.Queue()
-        self._workers: set[_Worker[Job]] = set()
+        self._items: asyncio.Queue[Item] = asyncio.Queue()
+        self._workers: set[_Worker[Item]] = set()
         self._stopped = False
         for _ in range(count):
             self._start_one()
 
-    def put(self, job: Job) -> None:
-        """Has a job done as soon as a task is free."""
-        self._jobs.put_nowait(job)
+    def put(self, item: Item) -> None:
+        """Has an item done as soon as a task is free."""
+        self._items.put_nowait(item)
 
-    def drop_waiting(self) -> list[Job]:
-        """Takes back the jobs that no task has begun."""
-        return [self._jobs.get_nowait() for _ in range(self._jobs.qsize())]
+    def drop_waiting(self) -> list[Item]:
+        """Takes back the items that no task has begun."""
+        return [self._items.get_nowait() for _ in range(self._items.qsize())]
 
-    def abandon_overdue(self, seconds: float) -> list[tuple[Job, str]]:
-        """Gives up on jobs that run for longer than `seconds`: cancels their tasks, and puts new ones in their place.
+    def abandon_overdue(self, seconds: float) -> list[tuple[Item, str]]:
+        """Abandons items that run for longer than `seconds`: cancels their tasks, and puts new
+        ones in their place.
 
         Returns:
-            Each job, and the stack that it hangs in.
+            Each item, and the stack that it hangs in.
         """
-        overdue: list[tuple[Job, str]] = []
+        overdue: list[tuple[Item, str]] = []
         now = self._loop.time()
         for worker in list(self._workers):
-            if worker.job is not None and now - worker.started_at > seconds:
-                overdue.append((worker.job, _stack_of(worker.task)))
+            if worker.item is not None and now - worker.started_at > seconds:
+                overdue.append((worker.item, _stack_of(worker.task)))
                 worker.abandoned = True
                 self._workers.discard(worker)
                 self._start_one()
@@ -87,43 +95,50 @@ class Workers(Generic[Job]):
 
     def _start_one(self) -> None:
         self._started += 1
-        worker: _Worker[Job] = _Worker()
-        worker.task = self._loop.create_task(self._run(worker), name=f"{self._name}-{self._started}")
+        worker: _Worker[Item] = _Worker()
+        worker.task = self._loop.create_task(
+            self._run(worker), name=f"{self._name}-{self._started}"
+        )
         worker.task.add_done_callback(lambda _: self._left(worker))
         self._workers.add(worker)
 
-    async def _run(self, worker: _Worker[Job]) -> None:
+    async def _run(self, worker: _Worker[Item]) -> None:
         in_a_row = 0
         while not worker.abandoned:
-            if self._jobs.empty() or in_a_row >= _IN_A_ROW:
+            if self._items.empty() or in_a_row >= _IN_A_ROW:
                 in_a_row = 0
                 await asyncio.sleep(0)
-            job = await self._jobs.get()
+            item = await self._items.get()
             in_a_row += 1
             worker.started_at = self._loop.time()
-            worker.job = job
+            worker.item = item
             try:
-                await self._work(job)
+                await self._work(item)
                 self._finished(worker, self._loop.time() - worker.started_at)
             finally:
-                worker.job = None
+                worker.item = None
 
-    def _finished(self, worker: _Worker[Job], seconds: float) -> None:
+    def _finished(self, worker: _Worker[Item], seconds: float) -> None:
         if worker.abandoned:
-            logger.warning("a handler that was given up on returned after %.1f s; its result is dropped", seconds)
+            logger.warning(
+                "a handler that was given up on returned after %.1f s; its result is dropped",
+                seconds,
+            )
         elif seconds > self._most_seconds:
             self._most_seconds = seconds
             self._longest(seconds)
 
-    def _left(self, worker: _Worker[Job]) -> None:
-        """A task has ended. Where it was cancelled from outside, another takes its place, unless all that runs in the loop ends now."""
+    def _left(self, worker: _Worker[Item]) -> None:
+        """A task has ended. Where it was cancelled from outside, another takes its place, unless
+        all that runs in the loop ends now."""
         if worker in self._workers:
             self._workers.discard(worker)
             self._loop.call_later(_A_MOMENT, lambda: None if self._stopped else self._start_one())
 
 
 def _stack_of(task: asyncio.Task[None] | None) -> str:
-    """Where a task is suspended, the innermost frame last. A task itself only knows its outermost."""
+    """Where a task is suspended, the innermost frame last. A task itself only knows its
+    outermost."""
     frames: list[tuple[FrameType, int]] = []
     waiting: object = task.get_coro() if task is not None else None
     while waiting is not None:

@@ -11,25 +11,29 @@ import pika
 from pika.adapters.select_connection import IOLoop
 
 from redrive.errors import BrokerUnavailable, RedriveError
-from redrive.pubsub.blocking import refusal
-from redrive.pubsub.blocking.quiet import own_use
+from redrive.pubsub.blocking import client_errors
+from redrive.pubsub.blocking.pika_log import own_use
 from redrive.pubsub.blocking.wire import WireConnection
-from redrive.pubsub.config import Endpoint, client_properties
-from redrive.pubsub.connecting import CLOSING_TIME, Destination, Listener, Persistence, default_name
+from redrive.pubsub.lifecycle import CLOSING_TIME, BrokerAccess, Listener, Persistence, default_name
+from redrive.pubsub.url import Endpoint, client_properties
 
 logger = logging.getLogger("redrive")
 
 __all__ = ["Connector", "Link", "default_name"]
 
+_BLOCKED_SECONDS = 10.0
+"""Seconds after which a short-lived connection that the broker blocks is given up."""
 
-class Connector(Destination):
+
+class Connector(BrokerAccess):
     """How pika connects to one broker."""
 
     def parameters(self) -> pika.ConnectionParameters:
         """pika's parameters for the host that answered last, or is next in turn. It may block.
 
         Raises:
-            BrokerUnavailable: the host's name is not known, or a callback that was to give what it takes raised.
+            BrokerUnavailable: the host's name is not known, or a callback that was to give what it
+                takes raised.
             ConfigurationError: a file of a certificate can't be used.
         """
         endpoint = self.endpoint
@@ -68,8 +72,8 @@ class Connector(Destination):
             try:
                 yield connection
             except (KeyboardInterrupt, SystemExit):
-                # It may have come in the middle of pika, which can then not close: an answer is lost, or a channel half made. The socket
-                # goes.
+                # It may have come in the middle of pika, which can then not close: an answer is
+                # lost, or a channel half made. The socket goes.
                 raise
             except BaseException:
                 _close(connection)
@@ -79,9 +83,14 @@ class Connector(Destination):
     def _first_that_answers(self) -> pika.BlockingConnection:
         for remaining in reversed(range(len(self.url.endpoints))):
             try:
-                return pika.BlockingConnection(self.parameters())
-            except Exception as error:  # pika has two families of its own, and lets through what sockets and TLS raise
-                refused = refusal.of_connection(error, self.url)
+                parameters = self.parameters()
+                # A broker that is short of something answers nobody who has published: a right to
+                # write is checked so.
+                parameters.blocked_connection_timeout = _BLOCKED_SECONDS
+                return pika.BlockingConnection(parameters)
+            except Exception as error:
+                # pika has two families of its own, and lets through what sockets and TLS raise
+                refused = client_errors.of_connection(error, self.url)
                 self.next_host()
                 if not remaining or not isinstance(refused, BrokerUnavailable):
                     raise refused from error
@@ -89,12 +98,15 @@ class Connector(Destination):
 
 
 def _look_up(endpoint: Endpoint) -> None:
-    """Finds out whether a host has an address. pika would do so on a thread of its own, and log its own error there."""
+    """Finds out whether a host has an address. pika would do so on a thread of its own, and log its
+    own error there."""
     socket.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_STREAM)
 
 
 def _close(connection: pika.BlockingConnection) -> None:
-    with contextlib.suppress(pika.exceptions.AMQPError):  # already lost: what was asked of it has said so
+    with contextlib.suppress(
+        pika.exceptions.AMQPError
+    ):  # already lost: what was asked of it has said so
         connection.close()
 
 
@@ -104,21 +116,30 @@ class Link:
     Args:
         connector: how to connect.
         listener: who uses the connection.
-        prepare: called before each connection is opened, on a thread of its own: declaring, for instance. It may block.
-        patience: how long a broker that does not answer is waited for at the first connection. Once the link has been up, it
-            tries for ever.
+        prepare: called before each connection is opened, on a thread of its own: declaring, for
+            instance. It may block.
+        patience: how long a broker that does not answer is waited for at the first connection. Once
+            the link has been up, it tries for ever.
     """
 
     def __init__(
-        self, connector: Connector, listener: Listener, *, prepare: Callable[[], None] | None = None, patience: timedelta = timedelta(0)
+        self,
+        connector: Connector,
+        listener: Listener,
+        *,
+        prepare: Callable[[], None] | None = None,
+        patience: timedelta = timedelta(0),
     ) -> None:
         self._connector = connector
         self._listener = listener
         self._prepare = prepare
         self._persistence = Persistence(connector, patience)
         self._loop = IOLoop()
-        self._thread = threading.Thread(target=self._run, name=f"redrive-io-{connector.name}", daemon=True)
+        self._thread = threading.Thread(
+            target=self._run, name=f"redrive-io-{connector.name}", daemon=True
+        )
         self._connection: WireConnection | None = None
+        self._preparing = False
         self._closing = False
         self._closed = threading.Event()
 
@@ -152,7 +173,8 @@ class Link:
             self._connection.close(200, reason[:200])
 
     def close(self) -> None:
-        """Closes the connection and ends the thread; the second call does nothing. A broker that does not answer is left."""
+        """Closes the connection and ends the thread; the second call does nothing. What is being
+        declared is waited for, and a broker that does not answer is left."""
         if not self._thread.is_alive():
             return
         self.call(self._close)
@@ -171,12 +193,18 @@ class Link:
             with own_use():
                 self._connect()
                 self._loop.start()
-        except BaseException as error:  # a defect of ours or of a callback, SystemExit included: whoever waits must hear of it
+        except BaseException as error:
+            # a defect of ours or of a callback, SystemExit included: whoever waits must hear of it
             logger.exception("the I/O thread of %s ends because of an error", self._connector.name)
             if self._connection is not None:
-                self._connection.hang_up()  # or the broker would keep what it delivered for a worker that is gone
+                # or the broker would keep what it delivered for a worker that is gone
+                self._connection.hang_up()
             self._listener.gave_up(
-                BrokerUnavailable(self.address, f"the I/O thread ended: {error!r}", "This is a defect: please report it.")
+                BrokerUnavailable(
+                    self.address,
+                    f"the I/O thread ended: {error!r}",
+                    "This is a defect: please report it.",
+                )
             )
         finally:
             self._closed.set()
@@ -189,14 +217,21 @@ class Link:
         if self._closing:
             self._end()
             return
-        # The I/O thread has to hear a `close` meanwhile: a broker may take its time, and so may a vault that is asked for a password.
-        threading.Thread(target=self._get_ready, name=f"redrive-connect-{self._connector.name}", daemon=True).start()
+        self._preparing = self._prepare is not None
+        # The I/O thread has to hear a `close` meanwhile: a broker may take its time, and so may a
+        # vault that is asked for a password.
+        threading.Thread(
+            target=self._get_ready, name=f"redrive-connect-{self._connector.name}", daemon=True
+        ).start()
 
     def _get_ready(self) -> None:
         try:
             with own_use():
                 if self._prepare is not None:
-                    self._prepare()
+                    try:
+                        self._prepare()
+                    finally:
+                        self._preparing = False
                 parameters = self._connector.parameters()
         except RedriveError as error:
             refused = error
@@ -234,7 +269,7 @@ class Link:
 
     def _not_opened(self, error: BaseException) -> None:
         self._connector.next_host()
-        self._failed(refusal.of_connection(error, self._connector.url))
+        self._failed(client_errors.of_connection(error, self._connector.url))
 
     def _failed(self, error: RedriveError) -> None:
         """A try to connect failed."""
@@ -250,7 +285,8 @@ class Link:
         if self._closing:
             self._end()
             return
-        lost = refusal.of_connection(error, self._connector.url)
+        lost = client_errors.of_connection(error, self._connector.url)
+        self._connector.next_host()
         self._listener.disconnected(lost)
         self._again(lost)
 
@@ -264,12 +300,14 @@ class Link:
 
     def _close(self) -> None:
         self._closing = True
-        if self._connection is None:
+        if self._connection is None and not self._preparing:
             self._end()
             return
-        if self._connection.is_open:
+        if self._connection is not None and self._connection.is_open:
             self._connection.close()
-        # One that is being opened is closed once it is, or fails; pika can't be stopped in the middle of its handshake.
+        # One that is being opened is closed once it is, or fails; pika can't be stopped in the
+        # middle of its handshake. Nor can a declaration, and after its end it must not bind again
+        # what somebody else has unbound since.
         self._loop.call_later(CLOSING_TIME, self._abort)
 
     def _abort(self) -> None:

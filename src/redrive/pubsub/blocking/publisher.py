@@ -2,34 +2,43 @@
 
 import threading
 from collections.abc import Collection, Iterable, Mapping
-from datetime import datetime, timedelta
-from types import TracebackType
+from datetime import datetime
 from typing import Self
 
+from redrive.amqp.field_table import FieldValue
 from redrive.errors import BrokerUnavailable, ConfigurationError, RedriveError, Unroutable
 from redrive.pubsub import telemetry
 from redrive.pubsub.blocking.connection import Connector, Link
-from redrive.pubsub.blocking.declare import declare_exchanges, declare_ladder
-from redrive.pubsub.blocking.waiting import Stream, Ticket
-from redrive.pubsub.config import Credentials, seconds_of
+from redrive.pubsub.blocking.declarer import declare_exchanges, declare_ladder
+from redrive.pubsub.blocking.tickets import ThreadInFlight, Ticket
+from redrive.pubsub.confirms import Outgoing
 from redrive.pubsub.envelope import NO_EXTRAS, Extras, destination, seal
+from redrive.pubsub.in_flight import BulkTicket
 from redrive.pubsub.mailbox import Mailbox
-from redrive.pubsub.outbox import Outgoing
-from redrive.pubsub.publishing import BATCH, Publishable, PublisherBase, PublisherSession
-from redrive.pubsub.report import FailedPublish, PublishReport
+from redrive.pubsub.publisher_base import BATCH, Publishable, PublisherBase, PublisherSession
+from redrive.pubsub.reports import FailedPublish, PublishReport
+from redrive.pubsub.service_connection import Address
 from redrive.pubsub.tls import ContextSource
+from redrive.pubsub.url import Credentials, seconds_of
+from redrive.topology.durations import Duration
 from redrive.topology.names import ExchangeFamily
-from redrive.topology.table import FieldValue
 
 
 class Publisher(PublisherBase):
     """Publishes to the main exchange of a family. Thread-safe; use it as a context manager.
 
-    Every message is persistent and confirmed. When the connection is lost, what was not confirmed is published again on the next
-    one, with the same message id: a consumer may see it twice, and never not at all.
+    Every message is persistent and confirmed. When the connection is lost, what was not confirmed
+    is published again on the next one, with the same message id: a consumer may see it twice, and
+    never not at all.
     """
 
-    def _lead_to(self, url: str, name: str, credentials: Credentials | None, ssl_context: ContextSource | None) -> None:
+    def _lead_to(
+        self,
+        url: Address,
+        name: str,
+        credentials: Credentials | None,
+        ssl_context: ContextSource | None,
+    ) -> None:
         self._connector = Connector(url, name, credentials, ssl_context)
         self._starting = threading.Lock()
         self._session: Session | None = None
@@ -44,23 +53,26 @@ class Publisher(PublisherBase):
         headers: Mapping[str, FieldValue] | None = None,
         message_id: str | None = None,
         mandatory: bool = False,
-        delay: timedelta | None = None,
+        delay: Duration | None = None,
         deliver_at: datetime | None = None,
-        timeout: float | timedelta | None = None,
+        timeout: Duration | None = None,
         tags: Collection[str] = (),
         extras: Extras = NO_EXTRAS,
     ) -> str:
         """Publishes one message and returns when the broker has confirmed it.
 
         Args:
-            body: bytes or a str as they are; a pydantic model, a dict or anything else that can be made JSON of.
+            body: bytes or a str as they are; a pydantic model, a dict or anything else that can be
+                made JSON of.
             routing_key: at most 255 bytes.
             headers: the user's own.
             message_id: a UUID where none is given.
-            mandatory: whether it is an error that no queue is bound for it; without, it is counted in `unroutable`, and the log warns
-                of it once for each routing key.
-            delay: how long the message waits before its subscribers get it, to the family's tick: never sooner, a tick later at most.
-            deliver_at: when they get it, an aware datetime; a past one means now. Who subscribes then counts, not who does now.
+            mandatory: whether it is an error that no queue is bound for it; without, it is counted
+                in `unroutable`, and the log warns of it once for each routing key.
+            delay: how long the message waits before its subscribers get it, to the family's tick:
+                never sooner, a tick later at most.
+            deliver_at: when they get it, an aware datetime; a past one means now. Who subscribes
+                then counts, not who does now.
             timeout: how long to wait for the confirm, connecting and a blocked broker included.
             tags: what subscriptions may ask for, besides the routing key.
             extras: correlation id, reply-to and the other properties of a message.
@@ -69,22 +81,31 @@ class Publisher(PublisherBase):
             The message id.
 
         Raises:
-            ConfigurationError: the body, the key or a header can't be sent, the delay is none that can be, the publisher is closed,
-                or it is called on the publisher's own I/O thread.
+            ConfigurationError: the body, the key or a header can't be sent, the delay is none that
+                can be, the publisher is closed, or it is called on the publisher's own I/O thread.
             Unroutable: no queue is bound for it, and `mandatory` is set.
             PublishNacked: the broker refused to take it.
             PublishTimeout: no confirm came in time; whether the broker has it is not known.
             BrokerUnavailable: no broker answered at the first connection.
         """
         publication = telemetry.publishing(self._exchanges.main, headers)
-        envelope = seal(body, routing_key, publication.headers, message_id, extras, tags, self._codec)
+        envelope = seal(
+            body, routing_key, publication.headers, message_id, extras, tags, self._codec
+        )
         place = destination(self._exchanges, routing_key, delay, deliver_at)
         limit = self._timeout if timeout is None else seconds_of(timeout)
         session = self._open_session(limit)
         if place.levels > self._levels and self._declare:
             self._declare_ladder(place.levels)
         ticket = Ticket()
-        outgoing = Outgoing(place.exchange, place.routing_key, envelope.properties, envelope.body, envelope.message_id, ticket.settle)
+        outgoing = Outgoing(
+            place.exchange,
+            place.routing_key,
+            envelope.properties,
+            envelope.body,
+            envelope.message_id,
+            ticket.settle,
+        )
         session.send([outgoing])
         if not ticket.done.wait(limit):
             outgoing.withdrawn = True
@@ -101,20 +122,26 @@ class Publisher(PublisherBase):
         return envelope.message_id
 
     def publish_many(
-        self, messages: Iterable[Publishable], *, mandatory: bool = False, timeout: float | timedelta | None = None
+        self,
+        messages: Iterable[Publishable],
+        *,
+        mandatory: bool = False,
+        timeout: Duration | None = None,
     ) -> PublishReport:
         """Publishes any number of messages, thousands unconfirmed at a time, in flat memory.
 
-        Where nothing is confirmed for `timeout`, what is unconfirmed then and all that follows is reported as failed.
+        Where nothing is confirmed for `timeout`, what is unconfirmed then and all that follows is
+        reported as failed.
 
         Args:
             messages: pairs of a body and its routing key, or triples with headers.
-            mandatory: whether a message that no queue is bound for counts as failed; without, the log warns as for `publish`.
+            mandatory: whether a message that no queue is bound for counts as failed; without, the
+                log warns as for `publish`.
             timeout: how long the broker may confirm nothing.
 
         Returns:
-            How many were confirmed, and exactly which were not, with the reason. A message that can't be sent at all is among
-            them, and the others are sent.
+            How many were confirmed, and exactly which were not, with the reason. A message that
+            can't be sent at all is among them, and the others are sent.
 
         Raises:
             ConfigurationError: the publisher is closed.
@@ -123,7 +150,7 @@ class Publisher(PublisherBase):
         limit = self._timeout if timeout is None else seconds_of(timeout)
         session = self._open_session(limit)
         report = PublishReport()
-        stream = Stream(report, mandatory)
+        many = BulkTicket(report, mandatory, ThreadInFlight())
         given_up: RedriveError | None = None
         batch: list[tuple[int, Outgoing]] = []
         try:
@@ -132,18 +159,21 @@ class Publisher(PublisherBase):
                     report.failed.append(FailedPublish(None, position, given_up))
                     continue
                 try:
-                    batch.append((position, self._outgoing(message, stream.settle)))
+                    batch.append((position, self._outgoing(message, many.settle)))
                 except ConfigurationError as error:
                     report.failed.append(FailedPublish(None, position, error))
                 if len(batch) >= BATCH:
-                    given_up = self._send_batch(session, stream, batch, 2 * self._window, limit)
+                    given_up = self._send_batch(session, many, batch, 2 * self._window, limit)
                     batch = []
         finally:
             # Also where the iterable raised: what was taken from it is on its way.
             if given_up is None:
-                self._send_batch(session, stream, batch, 1, limit)
+                self._send_batch(session, many, batch, 1, limit)
         report.failed.sort(key=lambda failed: failed.position)
-        self._count_unroutable(report.unroutable + sum(isinstance(failed.error, Unroutable) for failed in report.failed))
+        self._count_unroutable(
+            report.unroutable
+            + sum(isinstance(failed.error, Unroutable) for failed in report.failed)
+        )
         return report
 
     def close(self) -> None:
@@ -166,7 +196,7 @@ class Publisher(PublisherBase):
             raise
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __repr__(self) -> str:
@@ -184,29 +214,44 @@ class Publisher(PublisherBase):
             self._unroutable += count
 
     def _send_batch(
-        self, session: "Session", stream: Stream, batch: list[tuple[int, Outgoing]], most_open: int, limit: float
+        self,
+        session: "Session",
+        many: BulkTicket[ThreadInFlight],
+        batch: list[tuple[int, Outgoing]],
+        most_open: int,
+        limit: float,
     ) -> RedriveError | None:
-        """Sends a batch and waits until fewer than `most_open` are unconfirmed; where that takes too long, gives up on all."""
-        stream.add(batch)
+        """Sends a batch and waits until fewer than `most_open` are unconfirmed; where that takes
+        too long, gives up on all."""
+        many.add(batch)
         session.send([outgoing for _, outgoing in batch])
-        in_time = stream.wait_until_below(most_open, limit)
-        self._unheard.tell(stream.take_unheard())
+        in_time = many.in_flight.wait_until_below(most_open, limit)
+        self._unheard.tell(many.take_unheard())
         if in_time:
             return None
-        stream.withdraw(lambda outgoing: session.timeout_of(outgoing, limit))
-        return BrokerUnavailable(self._connector.url.address, f"it confirmed nothing for {limit:g} s", "Publish the rest when it is back.")
+        many.withdraw(lambda outgoing: session.timeout_of(outgoing, limit))
+        return BrokerUnavailable(
+            self._connector.url.address,
+            f"it confirmed nothing for {limit:g} s",
+            "Publish the rest when it is back.",
+        )
 
     def _open_session(self, timeout: float) -> "Session":
-        self._belongs_here()  # before the lock, which another thread may hold in the moment of a fork
+        # before the lock, which another thread may hold in the moment of a fork
+        self._belongs_here()
         with self._starting:
             self._check_open(self._closed)
             if self._session is None or self._session.failure is not None:
-                self._session = Session(self._connector, self._exchanges if self._declare else None, self._window)
+                self._session = Session(
+                    self._connector, self._exchanges if self._declare else None, self._window
+                )
             session = self._session
         if session.on_io_thread():
             raise ConfigurationError(
-                "publish was called on the publisher's own I/O thread, which would wait for itself, as from a logging handler",
-                "Publish from another thread: put a logging.handlers.QueueHandler before the handler.",
+                "publish was called on the publisher's own I/O thread, which would wait for "
+                "itself, as from a logging handler",
+                "Publish from another thread: put a logging.handlers.QueueHandler before the "
+                "handler.",
             )
         session.wait_until_up(timeout)
         return session
@@ -218,9 +263,13 @@ class Session(PublisherSession):
     def __init__(self, connector: Connector, exchanges: ExchangeFamily | None, window: int) -> None:
         super().__init__(window)
         self._began = threading.Event()
-        prepare = (lambda: declare_exchanges(connector, exchanges)) if exchanges is not None else None
+        prepare = (
+            (lambda: declare_exchanges(connector, exchanges)) if exchanges is not None else None
+        )
         self._link = Link(connector, self, prepare=prepare)
-        self._mailbox: Mailbox[list[Outgoing]] = Mailbox(self._link, self._outbox.enqueue, self._outbox.pump)
+        self._mailbox: Mailbox[list[Outgoing]] = Mailbox(
+            self._link, self._outbox.enqueue, self._outbox.pump
+        )
         self._link.start()
 
     def wait_until_up(self, timeout: float) -> None:

@@ -11,11 +11,14 @@ logger = logging.getLogger("redrive")
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
-def until_signalled(done: Callable[[], bool], *, stop: Callable[[], object], abort: Callable[[], object]) -> None:
+def until_signalled(
+    done: Callable[[], bool], *, stop: Callable[[], object], abort: Callable[[], object]
+) -> None:
     """Asks `done` until it says yes. The first SIGTERM or SIGINT calls `stop`, the second `abort`.
 
-    The handlers that were set before are set again afterwards. In any other thread than the main one, signals are left alone.
-    `done` waits a moment itself: Python runs a signal's handler between two of its calls.
+    The handlers that were set before are set again afterwards. In any other thread than the main
+    one, signals are left alone. `done` waits a moment itself: Python runs a signal's handler
+    between two of its calls.
     """
     if threading.current_thread() is not threading.main_thread():
         while not done():
@@ -30,7 +33,8 @@ def until_signalled(done: Callable[[], bool], *, stop: Callable[[], object], abo
     answered = 0
     try:
         while not done():
-            # Outside of the signal handler, which may have interrupted anything, a lock's holder included.
+            # Outside of the signal handler, which may have interrupted anything, a lock's holder
+            # included.
             while answered < len(received):
                 name = signal.Signals(received[answered]).name
                 answered += 1

@@ -4,33 +4,41 @@ import threading
 
 from redrive.errors import ConfigurationError
 from redrive.pubsub.blocking.connection import Connector
-from redrive.pubsub.blocking.declare import declare
-from redrive.pubsub.blocking.processing import Processing
+from redrive.pubsub.blocking.declarer import declare
+from redrive.pubsub.blocking.handler_run import ThreadEngine
 from redrive.pubsub.blocking.signals import until_signalled
-from redrive.pubsub.config import Credentials
-from redrive.pubsub.subscribing import SubscriberBase
+from redrive.pubsub.service_connection import Address
+from redrive.pubsub.subscriber_base import SubscriberBase
 from redrive.pubsub.tls import ContextSource
+from redrive.pubsub.url import Credentials
 
 
 class Subscriber(SubscriberBase):
     """Consumes a queue with a handler; retries what fails, and sets aside what keeps failing.
 
-        subscriber = Subscriber("amqp://guest:guest@localhost/", queue="ucenter@user", routing_keys=["user.*"])
+        subscriber = Subscriber("amqp://localhost/", "ucenter@user", ["user.*"])
 
         @subscriber.handler
         def on_user(user: UserCreated) -> None: ...
 
         subscriber.run()
 
-    A handler that returns has handled the message; one that raises has failed, and the message comes back after the policy's delay.
-    A message is handled at least once: where a worker or the connection dies before its ack, it is delivered again.
+    A handler that returns has handled the message; one that raises has failed, and the message
+    comes back after the policy's delay. A message is handled at least once: where a worker or the
+    connection dies before its ack, it is delivered again.
     """
 
     _handlers_are_async = False
 
-    def _lead_to(self, url: str, name: str, credentials: Credentials | None, ssl_context: ContextSource | None) -> None:
+    def _lead_to(
+        self,
+        url: Address,
+        name: str,
+        credentials: Credentials | None,
+        ssl_context: ContextSource | None,
+    ) -> None:
         self._connector = Connector(url, name, credentials, ssl_context)
-        self._processing: Processing | None = None
+        self._processing: ThreadEngine | None = None
         self._lock = threading.Lock()
 
     def declare(self) -> None:
@@ -52,37 +60,41 @@ class Subscriber(SubscriberBase):
         """
         with self._lock:
             if self._handler is None:
-                raise ConfigurationError(f"queue {self.subscription.queue!r} has no handler", "Give it one: @subscriber.handler.")
+                raise ConfigurationError(
+                    f"queue {self.subscription.queue!r} has no handler",
+                    "Give it one: @subscriber.handler.",
+                )
             if self._processing is not None and not self._processing.finished.is_set():
-                raise ConfigurationError(f"the subscriber of queue {self.subscription.queue!r} runs already", "Stop it first.")
-            self._processing = Processing(
+                raise ConfigurationError(
+                    f"the subscriber of queue {self.subscription.queue!r} runs already",
+                    "Stop it first.",
+                )
+            self._processing = ThreadEngine(
                 self.subscription,
                 self._connector,
                 self._handler,
-                concurrency=self._concurrency,
-                prefetch=self._prefetch,
-                declares=self._declare,
-                handler_timeout=self._handler_timeout,
-                where=self._where,
-                tally=self._tally,
-                patience=self._patience,
+                self._options,
+                dropped=self._dropped,
                 longest=self._warn_of_long_waits,
             )
             self._processing.start()
 
     def run(self) -> None:
-        """Consumes until `stop`, SIGTERM or SIGINT: then stops taking, finishes what runs, acks, leaves. A second signal leaves at once.
+        """Consumes until `stop`, SIGTERM or SIGINT: then stops taking, finishes what runs, acks,
+        leaves. A second signal leaves at once.
 
         Raises:
-            TopologyMismatch, PermissionDenied, BrokerUnavailable, ConfigurationError: as `declare`, at the start.
+            TopologyMismatch, PermissionDenied, BrokerUnavailable, ConfigurationError: as `declare`,
+                at the start.
         """
         run(self)
 
     def stop(self) -> None:
-        """Stops taking messages, and lets `run` return once what runs has finished. From any thread, a handler's included."""
+        """Stops taking messages, and lets `run` return once what runs has finished. From any
+        thread, a handler's included."""
         processing = self._processing
         if processing is not None:
-            processing.stop(self._grace)
+            processing.stop(self._options.grace)
 
     def abort(self) -> None:
         """Drops the connection at once. What runs is delivered again."""
@@ -141,9 +153,17 @@ def run(*subscribers: Subscriber) -> None:
     try:
         for subscriber in subscribers:
             subscriber.start()
-        until_signalled(lambda: any(subscriber.stopped(moment) for subscriber in subscribers), stop=stop_all, abort=abort_all)
+        until_signalled(
+            lambda: any(subscriber.stopped(moment) for subscriber in subscribers),
+            stop=stop_all,
+            abort=abort_all,
+        )
     finally:
         stop_all()
-        until_signalled(lambda: all(subscriber.stopped(moment) for subscriber in subscribers), stop=abort_all, abort=abort_all)
+        until_signalled(
+            lambda: all(subscriber.stopped(moment) for subscriber in subscribers),
+            stop=abort_all,
+            abort=abort_all,
+        )
     for subscriber in subscribers:
         subscriber.wait()

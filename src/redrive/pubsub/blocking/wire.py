@@ -1,11 +1,12 @@
 """pika's connection, with messages past pika's own codec.
 
-pika does the handshake, heartbeats, channels and declarations. The frames of messages, of their acks and of confirms are read and
-written by us, because pika's codec changes header values (a float becomes an int) and because it is half of a message's cost.
+pika does the handshake, heartbeats, channels and declarations. The frames of messages, of their
+acks and of confirms are read and written by us, because pika's codec changes header values (a float
+becomes an int) and because it is half of a message's cost.
 
-The hook is one method that pika calls with the bytes it received, `Connection._on_data_available`, and one that takes bytes to send,
-`_output_marshaled_frames`, besides how much it reads at a time; a test holds a new pika to them. Nothing of the process's other pika
-connections is touched.
+The hook is one method that pika calls with the bytes it received, `Connection._on_data_available`,
+and one that takes bytes to send, `_output_marshaled_frames`, besides how much it reads at a time; a
+test holds a new pika to them. Nothing of the process's other pika connections is touched.
 
 Source: pika 1.3.2 to 1.4.4.
 """
@@ -16,11 +17,27 @@ from typing import Any
 import pika
 from pika import exceptions, frame
 
-from redrive.pubsub.frames import BadFrame, ChannelEvents, FrameReader
-from redrive.pubsub.wire import Channel, Done
-from redrive.topology.broker import BrokerVersion
+from redrive.amqp.frames import BadFrame, ChannelEvents, FrameReader
+from redrive.pubsub.client_hook import check_hooks
+from redrive.pubsub.wire_protocol import Channel, Done
+from redrive.topology.broker_version import BrokerVersion
 
 _READ_SIZE = 64 * 1024
+
+check_hooks(
+    "pika",
+    ">=1.3.2,<=1.4.4",
+    {
+        getattr(pika.connection.Connection, name, None): arguments
+        for name, arguments in {
+            "_on_data_available": ["data_in"],
+            "_output_marshaled_frames": ["marshaled_frames"],
+            "_process_frame": ["frame_value"],
+            "_terminate_stream": ["error"],
+            "_on_stream_connected": [],
+        }.items()
+    },
+)
 
 
 class _PikaChannel:
@@ -41,13 +58,17 @@ class _PikaChannel:
 
     def limit(self, prefetch: int, done: Done | None = None) -> None:
         """How many unsettled deliveries consumers that are begun from now on may have."""
-        self._channel.basic_qos(prefetch_count=prefetch, callback=None if done is None else lambda _: done())
+        self._channel.basic_qos(
+            prefetch_count=prefetch, callback=None if done is None else lambda _: done()
+        )
 
     def consume(self, queue: str, done: Done | None = None, *, priority: int | None = None) -> str:
         """Begins to consume; returns the consumer's tag."""
         arguments = None if priority is None else {"x-priority": priority}
         answered = None if done is None else lambda _: done()
-        tag = self._channel.basic_consume(queue, _pika_never_calls_this, arguments=arguments, callback=answered)
+        tag = self._channel.basic_consume(
+            queue, _pika_never_calls_this, arguments=arguments, callback=answered
+        )
         return str(tag)
 
     def cancel(self, tag: str, done: Done) -> None:
@@ -87,7 +108,8 @@ class WireConnection(pika.SelectConnection):
         self.channel(on_open_callback=is_open)
 
     def on_blocked(self, blocked: Callable[[str], None], unblocked: Done) -> None:
-        """Has `blocked` called with the broker's reason when it takes no messages for now, and `unblocked` when it does again."""
+        """Has `blocked` called with the broker's reason when it takes no messages for now, and
+        `unblocked` when it does again."""
         self.add_on_connection_blocked_callback(lambda _, told: blocked(str(told.method.reason)))
         self.add_on_connection_unblocked_callback(lambda _, __: unblocked())
 
@@ -100,7 +122,8 @@ class WireConnection(pika.SelectConnection):
         """Drops the socket without a word, as a crash would.
 
         Returns:
-            Whether pika tells of its end by a callback. In the middle of the handshake it can't be told to end, and does not.
+            Whether pika tells of its end by a callback. In the middle of the handshake it can't be
+            told to end, and does not.
         """
         if self.is_closed:
             return False
@@ -129,7 +152,8 @@ class WireConnection(pika.SelectConnection):
         return int(self.params.frame_max or 0)
 
     def _on_stream_connected(self) -> None:
-        # pika reads 4 KiB at a time: one system call, and one chance to lose the interpreter, for each message or two.
+        # pika reads 4 KiB at a time: one system call, and one chance to lose the interpreter, for
+        # each message or two.
         self._transport._MAX_RECV_BYTES = _READ_SIZE  # type: ignore[union-attr]
         super()._on_stream_connected()
 

@@ -1,0 +1,211 @@
+"""The options that change what is requeued: `--edit`, `--patch`, `--transform`."""
+
+import base64
+import json
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, TypedDict
+
+import typer
+
+from redrive.cli.output import Printer
+from redrive.errors import ConfigurationError
+from redrive.failures.order import Order
+from redrive.failures.plan import Plan
+from redrive.failures.selection import Chooser
+from redrive.pubsub.message import FailedMessage
+
+
+class _Form(TypedDict):
+    separators: tuple[str, str]
+    ensure_ascii: bool
+
+
+Messages = list[FailedMessage]
+
+_MOST_EDITED = 50
+_FORMS: tuple[_Form, ...] = tuple(
+    {"separators": separators, "ensure_ascii": ascii_alone}
+    for separators in ((",", ":"), (", ", ": "))
+    for ascii_alone in (False, True)
+)
+"""The forms that programs write JSON in, as arguments of `json.dumps`."""
+
+_STYLES = {"+": "green", "-": "red", "@": "cyan"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BodyOptions:
+    """The options that change the bodies of any number of messages."""
+
+    patch: Annotated[
+        Path | None,
+        typer.Option(
+            "--patch",
+            metavar="FILE",
+            help="Change JSON bodies by a JSON patch (RFC 6902) or merge patch (RFC 7386).",
+            show_default=False,
+        ),
+    ] = None
+    transform: Annotated[
+        str | None,
+        typer.Option(
+            "--transform",
+            metavar="MODULE:FUNCTION",
+            help="Change bodies by a function of yours: it gets a FailedMessage and returns the "
+            "new body.",
+            show_default=False,
+        ),
+    ] = None
+
+    @property
+    def patch_text(self) -> str | None:
+        """Return what is in the file of the patch; None if there is no patch.
+
+        Raises:
+            ConfigurationError: the file can't be read.
+        """
+        try:
+            return None if self.patch is None else self.patch.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigurationError(
+                f"the patch {str(self.patch)!r} can't be read: {error}", "Check the file."
+            ) from error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EditOptions(BodyOptions):
+    """The options that change what is requeued, by hand too."""
+
+    edit: Annotated[bool, typer.Option("--edit", help="Change bodies in $EDITOR.")] = False
+
+
+def changing(
+    order: Order,
+    change: EditOptions,
+    look: Callable[[Callable[[Iterable[FailedMessage]], Messages]], Messages],
+    found: Messages | None,
+) -> tuple[Order, Messages | None]:
+    """Return the order, with the changes of bodies that these options ask for, and the messages
+    that it means as far as somebody has read them: an editor shows them, and a failed queue is read
+    once to know what would be sent.
+
+    Args:
+        order: the order.
+        change: the options.
+        look: reads the failed queue, and passes its messages to a function.
+        found: the messages, where they were read before.
+
+    Raises:
+        ConfigurationError: there are several of them, or one is invalid.
+    """
+    if sum((change.patch is not None, change.transform is not None, change.edit)) > 1:
+        raise ConfigurationError(
+            "--edit, --patch and --transform exclude each other", "Give one of them."
+        )
+    if change.patch is not None:
+        return replace(order, patch=change.patch_text), found
+    if change.transform is not None:
+        # As `redrive run` does: what is in the current directory may be named.
+        sys.path.insert(0, os.getcwd())
+        return replace(order, function=change.transform), found
+    if not change.edit:
+        return order, found
+    if not sys.stdin.isatty():
+        raise ConfigurationError(
+            "there is no terminal for an editor", "Give --patch or --transform."
+        )
+    chosen = _first_of(order, found) if found is not None else look(partial(_first_of, order))
+    # With none of them, somebody has to say how many were read.
+    return (_edited(order, chosen), chosen) if chosen else (order, found)
+
+
+def tell(printer: Printer, plan: Plan) -> None:
+    """Print what changes, as differences."""
+    bodies = "1 body" if plan.changed == 1 else f"{plan.changed:,} bodies"
+    printer.say(f"\n{bodies} of {plan.count:,} would be changed:", "bold")
+    for change in plan.changes:
+        for line in change:
+            printer.say(f"  {line}", _STYLES.get(line[:1], ""))
+    if plan.changed > len(plan.changes):
+        printer.say(f"  … and {plan.changed - len(plan.changes):,} more.")
+
+
+def _first_of(order: Order, messages: Iterable[FailedMessage]) -> Messages:
+    """Return the messages that an order means, one more than may be edited at most."""
+    with Chooser(order.selection) as chooser:
+        return list(islice(chooser.of(messages), order.limit or _MOST_EDITED + 1))
+
+
+def _edited(order: Order, chosen: Messages) -> Order:
+    if len(chosen) > _MOST_EDITED:
+        raise ConfigurationError(
+            f"more than {_MOST_EDITED} messages to edit by hand",
+            "Choose fewer, or give --patch or --transform.",
+        )
+    edits: dict[str, str] = {}
+    # Its rights are 0700, and it goes with all that editors leave beside a file.
+    with tempfile.TemporaryDirectory(prefix="redrive-") as folder:
+        for number, message in enumerate(chosen, 1):
+            if message.digest not in edits:
+                edits[message.digest] = base64.b64encode(
+                    _edited_body(message, Path(folder, f"message-{number}.json"))
+                ).decode()
+    return replace(order, edits=edits, selection=replace(order.selection, digests=frozenset(edits)))
+
+
+def _edited_body(message: FailedMessage, path: Path) -> bytes:
+    """Return what somebody makes of a body in a new file of this name. Nothing in the name is the
+    message's, which strangers write."""
+    laid_out = _laid_out(message.body)
+    with path.open("xb") as file:
+        file.write(laid_out or message.body)
+    editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
+    try:
+        done = subprocess.run([*shlex.split(editor), str(path)], check=False)
+    except OSError as error:
+        raise ConfigurationError(
+            f"the editor {editor!r} can't be started: {error.strerror}", "Set EDITOR."
+        ) from error
+    if done.returncode:
+        raise ConfigurationError(
+            f"the editor {editor!r} ended with {done.returncode}", "Nothing was requeued."
+        )
+    try:
+        edited = path.read_bytes()
+    except OSError as error:
+        raise ConfigurationError(
+            f"the editor {editor!r} left no file: {error.strerror}", "Nothing was requeued."
+        ) from error
+    return edited if laid_out is None else _as_before(message.body, edited)
+
+
+def _laid_out(body: bytes) -> bytes | None:
+    """Return a JSON body with a line for each value, for an editor; None if it is none that can be
+    written again as it was, byte for byte."""
+    for form in _FORMS:
+        with suppress(ValueError, RecursionError):
+            value = json.loads(body)
+            if json.dumps(value, **form).encode() == body:
+                return json.dumps(value, indent=2, ensure_ascii=False).encode() + b"\n"
+    return None
+
+
+def _as_before(body: bytes, edited: bytes) -> bytes:
+    """Return an edited body in the form that it had before it was laid out. What can't be written
+    so without a change, a number of many digits for example, stays as it was typed."""
+    with suppress(ValueError, RecursionError):
+        value, before = json.loads(edited), json.loads(body)
+        if json.dumps(value, indent=2, ensure_ascii=False).encode() == edited.rstrip():
+            form = next(one for one in _FORMS if json.dumps(before, **one).encode() == body)
+            return json.dumps(value, **form).encode()
+    return edited

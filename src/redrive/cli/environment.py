@@ -1,0 +1,29 @@
+"""The environment variables that stand for options, and what holds without either."""
+
+import os
+
+URL_VARIABLE = "REDRIVE_URL"
+EXCHANGE_VARIABLE = "REDRIVE_EXCHANGE"
+MANAGEMENT_VARIABLE = "REDRIVE_MANAGEMENT_URL"
+
+DEFAULT_URL = "amqp://guest:guest@localhost:5672/"
+
+
+def management_url_for(url: str, given: str | None, *, from_environment: bool) -> str | None:
+    """Return where the management API of a broker is, as far as somebody said.
+
+    `REDRIVE_MANAGEMENT_URL` goes with `REDRIVE_URL`: it does not stand for another broker that
+    `--url` names, whose user and password would be sent to the wrong host.
+
+    Args:
+        url: the broker's address.
+        given: the management API's address, from the command line or the environment.
+        from_environment: whether it is from the environment.
+    """
+    of = os.environ.get(URL_VARIABLE)
+    if given is None or not from_environment or not of:
+        return given
+    from redrive.pubsub.url import BrokerURL  # most commands that are only listed don't need it
+
+    same = BrokerURL.parse(url).endpoints == BrokerURL.parse(of).endpoints
+    return given if same else None

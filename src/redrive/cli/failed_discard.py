@@ -1,0 +1,275 @@
+"""`redrive failed discard` and `expire`: move failed messages to a file."""
+
+import uuid
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from redrive.cli import job_options, message_options, messages, options
+from redrive.cli.interrupt import interruptible
+from redrive.cli.look_output import held_by_others, looked_at
+from redrive.cli.message_lookup import check_groups, find_some
+from redrive.cli.output import Form, Printer, count_of
+from redrive.errors import ConfigurationError
+from redrive.failures.failed_queue import FailedQueue
+from redrive.failures.job_record import Job, State
+from redrive.failures.journal import Journal
+from redrive.failures.requeue import Choose
+from redrive.failures.selection import Chooser, Selection
+from redrive.failures.shared_ids import SharedIds
+from redrive.failures.snapshot import Snapshot
+from redrive.pubsub.message import FailedMessage
+from redrive.pubsub.url import BrokerURL
+from redrive.topology.durations import duration_of
+from redrive.topology.names import failed_queue
+
+_INTERRUPTED = 130
+
+
+@options.expanded
+def discard(
+    queue: options.Queue,
+    file: message_options.File,
+    where: message_options.Where = None,
+    groups: message_options.Group = None,
+    ids: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--id",
+            metavar="ID",
+            help="Only the message with this id. Can be repeated.",
+            show_default=False,
+        ),
+    ] = None,
+    reason: job_options.Reason = "",
+    journal: job_options.JournalFile = None,
+    dry_run: options.DryRun = False,
+    yes: options.Yes = False,
+    *,
+    broker: options.FamilyOptions,
+    output: options.Output = Form.TABLE,
+) -> None:
+    """Move failed messages to a file.
+
+    It prints how many there are and asks; then it writes them to the file and deletes them from the
+    queue. `redrive failed restore FILE` restores them.
+
+    \b
+    Example:
+      redrive failed discard ucenter@user --group 3f2a -o gone.jsonl
+    """
+    printer = Printer(output)
+    failed = message_options.failed_queue_of(queue, broker)
+    selection = message_options.selection_of(where, groups)
+    if ids:
+        chosen = looked_at(
+            printer,
+            failed,
+            failed_queue(queue),
+            lambda messages: find_some(messages, ids, failed_queue(queue)),
+        )
+        selection = replace(selection, digests=frozenset(message.digest for message in chosen))
+    job = Job(
+        str(uuid.uuid4()),
+        "discard",
+        queue,
+        BrokerURL.parse(broker.url).address,
+        {"selection": selection.as_json()},
+        reason=reason,
+    )
+    _move_out(printer, failed, job, selection, file, journal, dry_run=dry_run, yes=yes)
+
+
+@options.expanded
+def expire(
+    queue: options.Queue,
+    older_than: Annotated[
+        str,
+        typer.Option(
+            "--older-than",
+            metavar="DURATION",
+            help="Move messages that failed longer ago than this: 30d, 12h.",
+        ),
+    ],
+    file: Annotated[
+        Path,
+        typer.Option(
+            "-o", "--file", "--to", metavar="FILE", help="A new file: .parquet, .jsonl or .duckdb."
+        ),
+    ],
+    reason: job_options.Reason = "",
+    journal: job_options.JournalFile = None,
+    dry_run: options.DryRun = False,
+    yes: options.Yes = False,
+    *,
+    broker: options.FamilyOptions,
+    output: options.Output = Form.TABLE,
+) -> None:
+    """Move old failed messages to a file.
+
+    Messages without a time of failure, as services without redrive leave them, stay in the queue.
+
+    \b
+    Example:
+      redrive failed expire ucenter@user --older-than 30d -o old.parquet
+    """
+    failed = message_options.failed_queue_of(queue, broker)
+    try:
+        before = datetime.now(UTC) - duration_of(older_than)
+    except OverflowError as error:
+        raise ConfigurationError(
+            f"{older_than} ago is before the year 1", "Give a shorter duration."
+        ) from error
+    selection = Selection(f"failed_at < TIMESTAMPTZ '{before.isoformat()}'")
+    job = Job(
+        str(uuid.uuid4()),
+        "expire",
+        queue,
+        BrokerURL.parse(broker.url).address,
+        {"selection": selection.as_json()},
+        reason=reason,
+    )
+    _move_out(Printer(output), failed, job, selection, file, journal, dry_run=dry_run, yes=yes)
+
+
+def _move_out(
+    printer: Printer,
+    failed: FailedQueue,
+    job: Job,
+    selection: Selection,
+    file: Path,
+    journal: Path | None,
+    *,
+    dry_run: bool,
+    yes: bool,
+) -> None:
+    """Write the chosen messages to a file and, once it is on the disk, delete exactly those."""
+    kept, source = Snapshot(file), failed_queue(job.queue)
+    with Chooser(selection) as chooser:
+        shared_ids = SharedIds()
+        count = looked_at(
+            printer,
+            failed,
+            source,
+            lambda messages: sum(1 for _ in shared_ids.noted(chooser.of(messages))),
+            chosen=lambda count: count,
+        )
+        check_groups(selection.groups, count, source)
+        messages.tell_shared_ids(printer, len(shared_ids))
+        if dry_run or not count:
+            printer.result(_json_of(job, file, shared_ids, count, 0))
+            printer.say(
+                f"{count_of(count, 'message')} of {source} would be written to {file} and deleted "
+                "from the queue."
+            )
+            return
+        if not printer.confirm(
+            f"Move {count_of(count, 'message')} out of {source} into {file}?", yes=yes
+        ):
+            printer.note("Nothing was deleted.")
+            raise typer.Exit(1)
+        with Journal(journal) as opened:
+            job = opened.begin(replace(job, planned=count, file=str(file)))
+            chosen = _Chosen()
+            with interruptible() as cancel:
+                try:
+                    written = looked_at(
+                        printer,
+                        failed,
+                        source,
+                        lambda found: kept.write(chosen.noted(chooser.of(found))),
+                    )
+                    with printer.progress("deleting", written) as done:
+                        report = failed.discard(
+                            choose=chosen.again(),
+                            on_progress=lambda so_far: done(so_far.requeued),
+                            cancel=cancel,
+                        )
+                except BaseException as error:
+                    opened.update(
+                        replace(
+                            job,
+                            state=State.FAILED,
+                            problem=(str(error) or "interrupted").partition("\n")[0],
+                        )
+                    )
+                    raise
+            opened.update(
+                replace(
+                    job,
+                    state=State.INTERRUPTED if report.cancelled else State.DONE,
+                    sent=report.discarded,
+                )
+            )
+    printer.result(_json_of(job, file, shared_ids, written, report.discarded, report.held))
+    printer.say(
+        f"{count_of(written, 'message')} written to {file}, {report.discarded:,} deleted from "
+        f"{source}."
+    )
+    if report.cancelled:
+        printer.say(f"Stopped: the rest is still in {source}, and in {file} too.", "yellow")
+        raise typer.Exit(_INTERRUPTED)
+    if report.discarded < written:
+        left = count_of(written - report.discarded, "message")
+        printer.say(
+            f"{left} of these could not be deleted: somebody else has taken them, or holds them. "
+            f"{file} has them too.",
+            "red",
+        )
+    if report.held != 0:
+        printer.say(held_by_others(source, report.held, "still there, not looked at"), "yellow")
+    if report.discarded < written or report.held != 0:
+        raise typer.Exit(1)
+
+
+class _Chosen:
+    """The messages that were written to a file, to be found once more in their queue."""
+
+    def __init__(self) -> None:
+        self._digests: Counter[bytes] = Counter()
+
+    def noted(self, messages: Iterable[FailedMessage]) -> Iterator[FailedMessage]:
+        """The messages, each of which is noted."""
+        for message in messages:
+            self._digests[bytes.fromhex(message.digest)] += 1
+            yield message
+
+    def again(self) -> Choose:
+        """Picks each as often as it was noted: a peer's messages may be the same byte for byte. Not
+        by its id, which may be made up."""
+        left = Counter(self._digests)
+
+        def choose(messages: Sequence[FailedMessage]) -> list[bool]:
+            picked = []
+            for message in messages:
+                digest = bytes.fromhex(message.digest)
+                picked.append(left[digest] > 0)
+                if picked[-1]:
+                    left[digest] -= 1
+            return picked
+
+        return choose
+
+
+def _json_of(
+    job: Job,
+    file: Path,
+    shared_ids: SharedIds,
+    written: int,
+    deleted: int,
+    held: int | None = 0,
+) -> dict[str, object]:
+    return {
+        "queue": job.queue,
+        "file": str(file),
+        "shared_ids": len(shared_ids),
+        "written": written,
+        "deleted": deleted,
+        "held": held,
+        "job": job.id if deleted else None,
+    }

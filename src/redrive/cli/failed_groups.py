@@ -1,0 +1,169 @@
+"""`redrive failed groups`: failed messages by what they have in common."""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from redrive.cli import completion, message_options, messages, options
+from redrive.cli.output import Form, Printer, count_of
+from redrive.errors import ConfigurationError
+from redrive.failures.cause import Cause
+from redrive.failures.columns import BY_NAME
+from redrive.failures.groups import Group, Groups, Key
+from redrive.failures.readable_values import value_of
+from redrive.failures.selection import Chooser
+from redrive.redaction import in_one_line
+
+_BINS = 12
+_BARS = "▁▂▃▄▅▆▇█"
+_PLAIN_BARS = ".:-=+*#@"
+_FEW_KEYS = 3
+
+
+@options.expanded
+def groups(
+    source: message_options.QueueOrFile,
+    by: Annotated[
+        str,
+        typer.Option(
+            "--by",
+            metavar="COLUMN",
+            help="The column to group by; `redrive failed columns` lists all.",
+        ),
+    ] = "group_id",
+    where: message_options.Where = None,
+    limit: Annotated[
+        int, typer.Option("--limit", metavar="N", min=1, help="How many groups to show.")
+    ] = 20,
+    look_at: message_options.LookAt = None,
+    *,
+    broker: options.FamilyOptions,
+    output: options.Output = Form.TABLE,
+) -> None:
+    """Group failed messages by cause.
+
+    It prints how often each cause occurred and when. A cause is the error's type, its message
+    without numbers, ids and quoted values, and the innermost frame of the service's own code. The
+    messages stay in the queue.
+
+    \b
+    Example:
+      redrive failed groups ucenter@user --where "redrive_count = 0"
+    """
+    printer = Printer(output)
+    if by not in BY_NAME:
+        raise ConfigurationError(f"there is no column {by!r}", f"Give one of {', '.join(BY_NAME)}.")
+    found = Groups(BY_NAME[by])
+    with Chooser(message_options.selection_of(where, None)) as chooser:
+        opened = message_options.Source(source, broker)
+        with opened.looking(printer, look_at, by_time=chooser.is_by_time) as (messages_, look):
+            found.add(chooser.of(messages_))
+    shown = found.largest_first
+    if not opened.is_file:
+        completion.remember_groups(broker.url, source, shown[:limit])
+    printer.result(
+        {
+            "source": opened.name,
+            **message_options.facts_of(look),
+            "messages": found.total,
+            "group_count": len(shown),
+            "groups": [_json_of(by, group) for group in shown[:limit]],
+        }
+    )
+    if not printer.as_json:
+        _tell(printer, shown[:limit])
+        more = f"; --limit {len(shown)} shows all" if len(shown) > limit else ""
+        printer.say(
+            f"{count_of(found.total, 'message')} of {opened.name} in "
+            f"{count_of(len(shown), 'group')}{more}."
+            f"{message_options.not_looked_at(look)}"
+        )
+    if found.other:
+        printer.note(f"{count_of(found.other, 'message')} in groups beyond those counted.")
+
+
+def cause_in_words(cause: Cause) -> str:
+    """Return a cause in words."""
+    what = (
+        ": ".join(part for part in (cause.error_type.rpartition(".")[2], cause.message) if part)
+        or "no error recorded (failed in a service without redrive)"
+    )
+    return f"{what} ({cause.frame})" if cause.frame else what
+
+
+def _tell(printer: Printer, shown: list[Group]) -> None:
+    """Print three lines for each group: what it is; when and with which keys; one to look at."""
+    for group in shown:
+        id_ = f"{group.key.group_id}  " if isinstance(group.key, Cause) else ""
+        printer.say(
+            f"{group.count:>8,}  {id_}{in_one_line(_words_of(group.key))}", "bold", cut=True
+        )
+        printer.say(
+            f"{'':8}  "
+            f"{'  '.join(part for part in (_bars(group), _times(group), _keys(group)) if part)}",
+            cut=True,
+        )
+        printer.say(f"{'':8}  example: {group.first_id}")
+
+
+def _times(group: Group) -> str:
+    if group.first is None or group.last is None:
+        return "time not recorded"
+    first, last = messages.moment_of(group.first), messages.moment_of(group.last)
+    day, time_of_day = last.split(" ")
+    return f"{first} – {time_of_day if first.startswith(day) else last} UTC"
+
+
+def _keys(group: Group) -> str:
+    more = len(group.routing_keys) - _FEW_KEYS
+    named = ", ".join(in_one_line(key) for key, _ in group.routing_keys.most_common(_FEW_KEYS))
+    return named + (f" and {more} more" if more > 0 else "")
+
+
+def _words_of(key: Key) -> str:
+    return (
+        cause_in_words(key)
+        if isinstance(key, Cause)
+        else "–"
+        if key is None
+        else str(value_of(key))
+    )
+
+
+def _bars(group: Group) -> str:
+    """Draw when its messages failed; an ellipsis at an end stands for a few that failed long before
+    or after."""
+    if group.first is None:
+        return ""
+    try:
+        _BARS.encode(sys.stdout.encoding or "ascii")
+        bars, mark = _BARS, "…"
+    except UnicodeEncodeError:
+        bars, mark = _PLAIN_BARS, "~"
+    counts, before, after = group.histogram(_BINS)
+    most = max(counts)
+    drawn = "".join(
+        bars[(count * (len(bars) - 1) + most - 1) // most] if count else " " for count in counts
+    )
+    return f"{mark if before else ' '}{drawn}{mark if after else ' '}"
+
+
+def _json_of(by: str, group: Group) -> dict[str, object]:
+    about: dict[str, object] = {by: value_of(group.key)}
+    if isinstance(group.key, Cause):
+        cause = group.key
+        about = {
+            "group_id": cause.group_id,
+            "error_type": cause.error_type or None,
+            "message": cause.message or None,
+            "frame": cause.frame or None,
+        }
+    return {
+        **about,
+        "count": group.count,
+        "first": None if group.first is None else group.first.isoformat(),
+        "last": None if group.last is None else group.last.isoformat(),
+        "routing_keys": dict(group.routing_keys.most_common()),
+        "example": group.first_id,
+    }

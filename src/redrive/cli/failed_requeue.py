@@ -1,0 +1,230 @@
+"""`redrive failed requeue`: requeues failed messages, after showing which."""
+
+import uuid
+from collections import Counter
+from contextlib import suppress
+from typing import Annotated
+
+import typer
+
+from redrive.cli import (
+    completion,
+    edit_options,
+    guards,
+    job_options,
+    job_run,
+    message_options,
+    messages,
+    options,
+)
+from redrive.cli.failed_groups import cause_in_words
+from redrive.cli.look_output import looked_at
+from redrive.cli.message_lookup import check_groups, find_some
+from redrive.cli.output import Form, Printer, TableColumn, count_of
+from redrive.errors import ConfigurationError, PermissionDenied
+from redrive.failures.cause import Cause
+from redrive.failures.job_record import Job
+from redrive.failures.journal import Journal
+from redrive.failures.order import Order
+from redrive.failures.plan import Plan, plan_of
+from redrive.failures.selection import Selection
+from redrive.pubsub.blocking.connection import Connector, default_name
+from redrive.pubsub.blocking.declarer import declaring
+from redrive.pubsub.message import FailedMessage
+from redrive.pubsub.url import BrokerURL
+from redrive.topology.model import Queue
+from redrive.topology.names import failed_queue
+
+_MOST_GROUPS = 10
+
+
+@options.expanded
+def requeue(
+    queue: options.Queue,
+    where: message_options.Where = None,
+    groups: message_options.Group = None,
+    ids: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--id",
+            metavar="ID",
+            help="Only the message with this id. Can be repeated.",
+            show_default=False,
+        ),
+    ] = None,
+    limit: Annotated[
+        int | None,
+        typer.Option(
+            "--limit",
+            metavar="N",
+            min=1,
+            help="How many messages at most, oldest first. Default: all.",
+            show_default=False,
+        ),
+    ] = None,
+    rate: options.Rate = None,
+    to: Annotated[
+        str | None,
+        typer.Option(
+            "--to",
+            metavar="QUEUE",
+            help="The queue to send them to, instead of their main queue.",
+            autocompletion=completion.queues,
+            show_default=False,
+        ),
+    ] = None,
+    *,
+    change: edit_options.EditOptions,
+    guard: guards.GuardOptions,
+    reason: job_options.Reason = "",
+    journal: job_options.JournalFile = None,
+    dry_run: options.DryRun = False,
+    yes: options.Yes = False,
+    broker: options.FamilyOptions,
+    output: options.Output = Form.TABLE,
+) -> None:
+    """Requeue failed messages to their main queue.
+
+    Each gets a fresh retry budget. The command shows what it would requeue and asks. Ctrl-C stops
+    it cleanly: the rest stays in the failed queue, and `redrive jobs resume` continues. It exits
+    with 1 if a message could not be sent, or if --canary or --stop-at stopped it.
+
+    \b
+    Example:
+      redrive failed requeue ucenter@user --group 3f2a9c1e5b7d --rate 200/s
+    """
+    printer = Printer(output)
+    failed = message_options.failed_queue_of(queue, broker)
+    selection = message_options.selection_of(where, groups)
+    found: list[FailedMessage] | None = None
+    if ids:
+        found = looked_at(
+            printer,
+            failed,
+            failed_queue(queue),
+            lambda messages: find_some(messages, ids, failed_queue(queue)),
+        )
+        selection = Selection(where, frozenset(one.digest for one in found), selection.groups)
+        limit = min(
+            limit or len(found), len(found)
+        )  # once these are sent, nothing more is looked at
+    order = Order(
+        selection,
+        limit,
+        to,
+        None if rate is None else options.rate_of(rate),
+        guard.guards,
+        guard.force,
+    )
+    order, found = edit_options.changing(
+        order, change, lambda read: looked_at(printer, failed, failed_queue(queue), read), found
+    )
+    if found is not None:
+        plan = plan_of(order, found)
+    elif order.takes_the_first and yes and not dry_run:
+        # Nobody is asked, and nothing is chosen: a look would hold the whole queue only to show the
+        # causes.
+        depth = failed.count()
+        plan = Plan(count=min(limit or 0, 0 if depth is None else depth.total))
+    else:
+        plan = looked_at(
+            printer,
+            failed,
+            failed_queue(queue),
+            lambda messages: plan_of(order, messages),
+            chosen=lambda plan: plan.count + plan.too_often,
+        )
+    check_groups(groups, plan.count + plan.too_often, failed_queue(queue))
+    places = [failed.whereabouts(to)]
+    if to is not None and places[0].main is None:
+        _check_there(broker.url, to)
+    if dry_run or not plan.count:
+        printer.result(job_run.json_of(queue, plan, None, None))
+    _tell_plan(printer, queue, order, plan)
+    if not plan.count:
+        if plan.too_often:
+            raise typer.Exit(1)
+        return
+    guards.tell(printer, places)
+    if dry_run:
+        return
+    if not guards.ask(printer, plan.count, places, guarded=order.guards.are_up, yes=yes):
+        printer.note("Nothing was requeued.")
+        raise typer.Exit(1)
+    job = Job(
+        str(uuid.uuid4()),
+        "requeue",
+        queue,
+        BrokerURL.parse(broker.url).address,
+        order.as_json(),
+        reason=reason,
+        planned=plan.count,
+        exchanges=failed.exchanges.as_json(),
+    )
+    with Journal(journal) as opened:
+        job_run.carry_out(printer, failed, opened, job, order, plan)
+
+
+def _check_there(url: str, queue: str) -> None:
+    """Check that the queue that `--to` names exists, as far as this user may ask.
+
+    Raises:
+        ConfigurationError: it does not.
+    """
+    connector = Connector(url, default_name("requeue", queue))
+    with declaring(connector) as declarer, suppress(PermissionDenied):
+        if not declarer.exists(Queue(queue)):
+            raise ConfigurationError(
+                f"there is no queue {queue!r}", "Check the name given with --to."
+            )
+
+
+def _tell_plan(printer: Printer, queue: str, order: Order, plan: Plan) -> None:
+    source = failed_queue(queue)
+    guards.tell_too_often(printer, plan.too_often)
+    if not plan.count:
+        why = (
+            "is empty"
+            if not plan.looked_at
+            else f"has no message that matches ({plan.looked_at:,} read)"
+            if not plan.too_often
+            else "has no other message"
+        )
+        printer.say(f"{source} {why}: nothing to requeue.")
+        return
+    if not plan.looked_at:
+        printer.say(
+            f"The {count_of(plan.count, 'oldest message')} of {source} would be requeued to "
+            f"{order.to or queue}; --dry-run shows which."
+        )
+        return
+    what = (
+        count_of(plan.count, "message")
+        if plan.is_cut or plan.count == plan.looked_at
+        else f"{plan.count:,} of {count_of(plan.looked_at, 'message')}"
+    )
+    limit = f" (--limit {order.limit})" if plan.is_cut else ""
+    printer.say(f"{what} of {source} would be requeued to {order.to or queue}{limit}:")
+    _tell_groups(printer, plan.groups)
+    messages.tell_shared_ids(printer, plan.shared_ids)
+    printer.say("" if plan.count <= len(plan.first) else f"\nThe first {len(plan.first)} of them:")
+    messages.table(printer, plan.first)
+    if order.edit() is not None:
+        edit_options.tell(printer, plan)
+
+
+def _tell_groups(printer: Printer, groups: Counter[Cause]) -> None:
+    columns = (
+        TableColumn("group"),
+        TableColumn("count", "right"),
+        TableColumn("cause", give=True, wrap=True),
+    )
+    printer.table(
+        columns,
+        [
+            (cause.group_id, f"{count:,}", cause_in_words(cause))
+            for cause, count in groups.most_common(_MOST_GROUPS)
+        ],
+    )
+    if len(groups) > _MOST_GROUPS:
+        printer.say(f"… and {count_of(len(groups) - _MOST_GROUPS, 'more group')}.")

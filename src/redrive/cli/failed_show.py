@@ -1,0 +1,51 @@
+"""`redrive failed show`: one failed message in full."""
+
+from typing import Annotated
+
+import typer
+
+from redrive.cli import message_options, messages, options
+from redrive.cli.message_lookup import NothingFound, find_one
+from redrive.cli.output import Form, Printer
+
+
+@options.expanded
+def show(
+    source: message_options.QueueOrFile,
+    id_: Annotated[
+        str,
+        typer.Argument(
+            metavar="ID",
+            help="The failure id or its first characters, as `redrive failed list` shows them, or "
+            "a message id.",
+        ),
+    ],
+    *,
+    broker: options.FamilyOptions,
+    output: options.Output = Form.TABLE,
+) -> None:
+    """Show one failed message in full.
+
+    It prints the message's error, route, headers, body and traceback. It exits with 1 if there is
+    no such message.
+
+    \b
+    Example:
+      redrive failed show ucenter@user 3f2a9c1e
+    """
+    printer = Printer(output)
+    opened = message_options.Source(source, broker)
+    with opened.looking(printer) as (messages_, look):
+        try:
+            message = find_one(messages_, id_, opened.name)
+        except NothingFound as error:
+            if not look.what_is_missing:
+                raise
+            raise NothingFound(
+                f"none of the {look.looked_at:,} messages of {opened.name!r} that could be read "
+                f"has the id {id_!r}\n"
+                f"{look.what_is_missing} Try again when that has ended."
+            ) from error
+    printer.result(messages.json_of(message))
+    if not printer.as_json:
+        messages.tell(printer, message)

@@ -1,0 +1,35 @@
+"""`redrive failed snapshot`: copies failed messages to a file."""
+
+from redrive.cli import message_options, options
+from redrive.cli.output import Form, Printer, count_of
+from redrive.failures.selection import Chooser
+from redrive.failures.snapshot import Snapshot
+
+
+@options.expanded
+def snapshot(
+    source: message_options.QueueOrFile,
+    file: message_options.File,
+    where: message_options.Where = None,
+    groups: message_options.Group = None,
+    *,
+    broker: options.FamilyOptions,
+    output: options.Output = Form.TABLE,
+) -> None:
+    """Copy failed messages to a file.
+
+    The copy is exact, and the messages stay in the queue. Every command that reads a failed queue
+    reads such a file too; `redrive failed restore` restores its messages to their failed queue.
+
+    \b
+    Example:
+      redrive failed snapshot ucenter@user -o incident.parquet
+    """
+    printer = Printer(output)
+    kept = Snapshot(file)
+    with Chooser(message_options.selection_of(where, groups)) as chooser:
+        opened = message_options.Source(source, broker)
+        with opened.looking(printer) as (messages, _):
+            count = kept.write(chooser.of(messages))
+    printer.result({"source": opened.name, "file": str(file), "messages": count})
+    printer.say(f"{count_of(count, 'message')} of {opened.name} copied to {file}.")

@@ -1,0 +1,193 @@
+"""Runs a job that requeues messages, and reports it: what `failed requeue` and `jobs resume`
+share."""
+
+from datetime import timedelta
+
+import typer
+
+from redrive.cli import guards, messages
+from redrive.cli.failed_groups import cause_in_words
+from redrive.cli.interrupt import interruptible
+from redrive.cli.job_options import RecordedJobOptions
+from redrive.cli.look_output import held_by_others, looking
+from redrive.cli.output import Printer, TableColumn, count_of
+from redrive.failures.canary import longest_watch
+from redrive.failures.cause import Cause
+from redrive.failures.failed_queue import FailedQueue
+from redrive.failures.groups import Groups
+from redrive.failures.job_record import Job, State
+from redrive.failures.journal import Journal
+from redrive.failures.order import Order
+from redrive.failures.plan import Plan
+from redrive.failures.requeue_job import RequeueJob
+from redrive.pubsub.reports import RequeueReport
+from redrive.topology.names import ExchangeFamily, failed_queue
+
+_MOST_SHOWN = 20
+_INTERRUPTED = 130
+
+
+def failed_queue_of(printer: Printer, job: Job, broker: RecordedJobOptions) -> FailedQueue:
+    """Return the job's failed queue, with the exchange family that the job was begun with; each
+    part of it that an option names instead."""
+    family = job.family
+    if family is None:
+        family = ExchangeFamily()
+        if broker.exchange is None:
+            printer.note(
+                f"An older version did not store the exchange family of job {job.id}: assuming "
+                f"{family.main!r}; --exchange names another."
+            )
+    return FailedQueue(
+        broker.url, job.queue, broker.over(family), management_url=broker.management_url
+    )
+
+
+def carry_out(
+    printer: Printer, failed: FailedQueue, journal: Journal, job: Job, order: Order, plan: Plan
+) -> None:
+    """Run a job to its end and print what became of it. Exit with 130 after Ctrl-C, and with 1 if
+    some messages could not be sent or looked at."""
+    with interruptible() as cancel, printer.progress("requeueing", plan.count) as done:
+        requeueing = RequeueJob(
+            failed,
+            journal,
+            job,
+            order,
+            some_stay=_some_stay(order, plan),
+            watch=_longest_watch(failed, order, plan),
+            on_notice=printer.note,
+        )
+        job, report = requeueing.run(lambda so_far: done(so_far.requeued), cancel)
+        done(report.requeued)
+    printer.result(json_of(job.queue, plan, job, report))
+    _tell(printer, job, order, plan, report)
+    if report.cancelled:
+        raise typer.Exit(_INTERRUPTED)
+    if job.state is State.STOPPED:
+        tell_failed_again(printer, failed, job)
+    if report.failed or report.held != 0 or job.state is State.STOPPED:
+        raise typer.Exit(1)
+
+
+def _some_stay(order: Order, plan: Plan) -> bool:
+    """Return whether some of the messages that are read may not be sent: they were requeued too
+    often, or may have been if nobody looked."""
+    return bool(plan.too_often) or (not plan.looked_at and order.most_redrives is not None)
+
+
+def _longest_watch(failed: FailedQueue, order: Order, plan: Plan) -> timedelta | None:
+    """Return how long to watch the canary at most, unless an option said it."""
+    if not order.guards.canary or order.guards.watch is not None:
+        return None
+    return longest_watch(failed.retry_delay(order.to), plan.retries, plan.retried_for)
+
+
+def tell_failed_again(printer: Printer, failed: FailedQueue, job: Job) -> None:
+    """Print why messages of a job failed again."""
+    groups = Groups()
+    with looking(printer, failed, failed_queue(job.queue)) as (messages_, _):
+        groups.add(message for message in messages_ if message.job == job.id)
+    if not printer.as_json:
+        columns = (
+            TableColumn("group"),
+            TableColumn("failed again", "right"),
+            TableColumn("cause", give=True, wrap=True),
+        )
+        rows = [
+            (group.key.group_id, f"{group.count:,}", cause_in_words(group.key))
+            for group in groups.largest_first
+            if isinstance(group.key, Cause)
+        ]
+        if rows:
+            printer.table(columns, rows)
+
+
+def json_of(
+    queue: str, plan: Plan, job: Job | None, report: RequeueReport | None
+) -> dict[str, object]:
+    """Return what a job plans and did, as JSON values; without a job, what it would do."""
+    done = report or RequeueReport(job="")
+    return {
+        "queue": queue,
+        "planned": plan.count,
+        "too_often": plan.too_often,
+        "shared_ids": plan.shared_ids,
+        "groups": [
+            {"group_id": cause.group_id, **cause._asdict(), "count": count}
+            for cause, count in plan.groups.most_common()
+        ],
+        "job": done.job or None,
+        "state": None if job is None else job.state.value,
+        "problem": None if job is None else job.problem or None,
+        "requeued": done.requeued,
+        "skipped": done.skipped,
+        "possible_duplicates": 0 if job is None else job.possible_duplicates,
+        "cancelled": done.cancelled,
+        "not_tried": done.not_tried,
+        "held": done.held,
+        "failed": [
+            {"failure_id": one.failure_id, "message_id": one.message_id, "error": str(one.error)}
+            for one in done.failed
+        ],
+    }
+
+
+def _tell(printer: Printer, job: Job, order: Order, plan: Plan, report: RequeueReport) -> None:
+    where, source = order.to or job.queue, failed_queue(job.queue)
+    if job.state is State.STOPPED:
+        printer.say(
+            f"Stopped: {job.problem}. Nothing else was requeued: the rest is in {source}.", "red"
+        )
+        again = (
+            f"with a new canary of {order.guards.canary:,}"
+            if order.guards.canary
+            else f"and stop again at {order.guards.stop_at or 0:.1%}"
+        )
+        printer.say(f"Once that is fixed, continue {again}: redrive jobs resume {job.id}")
+    elif job.state is State.INTERRUPTED:
+        printer.say(
+            f"Stopped: {report.requeued:,} of {count_of(plan.count, 'message')} requeued to "
+            f"{where}, the rest is in {source}. To continue: redrive jobs resume {job.id}"
+        )
+    else:
+        printer.say(
+            f"{report.requeued:,} of {count_of(plan.count, 'message')} requeued to {where}, as job "
+            f"{job.id}."
+        )
+    if not plan.looked_at:
+        guards.tell_too_often(printer, report.skipped)
+    if job.possible_duplicates:
+        printer.say(
+            f"{count_of(job.possible_duplicates, 'possible duplicate')}: the connection or the "
+            "process was lost while they were in flight.",
+            "yellow",
+        )
+    if report.failed:
+        printer.say(
+            f"{count_of(len(report.failed), 'message')} could not be sent and stayed in {source}:",
+            "red",
+        )
+        printer.table(
+            (
+                TableColumn("id"),
+                TableColumn("message id", give=True),
+                TableColumn("error", give=True, wrap=True),
+            ),
+            [
+                (one.failure_id[: messages.SHORT_ID], one.message_id or "–", str(one.error))
+                for one in report.failed[:_MOST_SHOWN]
+            ],
+        )
+        if len(report.failed) > _MOST_SHOWN:
+            printer.say(
+                f"… and {len(report.failed) - _MOST_SHOWN:,} more; --output json prints all."
+            )
+    if report.not_tried:
+        printer.say(
+            f"After so many failures, {count_of(report.not_tried, 'message')} behind them were not "
+            "tried.",
+            "red",
+        )
+    if report.held != 0:
+        printer.say(held_by_others(source, report.held, "still there, not looked at"), "yellow")

@@ -1,0 +1,43 @@
+"""`redrive jobs originals`: writes what a job has changed to a file, as it was before."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from redrive.cli import job_options, options
+from redrive.cli.output import Form, Printer, count_of
+from redrive.failures.journal import Journal
+from redrive.failures.snapshot import Snapshot
+from redrive.pubsub.message import FailedMessage
+
+
+def originals(
+    id_: job_options.JobId,
+    file: Annotated[
+        Path,
+        typer.Option(
+            "-o", "--file", metavar="FILE", help="A new .parquet, .jsonl or .duckdb file."
+        ),
+    ],
+    journal: job_options.JournalFile = None,
+    output: options.Output = Form.TABLE,
+) -> None:
+    """Write the messages a job changed, as they were, to a file.
+
+    `redrive failed restore FILE` restores them to their failed queue.
+
+    \b
+    Example:
+      redrive jobs originals 3f2a9c1e -o originals.jsonl
+    """
+    printer = Printer(output)
+    with Journal(journal) as opened:
+        job = opened.job(id_)
+        count = Snapshot(file).write(
+            FailedMessage(delivery) for delivery in opened.originals(job.id)
+        )
+    printer.result({"job": job.id, "file": str(file), "messages": count})
+    printer.say(
+        f"{count_of(count, 'message')} of job {job.id} written to {file}, as they were before."
+    )

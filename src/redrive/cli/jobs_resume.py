@@ -1,0 +1,105 @@
+"""`redrive jobs resume`: continues a job that was interrupted or stopped."""
+
+from dataclasses import replace
+from typing import Annotated
+
+import typer
+
+from redrive.cli import guards, job_options, job_run, options
+from redrive.cli.look_output import looked_at
+from redrive.cli.output import Form, Printer, count_of
+from redrive.errors import ConfigurationError
+from redrive.failures.canary import Unknown
+from redrive.failures.job_record import State
+from redrive.failures.journal import Journal
+from redrive.failures.order import Order
+from redrive.failures.plan import plan_of
+from redrive.pubsub.url import BrokerURL
+from redrive.topology.durations import duration_of
+from redrive.topology.names import failed_queue
+
+
+@options.expanded
+def resume(
+    id_: job_options.JobId,
+    journal: job_options.JournalFile = None,
+    yes: options.Yes = False,
+    watch: guards.Watch = None,
+    unknown: Annotated[
+        Unknown | None,
+        typer.Option(
+            "--unknown",
+            show_default=False,
+            help="What to do if the outcome of some of the canary is unknown when the watch ends. "
+            "Default: what the job was begun with.",
+        ),
+    ] = None,
+    *,
+    broker: job_options.RecordedJobOptions,
+    output: options.Output = Form.TABLE,
+) -> None:
+    """Resume a job that was interrupted or stopped.
+
+    Messages that it has requeued are not sent again, except those that were in flight when it
+    ended: they are reported as possible duplicates. Its --canary and --stop-at still apply: it
+    starts with a new canary of the same size.
+
+    \b
+    Example:
+      redrive jobs resume 3f2a9c1e
+    """
+    printer = Printer(output)
+    with Journal(journal) as opened:
+        job = opened.job(id_)
+        if job.kind != "requeue":
+            raise ConfigurationError(
+                f"job {job.id} is a {job.kind}, not a requeue",
+                "Run its command again: it takes the rest.",
+            )
+        if job.state is State.DONE:
+            printer.result(job.as_json())
+            printer.say(f"Job {job.id} is done: nothing to resume.")
+            return
+        if job.broker != BrokerURL.parse(broker.url).address:
+            raise ConfigurationError(
+                f"job {job.id} belongs to {job.broker}, and --url names "
+                f"{BrokerURL.parse(broker.url).address}",
+                "Give the URL that it was begun with.",
+            )
+        order = Order.from_json(job.order)
+        if order.function is not None:
+            # The journal may be somebody else's, and to import is to run.
+            printer.note(
+                f"Job {job.id} changes bodies by the function {order.function}: its module will be "
+                "imported and run."
+            )
+            if not printer.confirm(f"Run {order.function}?", yes=yes):
+                printer.note("Nothing was requeued.")
+                raise typer.Exit(1)
+        order = replace(
+            order,
+            guards=replace(
+                order.guards,
+                watch=order.guards.watch if watch is None else duration_of(watch),
+                unknown=order.guards.unknown if unknown is None else unknown,
+            ),
+        )
+        failed = job_run.failed_queue_of(printer, job, broker)
+        under_way = opened.under_way(job.id)
+        plan = looked_at(
+            printer,
+            failed,
+            failed_queue(job.queue),
+            lambda found: plan_of(order, found, under_way, job.id),
+        )
+        if order.limit is not None:
+            plan.count = min(plan.count, max(0, order.limit - job.sent))
+        left = f"{count_of(plan.count, 'message')} {'is' if plan.count == 1 else 'are'} left"
+        printer.say(f"Job {job.id} has requeued {count_of(job.sent, 'message')}; {left}.")
+        places = [failed.whereabouts(order.to)]
+        guards.tell(printer, places)
+        if not guards.ask(printer, plan.count, places, guarded=order.guards.are_up, yes=yes):
+            printer.note("Nothing was requeued.")
+            raise typer.Exit(1)
+        job = replace(job, order=order.as_json(), exchanges=failed.exchanges.as_json())
+        job_run.carry_out(printer, failed, opened, job, order, plan)

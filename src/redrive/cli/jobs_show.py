@@ -1,0 +1,156 @@
+"""`redrive jobs show`: one job, and what became of its messages."""
+
+from typing import Any, cast
+
+from redrive.cli import job_options, job_run, messages, options
+from redrive.cli.look_output import looking
+from redrive.cli.output import Form, Printer, count_of
+from redrive.errors import ConfigurationError, RedriveError
+from redrive.failures.canary import Unknown
+from redrive.failures.failed_queue import FailedQueue
+from redrive.failures.job_record import Job, State
+from redrive.failures.journal import Journal
+from redrive.failures.order import Order
+from redrive.pubsub.url import BrokerURL
+from redrive.redaction import in_one_line
+from redrive.topology.durations import text_of
+from redrive.topology.names import failed_queue
+
+_DONE = {
+    "requeue": "requeued",
+    "discard": "deleted",
+    "expire": "deleted",
+    "restore": "restored",
+}
+"""What a kind of job did with the messages that the journal counts as sent."""
+
+
+@options.expanded
+def show(
+    id_: job_options.JobId,
+    journal: job_options.JournalFile = None,
+    *,
+    broker: job_options.RecordedJobOptions,
+    output: options.Output = Form.TABLE,
+) -> None:
+    """Show one job and what became of its messages.
+
+    The messages that failed again are counted in the failed queue. How many succeeded or are
+    retrying is what redrive's subscribers report; messages of other consumers count as unknown.
+
+    \b
+    Example:
+      redrive jobs show 3f2a9c1e
+    """
+    printer = Printer(output)
+    with Journal(journal) as opened:
+        job = opened.job(id_)
+        if job.kind == "requeue":
+            job = _brought_up_to_date(
+                printer,
+                opened,
+                job,
+                job_run.failed_queue_of(printer, job, broker),
+                broker.url,
+            )
+    printer.result(job_options.json_of(job))
+    if not printer.as_json:
+        for name, value in _facts(job):
+            printer.say(f"{name:<13} {value}")
+
+
+def _brought_up_to_date(
+    printer: Printer, journal: Journal, job: Job, failed: FailedQueue, url: str
+) -> Job:
+    """The job with what has become of its messages since it was asked last."""
+    try:
+        if job.broker != BrokerURL.parse(url).address:
+            raise ConfigurationError(
+                f"it belongs to {job.broker}, and --url names {BrokerURL.parse(url).address}", ""
+            )
+        told = failed.heard(job.id)
+        # While the job runs it has the queue for itself.
+        patience = 0.0 if job.state is State.RUNNING else None
+        with looking(printer, failed, failed_queue(job.queue), patience=patience) as (messages_, _):
+            here = sum(message.job == job.id for message in messages_)
+    except RedriveError as error:
+        printer.note(
+            f"Can't tell now what became of its messages: {str(error).partition(chr(10))[0]}"
+        )
+        return job
+    return journal.heard(job.id, told, here)
+
+
+def _manner(job: Job) -> list[tuple[str, str]]:
+    """Return the options that the job was begun with, as far as they were given."""
+    if job.kind != "requeue" or not job.order:
+        return []
+    order = Order.from_json(job.order)
+    guards = order.guards
+    canary = ""
+    if guards.canary:
+        watch = "" if guards.watch is None else f", watched for {text_of(guards.watch)} at most"
+        unknown = ", going on when unknown" if guards.unknown is Unknown.GO_ON else ""
+        canary = f"{guards.canary:,}{watch}{unknown}"
+    facts = (
+        ("exchanges", _exchanges_of(job)),
+        ("limit", "" if order.limit is None else f"{order.limit:,}"),
+        ("to", order.to or ""),
+        ("rate", "" if order.rate is None else f"{order.rate:g}/s"),
+        ("canary", canary),
+        ("stop at", "" if guards.stop_at is None else f"{guards.stop_at:.1%}"),
+        ("patch", in_one_line(order.patch or "")),
+        ("transform", order.function or ""),
+        (
+            "edited",
+            f"{len(order.edits):,} {'body' if len(order.edits) == 1 else 'bodies'}"
+            if order.edits
+            else "",
+        ),
+        ("force", "yes" if order.force else ""),
+    )
+    return [(name, value) for name, value in facts if value]
+
+
+def _exchanges_of(job: Job) -> str:
+    family = job.family
+    return "" if family is None else f"{family.main}, {family.retry}, {family.failed}"
+
+
+def _facts(job: Job) -> list[tuple[str, str]]:
+    selection = cast("dict[str, Any]", job.order.get("selection", {}))
+    which = [f"where {selection['where']}"] if selection.get("where") else []
+    which += [f"group {group}" for group in selection.get("groups", [])]
+    ids = selection.get("digests") or selection.get("ids")
+    which += [count_of(len(ids), "id")] if ids else []
+    facts = [
+        ("job", job.id),
+        ("what", job.kind),
+        ("queue", job.queue),
+        ("broker", job.broker),
+        ("who", job.who),
+        ("why", job.reason or "–"),
+        ("which", ", ".join(which) or "all"),
+        *_manner(job),
+        ("begun at", messages.moment_of(job.begun_at)),
+        ("changed at", messages.moment_of(job.changed_at)),
+        ("state", job.state.value + (f": {job.problem}" if job.problem else "")),
+        ("planned", f"{job.planned:,}"),
+        (_DONE.get(job.kind, "sent"), f"{job.sent:,}"),
+    ]
+    if job.kind == "requeue":
+        facts += [(name.replace("_", " "), f"{count:,}") for name, count in job.outcome.items()]
+    if job.reported_twice:
+        facts.append(
+            (
+                "reported twice",
+                f"{job.reported_twice:,} more outcomes than messages: some were delivered twice",
+            )
+        )
+    if job.possible_duplicates:
+        facts.append(("possibly twice", f"{job.possible_duplicates:,}"))
+    if job.not_sent:
+        facts.append(("not sent", f"{job.not_sent:,}"))
+    if job.file:
+        facts.append(("file", job.file))
+    return facts

@@ -1,0 +1,133 @@
+"""Finds messages of a failed queue by what people have in hand: an id, or the beginning of one."""
+
+import re
+from collections.abc import Iterable
+
+from redrive.cli.output import count_of
+from redrive.errors import ConfigurationError, RedriveError
+from redrive.pubsub.message import FailedMessage
+
+_MOST_NAMED = 5
+_SURE, _BY_MESSAGE_ID, _BY_PREFIX = range(3)
+_SHORT_DIGEST = 16
+_DIGEST = re.compile(rf"[0-9a-f]{{{_SHORT_DIGEST},64}}")
+
+_Matches = dict[str, list[FailedMessage]]
+"""Messages by their digests."""
+
+
+class NothingFound(RedriveError):
+    """No message has the id that was asked for."""
+
+
+def check_groups(groups: Iterable[str] | None, matching: int, source: str) -> None:
+    """Check that a group that somebody named is there.
+
+    Args:
+        groups: the groups that were named.
+        matching: how many messages were found in them.
+        source: the queue or the file.
+
+    Raises:
+        NothingFound: none was found.
+    """
+    named = list(groups or ())
+    if named and not matching:
+        which = f"group {named[0]}" if len(named) == 1 else f"one of the groups {', '.join(named)}"
+        raise NothingFound(
+            f"no message of {source!r} that matches is in {which}\nSee: redrive failed groups"
+        )
+
+
+def find_one(failed: Iterable[FailedMessage], id_: str, source: str) -> FailedMessage:
+    """Return the oldest message that an id names: a failure id, the first 16 digits of a digest, a
+    message id, or the unique beginning of a failure id.
+
+    Raises:
+        NothingFound: there is none.
+        ConfigurationError: it stands for several.
+    """
+    search = _Search(id_)
+    for message in failed:
+        search.look_at(message)
+        if search.is_found:
+            break  # to look at one, a queue of millions need not be read to its end
+    return next(iter(search.result(source).values()))[0]
+
+
+def find_some(
+    failed: Iterable[FailedMessage], ids: Iterable[str], source: str
+) -> list[FailedMessage]:
+    """Return the messages that these ids name. If a message is there twice, byte for byte, both are
+    meant.
+
+    All messages are looked at, since any of them may have copied an id. An id of several that
+    differ is refused: nobody can tell from here which of them made it up.
+
+    Raises:
+        NothingFound: an id stands for none.
+        ConfigurationError: an id stands for several.
+    """
+    searches = {id_: _Search(id_) for id_ in ids}
+    for message in failed:
+        for search in searches.values():
+            search.look_at(message)
+    found: _Matches = {}
+    for search in searches.values():
+        found |= search.result(source)
+    return [message for messages in found.values() for message in messages]
+
+
+class _Search:
+    """What an id stands for, surest first."""
+
+    def __init__(self, wanted: str) -> None:
+        self._wanted = wanted
+        self._may_be_digest = _DIGEST.fullmatch(wanted) is not None
+        self._found: tuple[_Matches, _Matches, _Matches] = ({}, {}, {})
+
+    @property
+    def is_found(self) -> bool:
+        """Whether a message of this failure id was found."""
+        return bool(self._found[_SURE])
+
+    def look_at(self, message: FailedMessage) -> None:
+        """Keeps a message that it stands for. Of too many, some: they are only named then, and not
+        all may fit into memory."""
+        if message.failure_id == self._wanted or (
+            self._may_be_digest and message.digest.startswith(self._wanted)
+        ):
+            matches = self._found[_SURE]
+        elif message.message_id == self._wanted:
+            matches = self._found[_BY_MESSAGE_ID]
+        elif message.failure_id.startswith(self._wanted):
+            matches = self._found[_BY_PREFIX]
+        else:
+            return
+        if message.digest in matches or len(matches) <= _MOST_NAMED:
+            matches.setdefault(message.digest, []).append(message)
+
+    def result(self, source: str) -> _Matches:
+        """The messages of the one failure that it stands for."""
+        matches = next((matches for matches in self._found if matches), None)
+        if matches is None:
+            raise NothingFound(
+                f"no message of {source!r} has the id {self._wanted!r}\nSee: redrive failed list"
+            )
+        if len(matches) > 1:
+            more = "more than " if len(matches) > _MOST_NAMED else ""
+            several = f"{more}{count_of(min(len(matches), _MOST_NAMED), 'message')}"
+            ids = list(dict.fromkeys(messages[0].failure_id for messages in matches.values()))
+            if len(ids) < len(matches):
+                # A failure id does not tell them apart.
+                digests = [digest[:_SHORT_DIGEST] for digest in list(matches)[:_MOST_NAMED]]
+                raise ConfigurationError(
+                    f"{self._wanted!r} matches {several} of {source!r} that differ, though some "
+                    "share a failure id",
+                    f"Give the digest of one: {', '.join(digests)}.",
+                )
+            raise ConfigurationError(
+                f"{self._wanted!r} matches {several} of {source!r}",
+                f"Give one of the failure ids: {', '.join(ids[:_MOST_NAMED])}.",
+            )
+        return matches

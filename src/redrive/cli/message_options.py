@@ -1,0 +1,130 @@
+"""The options that say which failed messages a command works on: a queue or a file, and a filter
+or groups."""
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from redrive.cli import completion
+from redrive.cli.look_output import Look, looking
+from redrive.cli.options import FamilyOptions
+from redrive.cli.output import Printer, count_of
+from redrive.errors import ConfigurationError
+from redrive.failures.failed_queue import FailedQueue
+from redrive.failures.selection import Selection
+from redrive.failures.snapshot import Snapshot
+from redrive.pubsub.message import FailedMessage
+from redrive.pubsub.reports import LookProgress
+from redrive.topology.names import failed_queue
+
+QueueOrFile = Annotated[
+    str,
+    typer.Argument(
+        metavar="QUEUE",
+        help="The main queue's name, such as ucenter@user, or a file that a snapshot wrote: "
+        ".parquet, .jsonl or .duckdb.",
+        autocompletion=completion.queues,
+    ),
+]
+Where = Annotated[
+    str | None,
+    typer.Option(
+        "--where",
+        metavar="SQL",
+        show_default=False,
+        help="Only messages that match this filter: error_type = 'KeyError' and retries > 2",
+    ),
+]
+Group = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--group",
+        metavar="ID",
+        show_default=False,
+        help="Only this group of `redrive failed groups`. Can be repeated.",
+        autocompletion=completion.groups,
+    ),
+]
+File = Annotated[
+    Path,
+    typer.Option("-o", "--file", metavar="FILE", help="A new file: .parquet, .jsonl or .duckdb."),
+]
+LookAt = Annotated[
+    int | None,
+    typer.Option(
+        "--look-at",
+        metavar="N",
+        min=1,
+        show_default=False,
+        help="Read only the N oldest messages. Default: all.",
+    ),
+]
+
+
+def failed_queue_of(queue: str, broker: FamilyOptions) -> FailedQueue:
+    """Return the failed queue of a subscription on the broker that people have named."""
+    return FailedQueue(broker.url, queue, broker.family, management_url=broker.management_url)
+
+
+def selection_of(where: str | None, groups: list[str] | None) -> Selection:
+    """Return the selection that these options make."""
+    return Selection(where, groups=tuple(groups or ()))
+
+
+class Source:
+    """A failed queue, or a snapshot of one.
+
+    Args:
+        name: the main queue's name, or a file.
+        broker: where the failed queue is.
+    """
+
+    def __init__(self, name: str, broker: FamilyOptions) -> None:
+        self.is_file = Snapshot.is_meant(name)
+        self.name = name if self.is_file else failed_queue(name)
+        self._source = Snapshot(Path(name)) if self.is_file else failed_queue_of(name, broker)
+
+    @contextlib.contextmanager
+    def looking(
+        self, printer: Printer, limit: int | None = None, *, by_time: bool = False
+    ) -> Iterator[tuple[Iterator[FailedMessage], Look]]:
+        """Give its messages and the look at them.
+
+        Args:
+            printer: where to show the progress.
+            limit: how many messages at most.
+            by_time: whether a filter asks when they failed.
+
+        Raises:
+            ConfigurationError: a filter asks when they failed, and the newest would be left out.
+        """
+
+        def begun(progress: LookProgress) -> None:
+            if by_time and progress.wanted < progress.total:
+                raise ConfigurationError(
+                    "a filter by time would miss the newest messages: only "
+                    f"{progress.wanted:,} of {count_of(progress.total, 'message')} would be read",
+                    "Leave out --look-at to read all of them.",
+                )
+
+        with looking(printer, self._source, self.name, limit, begun) as found:
+            yield found
+
+
+def facts_of(look: Look) -> dict[str, object]:
+    """Return what was read, as JSON values; `missing` is what others held, null if their number is
+    unknown."""
+    return {"total": look.total, "looked_at": look.looked_at, "missing": look.missing}
+
+
+def not_looked_at(look: Look) -> str:
+    """Return a sentence about the messages that were not read; empty if all were."""
+    if not look.is_partial:
+        return ""
+    return (
+        f" Only the {look.looked_at:,} oldest of {count_of(look.total, 'message')} were read; "
+        f"leave out --look-at to read the {look.total - look.looked_at:,} newer ones too."
+    )

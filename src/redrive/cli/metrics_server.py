@@ -1,0 +1,223 @@
+"""What a running worker serves over HTTP: `/metrics` for Prometheus, `/health` and `/ready` for
+whatever keeps it running."""
+
+import contextlib
+import errno
+import json
+import logging
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import NamedTuple
+
+from redrive import Subscriber
+from redrive.errors import ConfigurationError
+from redrive.pubsub import telemetry
+from redrive.pubsub.url import Endpoint
+
+_EXAMPLE = "Give one such as :9464, 127.0.0.1:9464 or [::1]:9464."
+_ANOTHER_PORT = "Give another port, or stop what listens there."
+_ANOTHER_HOST = "Give an address of this machine, or none for every interface: --metrics :9464."
+_REQUEST_SECONDS = 10.0
+"""How long a client may take for its request and for taking the answer."""
+_MOST_AT_ONCE = 32
+_TEXT = "text/plain; version=0.0.4; charset=utf-8"
+
+
+logger = logging.getLogger("redrive")
+
+
+class Place(NamedTuple):
+    """Where to listen; an empty host stands for every interface."""
+
+    host: str
+    port: int
+
+
+_Request = socket.socket | tuple[bytes, socket.socket]
+
+
+class _Answer(NamedTuple):
+    status: int
+    content_type: str
+    body: bytes
+
+
+def place_of(text: str) -> Place:
+    """The place in a text such as `:9464`, `127.0.0.1:9464` or `[::1]:9464`.
+
+    Raises:
+        ConfigurationError: it is none.
+    """
+    host, separator, port = text.rpartition(":")
+    is_bracketed = host.startswith("[") and host.endswith("]")
+    if (
+        not separator
+        or not port.isdecimal()
+        or not 0 <= int(port) < 65536
+        or is_bracketed != (":" in host)
+    ):
+        raise ConfigurationError(f"{text!r} is no host and port to serve metrics at", _EXAMPLE)
+    return Place(host[1:-1] if is_bracketed else host, int(port))
+
+
+@contextlib.contextmanager
+def serving(place: Place, subscribers: Sequence[Subscriber]) -> Iterator[int]:
+    """Measures, and serves what was measured, for as long as the block; gives the port.
+
+    Raises:
+        ConfigurationError: the port is in use or not allowed, the host is none of this machine, or
+            OpenTelemetry is not installed.
+    """
+    scrape = _measuring()
+    pages: dict[str, Callable[[], _Answer]] = {
+        "/metrics": lambda: _Answer(200, _TEXT, scrape()),
+        "/health": lambda: _state(
+            "healthy", {name: not subscriber.stopped() for name, subscriber in _named(subscribers)}
+        ),
+        "/ready": lambda: _state(
+            "ready", {name: subscriber.ready for name, subscriber in _named(subscribers)}
+        ),
+    }
+    try:
+        server = _Server(place, _handler_for(pages))
+    except OSError as error:
+        telemetry.uninstrument()
+        raise ConfigurationError(
+            f"metrics can't be served at {Endpoint(place.host or '*', place.port)}: "
+            f"{error.strerror or error}",
+            _ANOTHER_PORT if error.errno in (errno.EADDRINUSE, errno.EACCES) else _ANOTHER_HOST,
+        ) from error
+    thread = threading.Thread(target=server.serve_forever, name="redrive-metrics", daemon=True)
+    thread.start()
+    try:
+        yield int(server.server_address[1])
+    finally:
+        server.shutdown()
+        server.server_close()
+        telemetry.uninstrument()
+
+
+class _Server(ThreadingHTTPServer):
+    """A thread for each of a few clients at a time, none of which can keep its thread."""
+
+    daemon_threads = True
+    allow_reuse_address = True
+    request_queue_size = 128
+
+    def __init__(self, place: Place, handler: type[BaseHTTPRequestHandler]) -> None:
+        self.address_family = _family_of(place.host)
+        self._places = threading.Semaphore(_MOST_AT_ONCE)
+        self._begun: dict[socket.socket, float] = {}
+        """When each client that has a place came, the first one first."""
+        super().__init__((place.host, place.port), handler)
+
+    def process_request(self, request: _Request, client_address: object) -> None:
+        """Gives a client a place; where there is none, the one that came first has to leave: a
+        probe must get in."""
+        assert isinstance(request, socket.socket)
+        while not self._places.acquire(blocking=False):
+            _end(next(iter(list(self._begun)), None))
+            time.sleep(0.01)
+        self._begun[request] = time.monotonic()
+        try:
+            super().process_request(request, client_address)
+        except BaseException:  # there is no thread
+            self._leaves(request)
+            raise
+
+    def process_request_thread(self, request: _Request, client_address: object) -> None:
+        """Serves a client."""
+        assert isinstance(request, socket.socket)
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._leaves(request)
+
+    def _leaves(self, request: socket.socket) -> None:
+        self._begun.pop(request, None)
+        self._places.release()
+
+    def service_actions(self) -> None:
+        """Ends what takes too long; called every half second. A socket's own timeout begins again
+        with each byte."""
+        latest = time.monotonic() - _REQUEST_SECONDS
+        for request, begun in list(self._begun.items()):
+            if begun <= latest:
+                _end(request)
+
+    def handle_error(self, request: _Request, client_address: object) -> None:
+        """Logs what is a defect; that a client has left is no news."""
+        if not isinstance(sys.exception(), OSError):
+            logger.exception("a request for metrics could not be answered")
+
+
+def _end(request: socket.socket | None) -> None:
+    """Ends a connection; the thread that serves it sees its end."""
+    if request is not None:
+        with contextlib.suppress(OSError):
+            request.shutdown(socket.SHUT_RDWR)
+
+
+def _family_of(host: str) -> socket.AddressFamily:
+    """The kind of address that a host has: IPv4 where it has both."""
+    found = socket.getaddrinfo(host or None, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    return min((family for family, *_ in found), key=lambda family: family != socket.AF_INET)
+
+
+def _measuring() -> Callable[[], bytes]:
+    """Begins to measure; returns what gives the measurements in Prometheus' format."""
+    try:
+        from opentelemetry.exporter.prometheus import PrometheusMetricReader
+        from opentelemetry.sdk.metrics import MeterProvider
+        from prometheus_client import CollectorRegistry, generate_latest
+    except ImportError as error:
+        raise ConfigurationError(
+            f"--metrics needs {error.name}, which is not installed",
+            "pip install 'redrive[metrics]'",
+        ) from error
+    registry = CollectorRegistry()
+    telemetry.instrument(
+        MeterProvider([PrometheusMetricReader(registry=registry, scope_info_enabled=False)])
+    )
+    return lambda: generate_latest(registry)
+
+
+def _named(subscribers: Sequence[Subscriber]) -> list[tuple[str, Subscriber]]:
+    return [(subscriber.subscription.queue, subscriber) for subscriber in subscribers]
+
+
+def _state(word: str, states: dict[str, bool]) -> _Answer:
+    well = all(states.values())
+    body = json.dumps({word: well, "subscribers": states}).encode() + b"\n"
+    return _Answer(200 if well else 503, "application/json", body)
+
+
+def _handler_for(pages: dict[str, Callable[[], _Answer]]) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        """Answers GET, and logs nothing: a scrape each few seconds is no news."""
+
+        def version_string(self) -> str:
+            """What serves, and not which Python."""
+            return "redrive"
+
+        def do_GET(self) -> None:
+            page = pages.get(self.path.partition("?")[0])
+            answer = (
+                page()
+                if page is not None
+                else _Answer(404, _TEXT, b"Here are /metrics, /health and /ready.\n")
+            )
+            self.send_response(answer.status)
+            self.send_header("Content-Type", answer.content_type)
+            self.send_header("Content-Length", str(len(answer.body)))
+            self.end_headers()
+            self.wfile.write(answer.body)
+
+        def log_message(self, format: str, *arguments: object) -> None:
+            """Nothing."""
+
+    return Handler

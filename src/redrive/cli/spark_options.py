@@ -1,0 +1,135 @@
+"""The options that only `redrive spark` has. What it shares with `redrive failed` is declared
+there."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from redrive.cli import completion, options
+from redrive.spark_reprocess.settings import BATCH, LEAST_SHARE, SendSettings
+
+Queues = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="QUEUE",
+        help="The main queues' names, such as ucenter@user.",
+        autocompletion=completion.queues,
+    ),
+]
+QueuesOrFile = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="QUEUE",
+        show_default=False,
+        help="The main queues' names, such as ucenter@user; none with --from.",
+        autocompletion=completion.queues,
+    ),
+]
+From = Annotated[
+    Path | None,
+    typer.Option(
+        "--from",
+        metavar="FILE",
+        show_default=False,
+        help="Take the messages of a file that redrive failed snapshot, discard or expire wrote, "
+        "instead of those in failed queues.",
+    ),
+]
+ArchivePlace = Annotated[
+    str,
+    typer.Option(
+        "--archive",
+        metavar="PLACE",
+        help="Where to keep the messages: a folder, s3a://bucket/folder, hdfs://…",
+    ),
+]
+Master = Annotated[
+    str | None,
+    typer.Option(
+        "--master",
+        metavar="URL",
+        show_default=False,
+        help="Where Spark runs: local[2], spark://host:7077, yarn. Default: this machine, with all "
+        "its cores.",
+    ),
+]
+Partitions = Annotated[
+    int | None,
+    typer.Option(
+        "--partitions",
+        metavar="N",
+        min=1,
+        show_default=False,
+        help="How many tasks. Default: as many as there are cores.",
+    ),
+]
+Batch = Annotated[
+    int,
+    typer.Option(
+        "--batch",
+        metavar="N",
+        min=1,
+        help="How many messages a task sends before it records what was confirmed. After a crash, "
+        "at most these are sent again.",
+    ),
+]
+RunId = Annotated[
+    str | None,
+    typer.Option(
+        "--run",
+        metavar="RUN",
+        show_default=False,
+        help="Which run of the archive. Default: the latest.",
+    ),
+]
+CanaryWait = Annotated[
+    str | None, typer.Option("--canary-wait", hidden=True, help="The former name of --watch.")
+]
+LeastShare = Annotated[
+    float,
+    typer.Option(
+        "--least-share",
+        metavar="SHARE",
+        min=0,
+        max=1,
+        help="Stop if less than this share of a task's last messages is confirmed.",
+    ),
+]
+AnotherBroker = Annotated[
+    bool,
+    typer.Option(
+        "--another-broker",
+        help="Send to this broker even though the messages came from another one.",
+    ),
+]
+Keep = Annotated[
+    bool,
+    typer.Option(
+        "--keep",
+        help="Keep what is not chosen in the archive instead of restoring it to its failed queue.",
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendOptions:
+    """The options that say how fast messages are sent, and how carefully."""
+
+    rate: options.Rate = None
+    least_share: LeastShare = LEAST_SHARE
+    batch: Batch = BATCH
+
+    @property
+    def settings(self) -> SendSettings:
+        """Return them as the job takes them.
+
+        Raises:
+            ConfigurationError: the rate can't be read.
+        """
+        return SendSettings(
+            rate=None if self.rate is None else options.rate_of(self.rate),
+            batch=self.batch,
+            least_share=self.least_share,
+        )

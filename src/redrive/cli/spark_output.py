@@ -1,0 +1,97 @@
+"""What `redrive spark` says of a plan, and at its end."""
+
+from typing import TYPE_CHECKING
+
+import typer
+
+from redrive.cli import guards
+from redrive.cli.messages import tell_shared_ids
+from redrive.cli.output import Cell, Printer, TableColumn, count_of
+
+if TYPE_CHECKING:
+    from redrive.spark_reprocess.archive import Archive
+    from redrive.spark_reprocess.reconciliation import Identity
+    from redrive.spark_reprocess.run_plan import RunPlan
+
+_FEW_GROUPS = 10
+
+
+def tell_plan(
+    printer: Printer,
+    planned: "RunPlan",
+    verb: str = "would be sent",
+    *,
+    place: str = "in the archive",
+    page: str | None = None,
+) -> None:
+    """What is there by cause, and what of it would be sent."""
+    from redrive.spark_reprocess.page import size_in_words
+
+    printer.say(
+        f"{count_of(planned.count, 'message')} ({size_in_words(planned.size)}) {place}; "
+        f"{planned.chosen:,} ({size_in_words(planned.chosen_size)}) {verb}."
+    )
+    if planned.done_before:
+        printer.say(
+            f"{count_of(planned.done_before, 'message')} of this run were sent, restored or "
+            "discarded before."
+        )
+    guards.tell_too_often(printer, planned.too_often)
+    if not planned.groups:
+        return
+    shown = planned.groups[:_FEW_GROUPS]
+    printer.table(
+        (
+            TableColumn("messages", "right"),
+            TableColumn("chosen", "right"),
+            TableColumn("queue"),
+            TableColumn("error", give=True),
+            TableColumn("text of one", give=True),
+            TableColumn("last failed"),
+            TableColumn("group"),
+        ),
+        [
+            (
+                f"{group.count:,}",
+                f"{group.chosen:,}",
+                group.queue,
+                Cell(group.error_type or "not known", "red" if group.error_type else "dim"),
+                group.error_message or "–",
+                f"{group.last:%Y-%m-%d %H:%M}" if group.last else "–",
+                group.id,
+            )
+            for group in shown
+        ],
+    )
+    if len(planned.groups) > len(shown):
+        where = "--output json has all of them" if page is None else f"all are on the page {page}"
+        printer.say(f"and {count_of(len(planned.groups) - len(shown), 'further cause')}: {where}")
+
+
+def end(printer: Printer, archive: "Archive", identity: "Identity") -> None:
+    """The job's last lines, and its exit code."""
+    printer.result(identity.to_dict())
+    if identity.possible_duplicates:
+        printer.say(
+            f"{count_of(identity.possible_duplicates, 'possible duplicate')}: a task or a "
+            "connection was lost while they were in flight.",
+            "yellow",
+        )
+    tell_shared_ids(printer, identity.shared_ids)
+    if identity.refused:
+        printer.say(
+            f"{count_of(identity.refused, 'message')} could not be sent, and stay in the archive:",
+            "red",
+        )
+        printer.table(
+            (TableColumn("id"), TableColumn("error", give=True, wrap=True)),
+            [(one["id"][:12], one["error"]) for one in identity.refusals[:_FEW_GROUPS]],
+        )
+    printer.say(f"The page: {archive.page_of(identity.run)}")
+    printer.say(f"The report: {archive.report_of(identity.run)}")
+    printer.say(
+        str(identity) if identity.holds else f"It does not add up: {identity}",
+        "" if identity.holds else "red",
+    )
+    if not identity.holds or identity.refused:
+        raise typer.Exit(1)

@@ -1,0 +1,147 @@
+"""A topology file against a broker: what the commands of `redrive topology` look at before they do
+anything."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from redrive.errors import RedriveError, TopologyMismatch
+from redrive.pubsub.admin import topology_file
+from redrive.pubsub.admin.management_api import ManagementAPI
+from redrive.pubsub.blocking import declarer as broker
+from redrive.pubsub.blocking.connection import Connector, default_name
+from redrive.topology.broker_version import BrokerVersion
+from redrive.topology.diff import Difference, Differs, Missing, Retired, Stale, compare, merged
+from redrive.topology.file_schema import union_of
+from redrive.topology.ladder import with_ladder
+from redrive.topology.model import Binding, Exchange, Queue, Subscription, Topology
+
+File = Annotated[
+    Path, typer.Argument(metavar="FILE", help="The topology file.", show_default=False)
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """How a broker differs from what a file asks for.
+
+    Args:
+        subscriptions: what the file asks for.
+        version: the broker's.
+        found: the differences.
+        blind: why bindings could not be looked at; empty where they were.
+    """
+
+    subscriptions: tuple[Subscription, ...]
+    version: BrokerVersion
+    found: tuple[Difference, ...]
+    blind: str = ""
+
+    @property
+    def topology(self) -> Topology:
+        """Everything that the file asks for."""
+        return wanted_by(self.subscriptions)
+
+    @property
+    def missing(self) -> list[Exchange | Queue | Binding]:
+        """What would be made."""
+        return [difference.what for difference in self.found if isinstance(difference, Missing)]
+
+    @property
+    def differs(self) -> list[Differs]:
+        """What is there and can't be declared as asked."""
+        return [difference for difference in self.found if isinstance(difference, Differs)]
+
+    @property
+    def to_migrate(self) -> list[Differs]:
+        """What `migrate` changes: arguments of the subscriptions' own queues."""
+        own = {
+            queue
+            for one in self.subscriptions
+            for queue in (one.queue, one.retry_queue, one.failed_queue)
+        }
+        found = [(differs, differs.mismatch) for differs in self.differs]
+        return [
+            differs
+            for differs, mismatch in found
+            if mismatch.name in own and _is_an_argument_of_a_queue(mismatch)
+        ]
+
+    @property
+    def by_hand(self) -> list[Differs]:
+        """What no command changes: exchanges, what a queue is beside its arguments, and the delay
+        ladder's queues."""
+        migrated = self.to_migrate
+        return [differs for differs in self.differs if differs not in migrated]
+
+    @property
+    def stale(self) -> list[Binding]:
+        """Bindings that are not asked for."""
+        return [difference.binding for difference in self.found if isinstance(difference, Stale)]
+
+    @property
+    def retired(self) -> list[Exchange | Binding]:
+        """What tags that changed leave behind, and `apply` removes."""
+        return [difference.what for difference in self.found if isinstance(difference, Retired)]
+
+
+def _is_an_argument_of_a_queue(mismatch: TopologyMismatch) -> bool:
+    return mismatch.kind == "queue" and mismatch.argument.startswith("x-")
+
+
+def wanted_by(subscriptions: tuple[Subscription, ...]) -> Topology:
+    """Everything that these subscriptions need on the broker."""
+    return union_of(with_ladder(subscription) for subscription in subscriptions)
+
+
+def subscriptions_in(file: Path) -> tuple[Subscription, ...]:
+    """Return the subscriptions of a topology file.
+
+    Raises:
+        ConfigurationError: it can't be read or understood; the message names file, line and key.
+    """
+    return topology_file.read(file).built()
+
+
+def connector_for(url: str, verb: str, file: Path) -> Connector:
+    """Return how a command connects."""
+    return Connector(url, default_name(f"topology {verb}", file.name))
+
+
+def look(
+    connector: Connector,
+    subscriptions: tuple[Subscription, ...],
+    management_url: str | None,
+    *,
+    blind: bool,
+) -> Drift:
+    """Return how the broker differs.
+
+    Args:
+        connector: how to connect.
+        subscriptions: what is asked for.
+        management_url: where the management API is.
+        blind: whether to go on without the management API, which alone can tell of bindings.
+
+    Raises:
+        RedriveError: the broker or, unless `blind`, its management API can't be asked.
+        ConfigurationError: the broker is too old for what is asked for.
+    """
+    with broker.declaring(connector) as declarer:
+        version = declarer.version
+    for subscription in subscriptions:
+        subscription.check_broker(version)
+    topology = wanted_by(subscriptions)
+    over_amqp = broker.differences(connector, topology)
+    try:
+        with ManagementAPI(connector.url, management_url) as management:
+            listed = compare(topology, management.observe())
+    except RedriveError as error:
+        if not blind:
+            raise
+        return Drift(
+            subscriptions, version, tuple(over_amqp), str(error).partition("\n")[0].rstrip(".")
+        )
+    return Drift(subscriptions, version, tuple(merged(over_amqp, listed)))

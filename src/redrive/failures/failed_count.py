@@ -1,0 +1,72 @@
+"""How many messages are in a failed queue, those included that somebody holds who looks at them:
+AMQP tells only what is ready."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import timedelta
+
+from redrive.errors import RedriveError
+from redrive.pubsub.admin.management_api import ManagementAPI
+from redrive.pubsub.blocking.connection import Connector
+from redrive.pubsub.blocking.declarer import Declarer, Depth, declaring
+from redrive.pubsub.lifecycle import BrokerAccess
+from redrive.topology.names import failed_queue, look_lock, retry_queue
+
+_PATIENCE = timedelta(seconds=3)
+
+
+def count_failed(
+    declarer: Declarer, access: BrokerAccess, queue: str, management_url: str | None
+) -> Depth | None:
+    """What is in the failed queue of `queue`; None where there is none."""
+    failed, lock = failed_queue(queue), look_lock(queue)
+    # A look may begin or end in between: only where there is none before and after, all that is in
+    # the queue is ready.
+    is_looked_at = declarer.is_locked(lock)
+    depth = declarer.depth(failed)
+    if depth is None:
+        return None
+    is_looked_at = declarer.is_locked(lock) or is_looked_at
+    if not is_looked_at and not depth.consumers:
+        return depth
+    held = held_in(failed, depth, access, management_url)
+    # The API may not have seen yet what the look holds.
+    return replace(depth, held=None if is_looked_at and not held else held)
+
+
+def held_in(
+    name: str, depth: Depth, access: BrokerAccess, management_url: str | None
+) -> int | None:
+    """How many messages of a queue consumers hold; None where the management API, which alone
+    knows, does not tell.
+
+    Its numbers are up to five seconds old, and only the sum of what is ready and what is held is
+    the same before a look and in it.
+    """
+    try:
+        with ManagementAPI.of(access, management_url, _PATIENCE) as management:
+            count = management.count(name)
+    except RedriveError:
+        return None
+    return max(0, count.ready + count.held - depth.messages)
+
+
+def dead_lettering(access: BrokerAccess, management_url: str | None) -> Mapping[str, int] | None:
+    """How many messages each queue of the virtual host is dead-lettering, which AMQP does not
+    report, up to five seconds old; None where the management API, which alone knows, does not
+    tell."""
+    try:
+        with ManagementAPI.of(access, management_url, _PATIENCE) as management:
+            return management.dead_lettering()
+    except RedriveError:
+        return None
+
+
+def depths(connector: Connector, queue: str, management_url: str | None) -> dict[str, Depth | None]:
+    """How much is in the main, the retry and the failed queue of a subscription."""
+    with declaring(connector) as declarer:
+        return {
+            "main": declarer.depth(queue),
+            "retry": declarer.depth(retry_queue(queue)),
+            "failed": count_failed(declarer, connector, queue, management_url),
+        }

@@ -1,0 +1,285 @@
+"""Sees what becomes of the messages of a job: events, and copies of what is retried or set
+aside."""
+
+import contextlib
+import threading
+import uuid
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from pika import exceptions
+
+from redrive.amqp.frames import Received
+from redrive.amqp.properties import Properties
+from redrive.errors import ConfigurationError, PermissionDenied, RedriveError
+from redrive.failures.canary import Ruling
+from redrive.pubsub.admin.amqp_survey import arguments_of
+from redrive.pubsub.blocking import client_errors
+from redrive.pubsub.blocking.connection import Connector, Link
+from redrive.pubsub.blocking.declarer import Declarer, Depth, declaring
+from redrive.pubsub.consumer import Consumer
+from redrive.pubsub.wire_protocol import Wire
+from redrive.topology import headers, names, outcome_events
+from redrive.topology.model import Binding, Queue
+from redrive.topology.names import ExchangeFamily
+from redrive.topology.outcome_events import Outcomes, Standing
+
+_PREFETCH = 500
+
+
+class Watch:
+    """Counts what becomes of a job's messages, while they are sent; a context manager.
+
+    What is set aside is seen as it passes the failed exchange, and what is rejected or republished
+    for a retry as it passes the retry exchange, so a subscriber of any kind and version is watched.
+    What succeeded, and what waits on the delay ladder or in an ordered queue, is known only where
+    the subscriber tells.
+
+    Args:
+        connector: how to connect.
+        exchanges: the exchange family.
+        queues: the main queues that they are sent to.
+        job: the job's id.
+    """
+
+    def __init__(
+        self, connector: Connector, exchanges: ExchangeFamily, queues: Collection[str], job: str
+    ) -> None:
+        self._connector = connector
+        self._job = job
+        self._queues = frozenset(queues)
+        self._queue = outcome_events.watched_queue(str(uuid.uuid4()))
+        self._exchanges = exchanges
+        self._bindings = (
+            *(Binding(exchanges.failed, self._queue.name, queue) for queue in queues),
+            *outcome_events.bindings_of(self._queue, exchanges, job),
+        )
+        self._retries = [Binding(exchanges.retry, self._queue.name, queue) for queue in queues]
+        self._link = Link(connector, self)
+        self._consumer: Consumer | None = None
+        self._ended = threading.Event()
+        self._succeeded = 0
+        self._retrying_told = 0
+        self._retrying_seen = 0
+        self._failed_at_once = 0
+        self._failed_again = 0
+
+    @property
+    def standing(self) -> Standing:
+        """What is known by now; from any thread."""
+        # Told and seen are the same messages: the larger is the better known.
+        failing = max(self._retrying_told, self._retrying_seen) + self._failed_at_once
+        return Standing(self._succeeded, max(failing, self._failed_again), self._failed_again)
+
+    def __enter__(self) -> "Watch":
+        with declaring(self._connector) as declarer:
+            _declare_events(declarer, self._exchanges)
+            declarer.declare(self._queue)
+            for binding in self._bindings:
+                declarer.declare(binding)
+            with contextlib.suppress(
+                PermissionDenied, ConfigurationError
+            ):  # then only what subscribers tell of retries is known
+                for binding in self._retries:
+                    declarer.declare(binding)
+        self._link.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._link.close()
+        with contextlib.suppress(RedriveError), declaring(self._connector) as declarer:
+            # First of all: a quorum queue that dead-letters waits for the confirm of each queue
+            # that is bound when it does.
+            with contextlib.suppress(PermissionDenied, ConfigurationError):
+                for binding in self._retries:
+                    declarer.unbind(binding)
+            declarer.delete(self._queue)
+
+    def connected(self, connection: Wire) -> None:
+        """The link is up: consume."""
+        self._consumer = Consumer(
+            connection, self._queue.name, _PREFETCH, received=self._received, refused=self._refused
+        )
+
+    def disconnected(self, error: RedriveError) -> None:
+        """The link is down; it comes back, and the queue waits for it."""
+        self._consumer = None
+
+    def gave_up(self, error: RedriveError) -> None:
+        """There is no link: nothing more is seen."""
+
+    def ended(self) -> None:
+        """The I/O thread ends."""
+        self._ended.set()
+
+    def _refused(self, error: RedriveError) -> None:
+        self._link.reconnect(str(error).partition("\n")[0])
+
+    def _received(self, consumer: Consumer, received: Received) -> None:
+        if received.exchange in (self._exchanges.failed, self._exchanges.retry):
+            self._see_copy(received)
+        else:
+            self._hear(Outcomes.decode(received.body))
+        consumer.ack(received.delivery_tag)
+        consumer.flush()
+
+    def _see_copy(self, received: Received) -> None:
+        table = Properties.parse(received.properties).headers
+        if headers.text(table.scalar(headers.JOB)) != self._job:
+            return
+        deaths = headers.deaths_in(table.raw_by_name().get(headers.X_DEATH))
+        written, queue = table.scalar(headers.RETRIES), received.routing_key
+        if received.exchange == self._exchanges.retry:
+            self._retrying_seen += not headers.counted(written) and not headers.trips_before(
+                deaths, queue
+            )
+            return
+        retries = (
+            headers.death_count(deaths, queue) if written is None else headers.counted(written)
+        )
+        self._failed_again += 1
+        self._failed_at_once += not retries
+
+    def _hear(self, outcomes: Outcomes | None) -> None:
+        if outcomes is not None and outcomes.job == self._job and outcomes.queue in self._queues:
+            # What failed before, and was handled by a retry, may be of an earlier run of the job.
+            self._succeeded += max(0, outcomes.handled - outcomes.handled_after_retry)
+            self._retrying_told += outcomes.retrying
+
+
+@dataclass(frozen=True, slots=True)
+class Whereabouts:
+    """What is in the queues of a subscription; None where there is no such queue, or this user may
+    not look.
+
+    Args:
+        queue: the main queue.
+        main: how much is ready in it, and who consumes it.
+        retry: the retry queue.
+        failed: the failed queue.
+    """
+
+    queue: str
+    main: Depth | None
+    retry: Depth | None
+    failed: Depth | None
+
+    @property
+    def is_unconsumed(self) -> bool:
+        """Whether it is sure that nobody consumes the main queue."""
+        return self.main is not None and not self.main.consumers
+
+    def __str__(self) -> str:
+        queues = (
+            (self.retry, names.retry_queue(self.queue)),
+            (self.failed, names.failed_queue(self.queue)),
+        )
+        others = [f"{name} {depth.messages:,}" for depth, name in queues if depth is not None]
+        main = "can't be looked at"
+        if self.main is not None:
+            main = f"has {self.main}"
+        return ", ".join([f"{self.queue} {main}", *others])
+
+
+def whereabouts(connector: Connector, queue: str) -> Whereabouts:
+    """How much is in the queues of a subscription, and who consumes the main queue.
+
+    Raises:
+        BrokerUnavailable: no broker answered.
+    """
+    with declaring(connector) as declarer:
+
+        def look(name: str) -> Depth | None:
+            try:
+                return declarer.depth(name)
+            except PermissionDenied:
+                return None
+
+        return Whereabouts(
+            queue, look(queue), look(names.retry_queue(queue)), look(names.failed_queue(queue))
+        )
+
+
+def reason_of_stop(
+    verdict: Ruling, standing: Standing, look: Callable[[], Sequence[Whereabouts]]
+) -> str:
+    """Return why a canary stopped its job. If none of it is failing, some of it is unknown: then
+    the reason also says where these messages may be, as far as the broker can be asked.
+
+    Args:
+        verdict: the verdict on the canary.
+        standing: what is known of it.
+        look: reads what is in the queues that it was sent to.
+    """
+    if standing.failing:
+        return verdict.reason
+    try:
+        places = "; ".join(map(str, look()))
+    except RedriveError:
+        return verdict.reason
+    return f"{verdict.reason}: {places}; what is in none of them is held by consumers"
+
+
+def retry_delay(connector: Connector, queue: str) -> timedelta | None:
+    """How long a retry queue holds a message; None where there is none, or this user is not told.
+
+    Raises:
+        BrokerUnavailable: no broker answered.
+    """
+    with declaring(connector) as declarer, contextlib.suppress(PermissionDenied):
+        if declarer.exists(Queue(names.retry_queue(queue))):
+            ttl = (arguments_of(declarer, names.retry_queue(queue)) or {}).get("x-message-ttl")
+            return timedelta(milliseconds=ttl) if isinstance(ttl, int) else None
+    return None
+
+
+def listen(connector: Connector, exchanges: ExchangeFamily, job: str) -> None:
+    """From now on a job's events are kept, until `heard` asks for them.
+
+    Raises:
+        PermissionDenied: the user may not declare a queue for them.
+        BrokerUnavailable: no broker answered.
+    """
+    queue = outcome_events.queue_of(job)
+    with declaring(connector) as declarer:
+        _declare_events(declarer, exchanges)
+        declarer.declare(queue)
+        for binding in outcome_events.bindings_of(queue, exchanges, job):
+            declarer.declare(binding)
+
+
+def heard(connector: Connector, job: str) -> Iterator[Outcomes]:
+    """A job's events since they were asked for last; they are taken. None where nobody has
+    listened.
+
+    Raises:
+        BrokerUnavailable: no broker answered.
+        PermissionDenied: the user may not read them.
+    """
+    queue: Queue = outcome_events.queue_of(job)
+    try:
+        with connector.blocking() as connection:
+            channel = connection.channel()
+            while True:
+                method, _, body = channel.basic_get(queue.name, auto_ack=True)
+                if method is None:
+                    return
+                outcomes = Outcomes.decode(body or b"")
+                if outcomes is not None and outcomes.job == job:
+                    yield outcomes
+    except exceptions.ChannelClosedByBroker as error:
+        if error.reply_code != 404:
+            raise client_errors.of_channel(error, f"read queue {queue.name!r}") from error
+    except (exceptions.AMQPError, OSError) as error:
+        raise client_errors.of_connection(error, connector.url) from error
+
+
+def _declare_events(declarer: Declarer, exchanges: ExchangeFamily) -> None:
+    """Declares the exchange of events; a user that may not is content to find it there."""
+    exchange = outcome_events.exchange_of(exchanges)
+    try:
+        declarer.declare(exchange)
+    except PermissionDenied:
+        if not declarer.may_exist(exchange):
+            raise

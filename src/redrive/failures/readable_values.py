@@ -1,0 +1,102 @@
+"""What messages hold as JSON values and texts that can be shown, stored and encoded, whatever bytes
+came."""
+
+import base64
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from decimal import Decimal
+
+from redrive.pubsub.message import FailedMessage
+
+
+def text_of(text: str) -> str:
+    """A short string of a message as a text that UTF-8 can encode; other bytes are written as
+    `\\xff`."""
+    return (
+        text
+        if text.isascii()
+        else text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    )
+
+
+def headers_of(message: FailedMessage) -> dict[str, object]:
+    """The headers as JSON values."""
+    return {text_of(name): value_of(value) for name, value in message.headers.items()}
+
+
+def value_of(value: object) -> object:
+    """A header's value as a JSON value; what JSON has no type for is a text."""
+    match value:
+        case str() | bool() | int() | None:
+            return value
+        case bytes():
+            return value.decode("utf-8", "backslashreplace")
+        case datetime():
+            return value.isoformat()
+        case Decimal():
+            return str(value)
+        case float():
+            # JSON has no such numbers.
+            return str(value) if value != value or value in (float("inf"), float("-inf")) else value
+        case Mapping():
+            return {text_of(str(name)): value_of(inner) for name, inner in value.items()}
+        case Sequence():
+            return [value_of(inner) for inner in value]
+        case _:
+            return str(value)
+
+
+def body_text_of(body: bytes) -> str | None:
+    """A body as a text; None where it is not UTF-8."""
+    try:
+        return body.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def body_of(body: bytes) -> tuple[object, str]:
+    """A body as a JSON value, and how it is to be read: `json`, `text` or `base64`."""
+    text = body_text_of(body)
+    if text is None:
+        return base64.b64encode(body).decode(), "base64"
+    try:
+        return _parsed(text), "json"
+    except (ValueError, RecursionError):
+        return text, "text"
+
+
+def json_text_of(body: bytes) -> str | None:
+    """A body that is JSON as it came; None where it is not, or holds a text that UTF-8 can't
+    encode."""
+    text = body_text_of(body)
+    if not text:
+        return None
+    try:
+        value = _parsed(text)
+        # Only an escape can hide half a character; databases refuse it.
+        if "\\u" in text:
+            json.dumps(value, ensure_ascii=False).encode()
+    except (ValueError, RecursionError):
+        return None
+    return text
+
+
+def _parsed(text: str) -> object:
+    """The value of a JSON text. Raises ValueError or RecursionError where it is none, or has a
+    number that JSON can't give back."""
+    return _DECODER.decode(text)
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if number in (float("inf"), float("-inf")):
+        raise ValueError(f"{text} is more than a number can be")
+    return number
+
+
+def _refused(name: str) -> object:
+    raise ValueError(f"{name} is not JSON")
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refused, parse_float=_finite)

@@ -1,0 +1,435 @@
+"""One run of sending failed messages back."""
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple, Protocol
+
+from redrive.errors import BrokerUnavailable, RedriveError
+from redrive.pubsub import logs, telemetry
+from redrive.pubsub.blocking.connection import Connector
+from redrive.pubsub.blocking.tickets import ThreadInFlight
+from redrive.pubsub.confirms import Outgoing
+from redrive.pubsub.message import FailedMessage
+from redrive.pubsub.reports import FailedRequeue, RequeueProgress, RequeueReport
+from redrive.pubsub.transfer.queue_reader import AHEAD, Held, QueueReader, delivery_of
+from redrive.pubsub.transfer.rate import RateLimit
+from redrive.topology import rewrite
+from redrive.topology.digest import digest_of
+from redrive.topology.fast_requeue import BulkRequeue, Ordinary
+from redrive.topology.names import failed_queue
+
+logger = logging.getLogger("redrive")
+
+Where = Callable[[FailedMessage], bool]
+Choose = Callable[[Sequence[FailedMessage]], Sequence[bool]]
+Edit = Callable[[FailedMessage], bytes]
+Progress = Callable[[RequeueProgress], None]
+
+
+class Cancel(Protocol):
+    """An event that somebody sets."""
+
+    def is_set(self) -> bool:
+        """Whether it is."""
+
+
+class Ledger(Protocol):
+    """Where it is written down which messages are on their way, by their digests: a run that was
+    killed can say what may be there twice."""
+
+    def sending(self, digests: Sequence[str]) -> None:
+        """These are about to be sent. It is called on the thread of `run`, and nothing of them is
+        sent before it returns."""
+
+    def settled(self, digests: Sequence[str]) -> None:
+        """These are no longer on their way: confirmed in their queue, and acked."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequeueOptions:
+    """How messages are requeued.
+
+    Args:
+        to: the queue that they go to; None for their own main queue.
+        rate: messages a second, at most; None for as many as there can be.
+        edit: makes another body of a message's.
+        ledger: where it is written down what is on its way.
+        most_redrives: what was requeued so often before stays; None for no limit.
+        discards: whether they are deleted instead of sent.
+    """
+
+    to: str | None = None
+    rate: float | None = None
+    edit: Edit | None = None
+    ledger: Ledger | None = None
+    most_redrives: int | None = None
+    discards: bool = False
+
+
+class _Judged(NamedTuple):
+    """A message taken, and whether it is one of those to send; `message` is None where nobody
+    needed to look into it."""
+
+    taken: Held
+    ordinary: Ordinary | None
+    message: FailedMessage | None
+    chosen: bool
+
+
+_PREFETCH = 2000
+_PROGRESS_EVERY = 0.1
+_JUDGED_TOGETHER = 1000
+
+
+class Requeue:
+    """Sends back what `choose` picks of the first `total` messages. `run` is called once, on the
+    caller's thread.
+
+    What is `confirmed` already is only acked, wherever it is found.
+    """
+
+    def __init__(
+        self,
+        connector: Connector,
+        queue: str,
+        *,
+        total: int,
+        choose: Choose | None,
+        manner: RequeueOptions,
+        limit: int | None,
+        job: str,
+        on_progress: Progress | None,
+        cancel: Cancel,
+        timeout: float,
+        empty: Callable[[], bool],
+        confirmed: frozenset[str] = frozenset(),
+    ) -> None:
+        self._connector = connector
+        self._queue = queue
+        self._total = total
+        self._choose = choose
+        self._manner = manner
+        self._destination = manner.to or queue
+        self._most_redrives = float("inf") if manner.most_redrives is None else manner.most_redrives
+        self._rate_limit = RateLimit(manner.rate)
+        self._judged: deque[_Judged] = deque()
+        self._limit = total if limit is None else min(limit, total)
+        # What is not chosen is held until the end, so that it keeps its place.
+        self._most = self._limit if choose is None else total
+        self._prefetch = min(_PREFETCH, self._limit) if choose is None else None
+        self._on_progress = on_progress
+        self._cancel = cancel
+        self._timeout = timeout
+        self._empty = empty
+        self._report = RequeueReport(job)
+        self._logs = logger.isEnabledFor(logging.DEBUG)
+        self._in_flight = ThreadInFlight()
+        self._lock = self._in_flight.lock
+        self._told_at = 0.0
+        self._looked_at = 0
+        self._bulk: BulkRequeue | None = None
+        self._bulk_frame_max = 0
+        self._batch: list[tuple[Held, Outgoing]] = []
+        self._noted: list[str] = []
+        self._under_way: set[str] = set()
+        self._confirmed: set[str] = set()
+        self._confirmed_before: set[str] = set(confirmed)
+        self.acked_again = 0
+        """Messages that were confirmed before, and had to be acked once more."""
+        self._acked: list[str] = []
+
+    @property
+    def confirmed(self) -> frozenset[str]:
+        """The digests of what is confirmed in its main queue, as far as it has ids of ours."""
+        return frozenset(self._confirmed_before | self._confirmed)
+
+    def run(self) -> RequeueReport:
+        """Sends them, and returns when each is settled."""
+        if self._limit <= 0:
+            return self._report
+        with QueueReader(
+            self._connector,
+            failed_queue(self._queue),
+            prefetch=self._prefetch,
+            most=self._most,
+            expected=self._most,
+            whole=None if self._choose is None else self._total,
+            ahead=AHEAD if self._limit < self._total else None,
+            comes_back=True,
+            lost=self._on_lost,
+        ) as taking:
+            again = True
+            while again:
+                try:
+                    self._take(taking)
+                finally:
+                    self._send_batch(taking)
+                    self._wait_for_the_rest(taking)
+                # What was under way when the connection was lost is in the queue again, though all
+                # had been looked at.
+                again = taking.catch_up() and not self._is_over()
+            # Who stops it wants to leave at once.
+            taking.keeps_order = not self._is_over()
+        self._report.cancelled = self._cancel.is_set()
+        if self._can_hold_no_more():
+            self._report.not_tried = self._limit - self._looked_at
+        self._tell(always=True)
+        return self._report
+
+    def settle(self) -> None:
+        """Tells the ledger what is done with, once it is sure that no ack was forgotten: until then
+        any message may be there twice."""
+        if self._manner.ledger is not None and self._acked:
+            self._manner.ledger.settled(self._acked)
+
+    def _take(self, taking: QueueReader) -> None:
+        while (left := self._most - self._looked_at) > 0 and not self._is_over():
+            room = self._room()
+            if room <= 0:
+                self._send_batch(taking)
+                taking.drain()
+                open_now = self._in_flight.count
+                if not open_now:
+                    return
+                self._in_flight.wait_until_below(open_now, self._timeout, _PROGRESS_EVERY)
+                continue
+            pause = self._rate_limit.pause()
+            if pause:
+                self._send_batch(taking)
+                time.sleep(min(pause, _PROGRESS_EVERY))
+                continue
+            some = self._next(taking, min(left, room, self._rate_limit.batch - len(self._batch)))
+            if not some:
+                return
+            self._look_at(taking, some)
+            if len(self._batch) >= self._rate_limit.batch or not (self._judged or taking.has_more):
+                self._send_batch(taking)
+
+    def _next(self, taking: QueueReader, most: int) -> list[_Judged]:
+        if not self._judged:
+            # What is here already is judged together: asking a database costs as much for a
+            # thousand as for one.
+            together = most if self._choose is None else _JUDGED_TOGETHER
+            some = taking.some(together, self._timeout, empty=self._empty, stop=self._is_over)
+            self._judged.extend(self._judge(taking, some))
+        return [self._judged.popleft() for _ in range(min(most, len(self._judged)))]
+
+    def _judge(self, taking: QueueReader, some: list[Held]) -> list[_Judged]:
+        bulk = self._bulk_on(taking)
+        ordinary = [
+            None if self._manner.edit else bulk.requeue(taken.received.properties) for taken in some
+        ]
+        messages = [
+            FailedMessage(delivery_of(self._queue, taken.received))
+            if one is None or self._choose is not None
+            else None
+            for taken, one in zip(some, ordinary, strict=True)
+        ]
+        looked_at = [message for message in messages if message is not None]
+        chosen = [True] * len(some) if self._choose is None or not some else self._choose(looked_at)
+        return [_Judged(*one) for one in zip(some, ordinary, messages, chosen, strict=True)]
+
+    def _is_over(self) -> bool:
+        return (
+            self._cancel.is_set()
+            or self._in_flight.is_stalled(self._timeout)
+            or self._can_hold_no_more()
+        )
+
+    def _can_hold_no_more(self) -> bool:
+        """Whether what stays fills the prefetch: nothing more is delivered then."""
+        return (
+            self._prefetch is not None
+            and len(self._report.failed) + self._report.skipped >= self._prefetch
+        )
+
+    def _room(self) -> int:
+        """How many more may be sent."""
+        with (
+            self._lock
+        ):  # a message that is confirmed leaves the one number, and then enters the other
+            return self._limit - self._report.requeued - self._in_flight.count
+
+    def _look_at(self, taking: QueueReader, some: Sequence[_Judged]) -> None:
+        before = len(self._batch)
+        try:
+            for judged in some:
+                self._look_at_one(taking, judged)
+        finally:
+            sent = len(self._batch) - before
+            self._rate_limit.sent(sent)
+            self._in_flight.add(sent)
+
+    def _look_at_one(self, taking: QueueReader, judged: _Judged) -> None:
+        taken, ordinary, message, chosen = judged
+        if ordinary is not None:
+            own_id, job, redrives = ordinary.failure_id, ordinary.job, ordinary.redrives
+        else:
+            assert message is not None
+            own_id, job, redrives = message.own_failure_id, message.job, message.redrive_count
+        # By its digest: the id is a header that another message may have, too.
+        received = taken.received
+        key = (
+            None
+            if own_id is None
+            else digest_of(received.routing_key, received.properties, received.body)
+        )
+        if key is not None and key in self._confirmed_before:
+            # Confirmed in its main queue, and counted: only the ack was lost with the connection.
+            taking.ack(taken)
+            self.acked_again += 1
+            return
+        self._looked_at += 1
+        if (
+            not chosen
+            or redrives >= self._most_redrives
+            or job == self._report.job
+            or self._is_twice(key)
+        ):
+            self._report.skipped += 1
+            self._report.too_often += chosen and redrives >= self._most_redrives
+        elif self._manner.discards:
+            self._discard(taking, taken, key)
+        else:
+            self._batch.append((taken, self._outgoing(taking, judged, own_id, key)))
+
+    def _is_twice(self, key: str | None) -> bool:
+        return key is not None and (key in self._under_way or key in self._confirmed)
+
+    def _bulk_on(self, taking: QueueReader) -> BulkRequeue:
+        if self._bulk is None or self._bulk_frame_max != taking.frame_max:
+            self._bulk, self._bulk_frame_max = (
+                BulkRequeue(self._report.job, taking.frame_max),
+                taking.frame_max,
+            )
+        return self._bulk
+
+    def _content(self, taking: QueueReader, judged: _Judged) -> tuple[bytes, bytes]:
+        """The properties and the body that are sent."""
+        if judged.ordinary is not None:
+            return judged.ordinary.properties, judged.taken.received.body
+        assert judged.message is not None
+        delivery = judged.message.delivery
+        if self._manner.edit is not None:
+            delivery = replace(delivery, body=self._manner.edit(judged.message))
+        publish = rewrite.requeue(delivery, job=self._report.job, frame_max=taking.frame_max)
+        return publish.properties.encode(), publish.body
+
+    def _discard(self, taking: QueueReader, taken: Held, key: str | None) -> None:
+        taking.ack(taken)
+        if key is not None:
+            self._confirmed.add(key)
+        self._report.requeued += 1
+
+    def _outgoing(
+        self, taking: QueueReader, judged: _Judged, own_id: str | None, key: str | None
+    ) -> Outgoing:
+        taken, received = judged.taken, judged.taken.received
+        properties, body = self._content(taking, judged)
+        if key is not None:
+            self._under_way.add(key)
+        noted: str | None = None
+        if self._manner.ledger is not None:
+            noted = key or digest_of(received.routing_key, received.properties, received.body)
+            self._noted.append(noted)
+        return Outgoing(
+            "",  # the default exchange: no other queue gets a copy
+            self._destination,
+            properties,
+            body,
+            own_id or noted or "",
+            lambda outgoing, error: self._settled(taking, taken, key, noted, outgoing, error),
+        )
+
+    def _send_batch(self, taking: QueueReader) -> None:
+        if self._batch:
+            if self._manner.ledger is not None:
+                self._manner.ledger.sending(self._noted)
+                self._noted = []
+            taking.publish(self._batch)
+            self._batch = []
+        self._tell()
+
+    def _settled(
+        self,
+        taking: QueueReader,
+        taken: Held,
+        key: str | None,
+        noted: str | None,
+        outgoing: Outgoing,
+        error: RedriveError | None,
+    ) -> None:
+        """On the I/O thread: a message is confirmed, refused, or was on its way when the connection
+        was lost."""
+        with self._lock:
+            self._report.possible_duplicates += outgoing.in_doubt
+            if key is not None:
+                self._under_way.discard(key)
+            if noted is not None and error is None:
+                self._acked.append(noted)
+            if error is None:
+                self._report.requeued += 1
+                if key is not None:
+                    self._confirmed.add(key)
+                taking.settled(taken)
+                if self._logs or telemetry.active is not None:
+                    self._tell_of(taken)
+            elif taking.is_current(taken):
+                message = FailedMessage(delivery_of(self._queue, taken.received))
+                self._report.failed.append(
+                    FailedRequeue(message.failure_id, message.message_id, error)
+                )
+            self._in_flight.settle()
+
+    def _tell_of(self, taken: Held) -> None:
+        """Tells the log and the trace of a message that it is back in its main queue."""
+        delivery = delivery_of(self._queue, taken.received)
+        if telemetry.active is not None:
+            telemetry.active.redriven(self._queue, delivery)
+        if self._logs:
+            logger.debug(
+                "message %s is now in %s again",
+                delivery.properties.message_id,
+                self._queue,
+                extra={logs.FIELDS: logs.requeued(self._queue, delivery, self._report.job)},
+            )
+
+    def _on_lost(self) -> None:
+        """The connection is back: what was not settled is delivered again, from the oldest on."""
+        with self._lock:
+            # Only what was confirmed: what was merely under way is sent again.
+            self._confirmed_before |= self._confirmed
+            self._confirmed.clear()
+            self._under_way.clear()
+            self._judged.clear()
+            self._looked_at = self._report.requeued
+            self._report.skipped = self._report.too_often = 0
+            self._report.failed.clear()
+
+    def _wait_for_the_rest(self, taking: QueueReader) -> None:
+        taking.drain()
+        while not self._in_flight.wait_until_below(1, self._timeout, _PROGRESS_EVERY):
+            self._tell()
+            if self._in_flight.is_stalled(self._timeout):
+                raise self._stalled(taking)
+
+    def _stalled(self, taking: QueueReader) -> BrokerUnavailable:
+        blocked = f"the broker takes no messages now ({taking.blocked})"
+        with self._lock:
+            return BrokerUnavailable(
+                self._connector.url.address,
+                f"{blocked if taking.blocked else 'no confirm came'} within {self._timeout:g} s; "
+                f"{self._report.requeued} messages were requeued, {self._in_flight.count} may "
+                "have been",
+                "What was not confirmed is still in the failed queue: run it again when the broker "
+                "is well.",
+            )
+
+    def _tell(self, *, always: bool = False) -> None:
+        now = time.monotonic()
+        if self._on_progress is not None and (always or now - self._told_at >= _PROGRESS_EVERY):
+            self._told_at = now
+            self._on_progress(RequeueProgress(self._total, self._looked_at, self._report.requeued))

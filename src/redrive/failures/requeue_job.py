@@ -1,0 +1,301 @@
+"""Carries out an order: sends, stops where that is asked for, and writes down in the journal how
+far it is."""
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import timedelta
+
+from redrive.errors import RedriveError
+from redrive.failures.canary import (
+    Act,
+    Canary,
+    Ruling,
+    longest_watch,
+    verdict_on_share,
+    watched,
+)
+from redrive.failures.failed_queue import FailedQueue
+from redrive.failures.job_record import Job, State
+from redrive.failures.journal import Journal
+from redrive.failures.journal_ledger import JournalLedger
+from redrive.failures.order import Order
+from redrive.failures.outcome_watch import Watch, reason_of_stop
+from redrive.failures.plan import plan_of
+from redrive.failures.selection import Chooser
+from redrive.pubsub.message import FailedMessage
+from redrive.pubsub.reports import RequeueProgress, RequeueReport
+
+Progress = Callable[[RequeueProgress], None]
+Notice = Callable[[str], None]
+
+_GLANCE_SECONDS = 0.1
+
+
+class RequeueJob:
+    """One run of a job that requeues messages.
+
+    Args:
+        failed: the failed queue.
+        journal: where it is written down.
+        job: the job, new or taken up again.
+        order: what it was told to do.
+        some_stay: whether messages are known that it is not to send, though its selection means
+            them.
+        watch: how long a canary is watched at most, where the order does not say.
+        on_notice: is told, in a sentence, what people may want to know meanwhile.
+
+    Raises:
+        ConfigurationError: the order's patch or function can't be used.
+    """
+
+    def __init__(
+        self,
+        failed: FailedQueue,
+        journal: Journal,
+        job: Job,
+        order: Order,
+        *,
+        some_stay: bool = True,
+        watch: timedelta | None = None,
+        on_notice: Notice = lambda _: None,
+    ) -> None:
+        self._failed = failed
+        self._journal = journal
+        self._job = job
+        self._order = order
+        self._some_stay = some_stay
+        self._longest_watch = watch or longest_watch(None)
+        self._on_notice = on_notice
+        self._edit = order.edit()
+        self._ledger = JournalLedger(journal, job.id)
+        self._report = RequeueReport(job.id)
+        self._sent_before = 0
+        self._unknown_before = 0
+        self._stopped = ""
+
+    def run(self, on_progress: Progress, cancel: threading.Event) -> tuple[Job, RequeueReport]:
+        """Sends, and writes down what became of it.
+
+        Raises:
+            RedriveError: it could not go on; that is written down too.
+        """
+        self._take_up()
+        try:
+            with contextlib.ExitStack() as held:
+                chooser = held.enter_context(Chooser(self._order.selection))
+                watch = (
+                    held.enter_context(self._failed.watch(self._job.id, self._order.to))
+                    if self._order.guards.are_up
+                    else None
+                )
+                self._listen()
+                self._send_in_stages(chooser, watch, on_progress, cancel)
+        except RedriveError as error:
+            self._write_down(State.FAILED, str(error).partition("\n")[0])
+            raise
+        except BaseException:
+            self._write_down(State.INTERRUPTED)
+            raise
+        self._report.cancelled = cancel.is_set()
+        state = (
+            State.STOPPED if self._stopped else State.INTERRUPTED if cancel.is_set() else State.DONE
+        )
+        self._write_down(state, self._stopped)
+        return self._job, self._report
+
+    def _take_up(self) -> None:
+        """Begins, or finds out what an earlier run of the job has sent: all that it handed over and
+        that is not there any more."""
+        under_way = self._journal.under_way(self._job.id)
+        self._job = self._journal.begin(self._job)
+        handed_over = self._journal.handed_over(self._job.id)
+        if not handed_over:
+            return
+        plan = plan_of(self._order, self._failed.browse(), under_way, self._job.id)
+        self._sent_before = max(0, handed_over - plan.found_again)
+        twice = self._job.possible_duplicates + plan.found_again
+        self._report.possible_duplicates = twice
+        self._job = self._journal.take_up(
+            replace(self._job, sent=self._sent_before, possible_duplicates=twice)
+        )
+        if self._order.guards.canary:
+            self._ask_what_became_of_them(plan.came_back)
+
+    def _ask_what_became_of_them(self, came_back: int) -> None:
+        """Counts what an earlier run has sent and nobody has told of: its success is not to be
+        taken for that of the new canary."""
+        with contextlib.suppress(RedriveError):  # then more is unknown, and has to be heard of
+            self._job = self._journal.heard(
+                self._job.id, self._failed.heard(self._job.id), came_back
+            )
+        self._unknown_before = self._job.unknown
+
+    def _listen(self) -> None:
+        """Has what subscribers tell of this job kept; without it only failures are known."""
+        try:
+            self._failed.listen(self._job.id)
+        except RedriveError as error:
+            self._on_notice(
+                "What subscribers tell of this job can't be kept: "
+                f"{str(error).partition(chr(10))[0]}"
+            )
+
+    def _send_in_stages(
+        self, chooser: Chooser, watch: Watch | None, on_progress: Progress, cancel: threading.Event
+    ) -> None:
+        if watch is None:
+            self._send(chooser, None, None, on_progress, cancel)
+            return
+        if self._order.guards.canary:
+            # A job that is taken up again has a new one: the consumers may be others by now.
+            self._send(
+                chooser,
+                self._order.guards.canary,
+                lambda: self._canary.verdict(watch.standing, time_is_up=False),
+                on_progress,
+                cancel,
+            )
+            if self._stopped:  # in the middle of it: now it is known how many were sent
+                self._stopped = self._canary.verdict(watch.standing, time_is_up=False).reason
+            elif not cancel.is_set():
+                self._look_after(watch, cancel)
+        if not self._over(cancel) and (self._report.requeued or not self._order.guards.canary):
+            self._send(chooser, None, self._share_of(watch), on_progress, cancel)
+
+    def _over(self, cancel: threading.Event) -> bool:
+        return cancel.is_set() or bool(self._stopped)
+
+    @property
+    def _canary(self) -> Canary:
+        """What was sent in this run, while that is only the canary."""
+        guards = self._order.guards
+        return Canary(
+            max(self._report.requeued, self._sent_in_this_run),
+            self._unknown_before + self._twice_in_this_run,
+            self._longest_watch if guards.watch is None else guards.watch,
+            guards.unknown,
+        )
+
+    @property
+    def _sent_in_this_run(self) -> int:
+        return self._job.sent - self._sent_before
+
+    @property
+    def _twice_in_this_run(self) -> int:
+        return self._report.possible_duplicates - self._job.possible_duplicates
+
+    def _look_after(self, watch: Watch, cancel: threading.Event) -> None:
+        """Watches the canary until it is known whether the rest may follow."""
+        if not self._report.requeued:
+            if self._report.failed:
+                self._stopped = (
+                    "none of the canary could be sent: "
+                    f"{str(self._report.failed[0].error).partition(chr(10))[0]}"
+                )
+            return
+        canary = self._canary
+        self._on_notice(canary.in_words)
+        verdict = watched(canary, lambda: watch.standing, cancel.is_set)
+        if verdict.act is Act.GO_ON:
+            self._on_notice(f"{verdict.reason}.")
+        elif verdict.act is Act.STOP:
+            self._stopped = reason_of_stop(
+                verdict, watch.standing, lambda: [self._failed.whereabouts(self._order.to)]
+            )
+
+    def _share_of(self, watch: Watch) -> Callable[[], Ruling] | None:
+        """Judges by the share that is failing; None where none was given."""
+        share = self._order.guards.stop_at
+        return (
+            None
+            if share is None
+            else lambda: verdict_on_share(self._sent_in_this_run, watch.standing, share)
+        )
+
+    def _send(
+        self,
+        chooser: Chooser,
+        most: int | None,
+        judge: Callable[[], Ruling] | None,
+        on_progress: Progress,
+        cancel: threading.Event,
+    ) -> None:
+        done = self._report
+        left = (
+            None
+            if self._order.limit is None
+            else max(0, self._order.limit - self._sent_before - done.requeued)
+        )
+        limit = min((number for number in (left, most) if number is not None), default=None)
+
+        def told(so_far: RequeueProgress) -> None:
+            sent = done.requeued + so_far.requeued
+            self._job = self._journal.update(replace(self._job, sent=self._sent_before + sent))
+            on_progress(replace(so_far, requeued=sent))
+
+        with self._halting(judge, cancel) as halt:
+            report = self._failed.requeue(
+                limit=limit,
+                # Without a choice messages are sent as they come, which is faster; what stays is to
+                # be in the way of none.
+                choose=None if self._order.selection.is_all and not self._some_stay else chooser,
+                to=self._order.to,
+                rate=self._order.rate,
+                edit=None if self._edit is None else self._edited,
+                ledger=self._ledger,
+                most_redrives=self._order.most_redrives,
+                job=self._job.id,
+                on_progress=told,
+                cancel=halt,
+            )
+        report.requeued += done.requeued
+        report.possible_duplicates += done.possible_duplicates
+        self._report = report
+
+    @contextlib.contextmanager
+    def _halting(
+        self, judge: Callable[[], Ruling] | None, cancel: threading.Event
+    ) -> Iterator[threading.Event]:
+        """An event that is set when people stop it, or the verdict on what was sent does."""
+        if judge is None:
+            yield cancel
+            return
+        halt, through = threading.Event(), threading.Event()
+
+        def look() -> None:
+            while not through.wait(_GLANCE_SECONDS) and not halt.is_set():
+                verdict = judge()
+                if verdict.act is Act.STOP:
+                    self._stopped = verdict.reason
+                if self._over(cancel):
+                    halt.set()
+
+        looking = threading.Thread(target=look, name="redrive-verdict", daemon=True)
+        looking.start()
+        try:
+            yield halt
+        finally:
+            through.set()
+            looking.join()
+
+    def _edited(self, message: FailedMessage) -> bytes:
+        assert self._edit is not None
+        body = self._edit(message)
+        if body != message.body:
+            self._journal.keep(self._job.id, message.failure_id, message.delivery)
+        return body
+
+    def _write_down(self, state: State, problem: str = "") -> None:
+        done = self._report
+        self._job = self._journal.update(
+            replace(
+                self._job,
+                state=state,
+                problem=problem,
+                sent=max(self._job.sent, self._sent_before + done.requeued),
+                not_sent=len(done.failed),
+                possible_duplicates=done.possible_duplicates,
+            )
+        )

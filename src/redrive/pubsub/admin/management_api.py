@@ -1,0 +1,426 @@
+"""Asks the broker's management API what AMQP can't tell: bindings, policies, which queues there
+are.
+
+Needs httpx (`pip install redrive[cli]`) and the broker's management plugin.
+Source: https://www.rabbitmq.com/docs/management#http-api
+"""
+
+import ssl
+from collections import deque
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+from urllib.parse import quote, unquote
+
+from redrive.errors import BrokerUnavailable, ConfigurationError, PermissionDenied
+from redrive.pubsub import tls
+from redrive.pubsub.lifecycle import BrokerAccess
+from redrive.pubsub.url import BrokerURL, Endpoint, check_unambiguous, options_of
+from redrive.redaction import redact
+from redrive.topology.diff import Observed
+from redrive.topology.flow import QueueCount
+from redrive.topology.model import Binding
+
+if TYPE_CHECKING:
+    import httpx
+
+_Error = TypeVar("_Error", bound=Exception)
+
+_TIMEOUT = timedelta(seconds=10)
+_PORTS = {False: 15672, True: 15671}
+
+_RATED = (
+    "message_stats.publish",
+    "message_stats.deliver_get",
+    "message_stats.ack",
+    "messages_unacknowledged",
+)
+_COLUMNS = (
+    "name",
+    "messages_ready",
+    "messages_dlx",
+    "consumers",
+    *_RATED,
+    *(f"{rated}_details.avg_rate" for rated in _RATED),
+)
+# It samples every five seconds; the average of three samples is steady, and follows soon.
+_COUNTS = (
+    f"columns={','.join(_COLUMNS)}&msg_rates_age=15&msg_rates_incr=5&lengths_age=15&lengths_incr=5"
+)
+_ENABLE = (
+    "Enable it (rabbitmq-plugins enable rabbitmq_management), or name its address with "
+    "--management-url."
+)
+_EXAMPLE = (
+    "Give one such as http://localhost:15672, or https://localhost:15671/?cacertfile=/etc/ca.pem."
+)
+_LATE = (
+    "Try again when the broker has less to do, or name another address of the API with "
+    "--management-url."
+)
+_BROKEN = "Look into the broker's log, and try again."
+_NO_CONNECTION = (
+    "Check that host and port are right and no firewall is in between, or name its "
+    "address with --management-url."
+)
+_NO_HTTP = (
+    "Name the address of the management API with --management-url; it begins with https:// "
+    "where the API has a certificate."
+)
+_TLS = (
+    "Check that this port is for https, and the certfile and keyfile of the URL where it asks "
+    "for a certificate."
+)
+_WRONG_NAME = "Ask it under a name that its certificate is for: --management-url."
+_WRONG_TIMES, _WRONG_NAMES = (9, 10), (62, 64)  # OpenSSL's X509_V_ERR_…
+
+
+class ManagementAPI:
+    """The management API of a broker.
+
+    Args:
+        url: the broker's AMQP address: user, password and virtual host are the same.
+        address: where the API is; the first host's port 15672 (15671 with TLS) where none is given.
+            Its query may have the TLS options of a broker's URL (`?cacertfile=/etc/ca.pem`); those
+            of `url` hold where it has none. It may have a user and a password of its own, which a
+            URL without them (`auth_mechanism=external`) needs: the API has no login by certificate.
+        timeout: how long it may take to connect, and then to answer.
+        ssl_context: the TLS context, in place of the options of `url`.
+
+    Raises:
+        ConfigurationError: httpx is not installed, or the address is none.
+    """
+
+    def __init__(
+        self,
+        url: str | BrokerURL,
+        address: str | None = None,
+        timeout: timedelta = _TIMEOUT,
+        ssl_context: ssl.SSLContext | None = None,
+    ) -> None:
+        try:
+            import httpx
+        except ImportError as error:
+            raise ConfigurationError(
+                "the management API needs httpx, which is not installed",
+                "pip install 'redrive[cli]'",
+            ) from error
+        broker = url if isinstance(url, BrokerURL) else BrokerURL.parse(url)
+        self._httpx = httpx
+        self._virtual_host = broker.virtual_host
+        self._timeout = timeout
+        self._hosts = deque([] if address else (one.host for one in broker.endpoints))
+        if not address:
+            endpoint = Endpoint(self._hosts[0], _PORTS[broker.tls])
+            address = f"{'https' if broker.tls else 'http'}://{endpoint}"
+        self.address, _, query = address.partition("?")
+        check_unambiguous(
+            "the management address", self.address.partition("://")[2].partition("/")[2], query
+        )
+        try:
+            place = httpx.URL(self.address)
+        except (httpx.InvalidURL, ValueError):
+            place = httpx.URL()
+        if place.scheme not in ("http", "https") or not place.host:
+            raise ConfigurationError(
+                "the management address can't be read: it needs http:// or https://, and a host",
+                _EXAMPLE,
+            )
+        own = options_of(query, tls.OPTIONS)
+        if own:
+            ssl_context = None  # it has settings of its own
+        if place.scheme == "http" and own:
+            raise ConfigurationError(
+                f"the management address has {', '.join(own)}, and http:// is not encrypted",
+                "Begin it with https://.",
+            )
+        if place.scheme == "http" and broker.tls:
+            tls.warn_once(
+                f"{redact(self.address)}: the management API is asked without encryption, and the "
+                "broker with it (amqps://)"
+            )
+        self._username, password = broker.username, broker.password
+        if place.username:
+            self._username, password = unquote(place.username), unquote(place.password)
+        # Kept as httpx's object, which shows no password where it is printed.
+        self._auth = httpx.BasicAuth(self._username, password) if self._username else None
+        self._place = place.copy_with(username=None, password=None)
+        self._options = own if ssl_context is not None else dict(broker.tls_options) | own
+        self._ssl_context = ssl_context
+        if place.scheme == "https":
+            tls.warn_of_no_check(redact(self.address), self._options)
+        self._client = self._new_client()
+        self._is_stale = False
+
+    @classmethod
+    def of(
+        cls, destination: BrokerAccess, address: str | None = None, timeout: timedelta = _TIMEOUT
+    ) -> Self:
+        """The API of the broker that a destination names, asked by who logs in there and with its
+        TLS context.
+
+        Raises:
+            BrokerUnavailable: the callbacks for the login or the context failed.
+        """
+        context = None if destination.ssl_context is None else destination.tls()
+        return cls(destination.with_login(), address, timeout, context)
+
+    def _new_client(self) -> "httpx.Client":
+        """A client with the certificates that the files hold now."""
+        # Without TLS there is none to verify, and reading the machine's certificates would take
+        # most of a request's time.
+        context: ssl.SSLContext | bool = False
+        if self._place.scheme == "https":
+            context = self._ssl_context or tls.tls_context(self._options)
+        return self._httpx.Client(
+            base_url=self._place,
+            auth=self._auth,
+            timeout=self._timeout.total_seconds(),
+            verify=context,
+        )
+
+    def queue_names(self) -> list[str]:
+        """The queues of the virtual host."""
+        return [
+            str(queue["name"]) for queue in self._get(f"/api/queues/{self._vhost}?columns=name")
+        ]
+
+    def delivery_limit(self, queue: str) -> int | None:
+        """The delivery limit that a policy or an argument gives a queue; None where neither
+        does."""
+        found = self._get(f"/api/queues/{self._vhost}/{quote(queue, safe='')}")
+        limits = [
+            found.get("arguments", {}).get("x-delivery-limit"),
+            (found.get("effective_policy_definition") or {}).get("delivery-limit"),
+        ]
+        numbers = [limit for limit in limits if isinstance(limit, int)]
+        return min(numbers) if numbers else None
+
+    def arguments_of(self, queue: str) -> dict[str, object]:
+        """The arguments that a queue was declared with."""
+        return dict(
+            self._get(f"/api/queues/{self._vhost}/{quote(queue, safe='')}?columns=arguments").get(
+                "arguments"
+            )
+            or {}
+        )
+
+    def count(self, queue: str) -> QueueCount:
+        """What is in a queue, up to five seconds old."""
+        return _count_of(self._get(f"/api/queues/{self._vhost}/{quote(queue, safe='')}?{_COUNTS}"))
+
+    def message_count(self, queue: str) -> int:
+        """The messages of a queue, those that consumers hold included; some seconds old."""
+        return int(
+            self._get(f"/api/queues/{self._vhost}/{quote(queue, safe='')}?columns=messages").get(
+                "messages", 0
+            )
+        )
+
+    def dead_lettering(self) -> dict[str, int]:
+        """How many messages each queue of the virtual host is dead-lettering, up to five seconds
+        old."""
+        return {
+            str(queue["name"]): _dead_lettering(queue)
+            for queue in self._get(f"/api/queues/{self._vhost}?columns=name,messages_dlx")
+        }
+
+    def counts(self) -> dict[str, QueueCount]:
+        """What is in each queue of the virtual host, up to five seconds old, and what goes through
+        it, on average over 15 seconds."""
+        return {
+            str(queue["name"]): _count_of(queue)
+            for queue in self._get(f"/api/queues/{self._vhost}?{_COUNTS}")
+        }
+
+    def observe(self) -> Observed:
+        """The exchanges, queues and bindings of the virtual host."""
+        return Observed(
+            exchanges={
+                exchange["name"]: exchange["type"]
+                for exchange in self._get(f"/api/exchanges/{self._vhost}")
+            },
+            queues={
+                queue["name"]: {
+                    "x-queue-type": queue.get("type", "classic"),
+                    **queue.get("arguments", {}),
+                }
+                for queue in self._get(f"/api/queues/{self._vhost}")
+            },
+            bindings=frozenset(self.bindings()),
+        )
+
+    def bindings(self) -> list[Binding]:
+        """The bindings to queues and exchanges, but each queue's own to the default exchange."""
+        return [
+            Binding(
+                binding["source"],
+                binding["destination"],
+                binding["routing_key"],
+                binding["destination_type"],
+                tuple(sorted((binding.get("arguments") or {}).items())),
+            )
+            for binding in self._get(f"/api/bindings/{self._vhost}")
+            if binding["source"]
+        ]
+
+    def listed(self, path: str) -> list[dict[str, object]]:
+        """The objects that the API lists at a path below `/api/`, in which `{vhost}` stands for the
+        virtual host.
+
+        Raises:
+            PermissionDenied: the user may not ask this.
+            BrokerUnavailable: it does not answer.
+        """
+        return [dict(item) for item in self._get(f"/api/{path.replace('{vhost}', self._vhost)}")]
+
+    def close(self) -> None:
+        """Closes its connections."""
+        self._client.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def _vhost(self) -> str:
+        return quote(self._virtual_host, safe="")
+
+    def _get(self, path: str) -> Any:
+        if self._is_stale:
+            # Certificates are renewed: who asks again asks with the files as they are then.
+            self._client.close()
+            self._client, self._is_stale = self._new_client(), False
+        try:
+            answer = self._answer(path)
+        except self._httpx.HTTPError as error:
+            if _cause(error, ssl.SSLError) is not None:
+                self._is_stale = True
+            raise self._unavailable(redact(self.address), error) from error
+        where = redact(self.address)
+        try:
+            content: list[Mapping[str, Any]] | Mapping[str, Any] | None = answer.json()
+        except ValueError:
+            content = None
+        if answer.status_code in (401, 403):
+            if not self._username:
+                raise PermissionDenied(
+                    f"the management API at {where} wants a user and a password, and the URL logs "
+                    "in by certificate",
+                    "Name them in its address, before the host and an @: --management-url.",
+                )
+            raise PermissionDenied(
+                f"the management API at {where} refused the user "
+                f"{self._username!r}{_reason_in(content)}",
+                "Check the password, and give the user the tag 'monitoring' or 'management' "
+                "(rabbitmqctl set_user_tags) and rights in "
+                f"the virtual host {self._virtual_host!r}.",
+            )
+        if answer.status_code == 404 and content is not None:
+            raise ConfigurationError(
+                f"the management API at {where} knows no {path.split('?')[0]}",
+                "Check the name and the virtual host.",
+            )
+        if answer.status_code >= 500:
+            raise BrokerUnavailable(
+                where,
+                f"its management API failed with {answer.status_code}{_reason_in(content)}",
+                _BROKEN,
+            )
+        if answer.status_code != 200 or content is None:
+            raise BrokerUnavailable(where, "what answers there is no management API", _ENABLE)
+        return content
+
+    def _answer(self, path: str) -> "httpx.Response":
+        """What the first host that answers says; the next request begins with that one."""
+        for _ in range(len(self._hosts) - 1):
+            try:
+                return self._client.get(path)
+            except self._httpx.TransportError:
+                # Each node of a cluster knows what the others do.
+                self._hosts.rotate(-1)
+                self._place = self._place.copy_with(host=self._hosts[0])
+                self.address = str(self._place).rstrip("/")
+                self._client.close()
+                self._client = self._new_client()
+        return self._client.get(path)
+
+    def _unavailable(self, where: str, error: Exception) -> BrokerUnavailable:
+        """What a request that got no answer tells, and what to do about it."""
+        broken = _cause(error, ssl.SSLError)
+        if broken is not None:
+            failure = tls.failure_of(broken)
+            remedy = _TLS
+            if isinstance(broken, ssl.SSLCertVerificationError):
+                remedy = (
+                    "Name the CA that signed it, if it is the broker's: --management-url "
+                    f"'{where.rstrip('/')}/?cacertfile=/etc/ca.pem'."
+                )
+                remedy = (
+                    _WRONG_NAME
+                    if failure.code in _WRONG_NAMES
+                    else failure.remedy
+                    if failure.code in _WRONG_TIMES
+                    else remedy
+                )
+            return BrokerUnavailable(where, failure.reason, remedy)
+        if isinstance(error, self._httpx.RemoteProtocolError):
+            return BrokerUnavailable(where, "what answers there speaks no HTTP", _NO_HTTP)
+        if isinstance(error, self._httpx.ConnectTimeout):
+            return BrokerUnavailable(
+                where,
+                f"its management API was not reached in {self._timeout.total_seconds():g} s",
+                _NO_CONNECTION,
+            )
+        if isinstance(error, self._httpx.TimeoutException):
+            return BrokerUnavailable(
+                where,
+                f"its management API did not answer in {self._timeout.total_seconds():g} s",
+                _LATE,
+            )
+        return BrokerUnavailable(where, f"its management API does not answer ({error})", _ENABLE)
+
+
+def _cause(error: BaseException | None, kind: type[_Error]) -> _Error | None:
+    """The first of `kind` among an exception and what caused it."""
+    while error is not None:
+        if isinstance(error, kind):
+            return error
+        error = error.__cause__ or error.__context__
+    return None
+
+
+def _reason_in(content: object) -> str:
+    """What the API says of a refusal, in brackets."""
+    reason = content.get("reason") if isinstance(content, Mapping) else None
+    return f" ({reason})" if isinstance(reason, str) else ""
+
+
+def _count_of(queue: Mapping[str, Any]) -> QueueCount:
+    counted = queue.get("message_stats") or {}
+    growth = _rate_of(queue, "messages_unacknowledged", None)
+    # A queue that nothing went through has no counts. Where `management.rates_mode` is `none` no
+    # queue has any, nor this rate.
+    idle = None if growth is None else 0.0
+    return QueueCount(
+        ready=int(queue.get("messages_ready", 0)),
+        held=int(queue.get("messages_unacknowledged", 0)),
+        consumers=int(queue.get("consumers", 0)),
+        published=_rate_of(counted, "publish", idle),
+        delivered=_rate_of(counted, "deliver_get", idle),
+        acked=_rate_of(counted, "ack", idle),
+        held_growth=growth or 0.0,
+        dead_lettering=_dead_lettering(queue),
+    )
+
+
+def _dead_lettering(queue: Mapping[str, Any]) -> int:
+    """What a quorum queue that dead-letters at least once is dead-lettering; others don't say."""
+    return int(queue.get("messages_dlx") or 0)
+
+
+def _rate_of(counts: Mapping[str, Any], name: str, unknown: float | None) -> float | None:
+    details = counts.get(f"{name}_details") or {}  # an empty list where there is none
+    return float(details["avg_rate"]) if "avg_rate" in details else unknown

@@ -1,0 +1,153 @@
+"""Collects the facts for a diagnosis over the management API: everything that is in a virtual
+host."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from datetime import timedelta
+
+from redrive.errors import PermissionDenied
+from redrive.pubsub.admin.management_api import ManagementAPI
+from redrive.pubsub.url import is_ours
+from redrive.topology.broker_version import BrokerVersion
+from redrive.topology.doctor.facts import Access, Consumers, Facts, QueueFacts
+
+_QUEUE_COLUMNS = "name,type,arguments,policy,operator_policy,effective_policy_definition,members"
+_ALARMS = {"mem_alarm": "memory", "disk_free_alarm": "disk space"}
+
+
+def facts_over_management(
+    management: ManagementAPI, version: BrokerVersion, virtual_host: str
+) -> Facts:
+    """All that the management API tells.
+
+    Raises:
+        BrokerUnavailable, PermissionDenied, ConfigurationError: it tells nothing.
+    """
+    consumers, nodes = _consumers(management), _nodes(management)
+    queues = [
+        _queue(queue, consumers)
+        for queue in management.listed(f"queues/{{vhost}}?columns={_QUEUE_COLUMNS}")
+    ]
+    return Facts(
+        version,
+        virtual_host,
+        exchanges={
+            str(one["name"]): str(one["type"])
+            for one in management.listed("exchanges/{vhost}?columns=name,type")
+        },
+        queues={queue.name: queue for queue in queues},
+        bindings=frozenset(management.bindings()),
+        complete=True,
+        nodes=None if nodes is None else len(nodes),
+        access=_access(management),
+        alarms={
+            str(node["name"]): " and ".join(short_of)
+            for node in nodes or ()
+            if (short_of := [what for name, what in _ALARMS.items() if node.get(name) is True])
+        },
+    )
+
+
+def _queue(queue: Mapping[str, object], consumers: Mapping[str, Consumers]) -> QueueFacts:
+    name = str(queue["name"])
+    return QueueFacts(
+        name,
+        {"x-queue-type": queue.get("type", "classic"), **_table(queue.get("arguments"))},
+        _table(queue.get("effective_policy_definition")),
+        _name(queue.get("policy")),
+        _name(queue.get("operator_policy")),
+        consumers.get(name, Consumers(0, 0)),
+        len(members) if isinstance(members := queue.get("members"), list) else None,
+    )
+
+
+def _table(value: object) -> dict[str, object]:
+    """A JSON object; an empty one comes as an empty list from some versions."""
+    return dict(value) if isinstance(value, Mapping) else {}
+
+
+def _name(value: object) -> str | None:
+    return value if isinstance(value, str) and value else None
+
+
+def _consumers(management: ManagementAPI) -> dict[str, Consumers]:
+    """Who consumes each queue that has consumers."""
+    ours = _connections_of_ours(management)
+    found: dict[str, list[Mapping[str, object]]] = defaultdict(list)
+    for consumer in management.listed("consumers/{vhost}"):
+        found[str(_table(consumer.get("queue")).get("name"))].append(consumer)
+    return {queue: _summary(consumers, ours) for queue, consumers in found.items()}
+
+
+def _summary(consumers: list[Mapping[str, object]], ours: Mapping[str, bool]) -> Consumers:
+    connections = [
+        str(_table(consumer.get("channel_details")).get("connection_name"))
+        for consumer in consumers
+    ]
+    seen = all(name in ours for name in connections)
+    return Consumers(
+        len(consumers),
+        sum(not ours[name] for name in connections) if seen else None,
+        _shortest(consumer.get("consumer_timeout") for consumer in consumers),
+    )
+
+
+def _shortest(milliseconds: Iterable[object]) -> timedelta | None:
+    known = [time for time in milliseconds if isinstance(time, int)]
+    return timedelta(milliseconds=min(known)) if known else None
+
+
+def _connections_of_ours(management: ManagementAPI) -> dict[str, bool]:
+    """Of each connection that this user may see, whether it is redrive's."""
+    try:
+        connections = management.listed("vhosts/{vhost}/connections?columns=name,client_properties")
+    except PermissionDenied:
+        return {}
+    return {
+        str(connection["name"]): is_ours(_table(connection.get("client_properties")))
+        for connection in connections
+    }
+
+
+def _nodes(management: ManagementAPI) -> list[dict[str, object]] | None:
+    try:
+        return management.listed(f"nodes?columns=name,{','.join(_ALARMS)}")
+    except PermissionDenied:
+        return None
+
+
+def _access(management: ManagementAPI) -> tuple[Access, ...] | None:
+    """What each user may write; only an administrator is told."""
+    try:
+        users = {
+            str(user["name"]): user.get("tags")
+            for user in management.listed("users?columns=name,tags")
+        }
+        permissions = management.listed("vhosts/{vhost}/permissions")
+        topics = management.listed("vhosts/{vhost}/topic-permissions")
+    except PermissionDenied:
+        return None
+    return tuple(
+        Access(
+            name := str(permission["user"]),
+            "administrator" in _tags(users.get(name)),
+            str(permission["write"]),
+            {
+                str(topic["exchange"]): str(topic["write"])
+                for topic in topics
+                if topic["user"] == name
+            },
+        )
+        for permission in permissions
+    )
+
+
+def _tags(value: object) -> list[str]:
+    """A user's tags; before RabbitMQ 3.9 they came as one text."""
+    return (
+        value.split(",")
+        if isinstance(value, str)
+        else [str(tag) for tag in value]
+        if isinstance(value, list)
+        else []
+    )

@@ -1,0 +1,55 @@
+"""What pika's exceptions mean, as errors of ours."""
+
+from collections.abc import Iterator
+
+from pika import exceptions
+
+from redrive.errors import RedriveError
+from redrive.pubsub import broker_errors
+from redrive.pubsub.url import BrokerURL
+
+
+def of_connection(error: BaseException, url: BrokerURL) -> RedriveError:
+    """Why a connection could not be opened, or was lost."""
+    causes = list(_causes(error))
+    for cause in causes:
+        system = broker_errors.of_system(cause, url)
+        if system is not None:
+            return system
+        match cause:
+            case RedriveError():
+                return cause
+            case exceptions.ProbableAuthenticationError() | exceptions.AuthenticationError():
+                return broker_errors.of_login(url)
+            case exceptions.ProbableAccessDeniedError():
+                return broker_errors.of_virtual_host(url)
+            case exceptions.ConnectionClosedByBroker(reply_code=code, reply_text=text):
+                return broker_errors.of_closed_connection(code, text, url)
+            case exceptions.IncompatibleProtocolError():
+                return broker_errors.of_foreign_protocol(
+                    url, said_nothing=exceptions.StreamLostError.__name__ in str(cause)
+                )
+            case exceptions.AMQPHeartbeatTimeout():
+                return broker_errors.of_heartbeat(url)
+            # pika's way to end an opening that takes too long
+            case exceptions.ConnectionOpenAborted():
+                return broker_errors.of_silence(url)
+    if any(
+        isinstance(cause, TimeoutError) or "Timeout" in type(cause).__name__ for cause in causes
+    ):
+        return broker_errors.of_silence(url)
+    return broker_errors.of_lost_connection(causes[-1], url)
+
+
+def of_channel(error: exceptions.ChannelClosedByBroker, what: str) -> RedriveError:
+    """Why the broker closed a channel while `what` was being done: `declare queue 'q'`."""
+    return broker_errors.of_channel(error.reply_code, error.reply_text, what)
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """An exception and those inside it: pika wraps them in its arguments and in `exceptions`."""
+    yield error
+    nested = [*getattr(error, "exceptions", ()), getattr(error, "exception", None), *error.args]
+    for inner in nested:
+        if isinstance(inner, BaseException):
+            yield from _causes(inner)

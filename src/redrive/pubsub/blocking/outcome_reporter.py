@@ -1,0 +1,148 @@
+"""Tells what became of messages that were requeued: counted by the second, on a connection of its
+own, never in the way of handling."""
+
+import contextlib
+import logging
+import threading
+from collections import Counter
+from typing import assert_never
+
+import pika
+from pika import exceptions
+
+from redrive.errors import RedriveError
+from redrive.pubsub.blocking.connection import Connector
+from redrive.topology import outcome_events
+from redrive.topology.decision import (
+    Ack,
+    Drop,
+    MoveToFailed,
+    RetryByLadder,
+    RetryByReject,
+    RetryByRepublish,
+    RetryInPlace,
+    Settlement,
+    retries_made,
+)
+from redrive.topology.headers import Delivery
+from redrive.topology.names import ExchangeFamily
+from redrive.topology.outcome_events import Outcomes
+
+logger = logging.getLogger("redrive")
+
+_FIRST = 0.1
+"""Seconds after which the first outcome is told: a canary that fails is to stop its job at once."""
+_EVERY = 0.5
+_MOST_JOBS = 1000
+_PATIENCE = 2.0
+"""Seconds that the end of a subscriber waits for the last event."""
+
+
+class OutcomeReporter:
+    """Counts a subscriber's outcomes, and publishes them. Whatever goes wrong, they are lost and
+    nothing else is.
+
+    Args:
+        connector: how to connect.
+        exchanges: the exchange family, of which the events' exchange is one more.
+        queue: the subscription's main queue.
+    """
+
+    def __init__(self, connector: Connector, exchanges: ExchangeFamily, queue: str) -> None:
+        self._connector = connector
+        self._exchange = outcome_events.exchange_of(exchanges).name
+        self._queue = queue
+        self._lock = threading.Lock()
+        self._counts: dict[str, Counter[str]] = {}
+        self._closing = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def note(self, delivery: Delivery | None, settlement: Settlement) -> None:
+        """Counts a message that is settled, where a job has sent it: handled, set aside, or retried
+        for the first time."""
+        if delivery is None:
+            return
+        job = delivery.job
+        if job is None or outcome_events.key_of(job) is None:
+            return
+        outcomes = _outcomes_of(delivery, settlement)
+        if not outcomes:
+            return
+        with self._lock:
+            if job in self._counts or len(self._counts) < _MOST_JOBS:
+                self._counts.setdefault(job, Counter()).update(outcomes)
+            if self._thread is None and not self._closing.is_set():
+                self._thread = threading.Thread(
+                    target=self._run, name=f"redrive-outcomes-{self._queue}", daemon=True
+                )
+                self._thread.start()
+
+    def close(self) -> None:
+        """Publishes what was counted last; not for longer than two seconds."""
+        self.leave()
+        if self._thread is not None:
+            self._thread.join(_PATIENCE)
+
+    def leave(self) -> None:
+        """Has what was counted last published soon, without waiting for it."""
+        self._closing.set()
+
+    def _run(self) -> None:
+        pause = _FIRST
+        while True:
+            closing = self._closing.wait(pause)
+            pause = _EVERY
+            with self._lock:
+                outcomes = self._taken()
+                if not outcomes:
+                    # Nobody has anything to tell: the next one that has starts a thread again.
+                    self._thread = None
+                    return
+            self._publish(outcomes)
+            if closing:
+                return
+
+    def _taken(self) -> list[Outcomes]:
+        counts, self._counts = self._counts, {}
+        return [Outcomes(job, self._queue, **of_job) for job, of_job in counts.items()]
+
+    def _publish(self, outcomes: list[Outcomes]) -> None:
+        try:
+            with self._connector.blocking() as connection:
+                channel = connection.channel()
+                for one in outcomes:
+                    properties = pika.BasicProperties(
+                        content_type="application/json", delivery_mode=2
+                    )  # type: ignore[no-untyped-call]
+                    channel.basic_publish(
+                        self._exchange,
+                        outcome_events.key_of(one.job) or "",
+                        one.encode(),
+                        properties,
+                    )
+                with contextlib.suppress(
+                    exceptions.AMQPError
+                ):  # no exchange of events: nobody has asked for any
+                    channel.close()
+        except (RedriveError, exceptions.AMQPError, OSError) as error:
+            logger.debug(
+                "queue %s: outcomes of messages that were requeued could not be told: %s",
+                self._queue,
+                error,
+            )
+
+
+def _outcomes_of(delivery: Delivery, settlement: Settlement) -> tuple[str, ...]:
+    """What of `Outcomes` a settled message counts for; nothing where it failed before and is only
+    retried once more."""
+    match settlement:
+        case Drop():
+            return ()
+        case Ack():
+            return ("handled", "handled_after_retry") if retries_made(delivery) else ("handled",)
+        case MoveToFailed(_, _, retries):
+            return ("failed", "failed_after_retry") if retries else ("failed",)
+        case RetryByReject() | RetryByRepublish() | RetryByLadder() | RetryInPlace():
+            return ("retrying",) if settlement.retry == 1 else ()
+        case _:
+            assert_never(settlement)

@@ -1,0 +1,195 @@
+"""What a broker's or the system's refusal means, as an error of ours. No client exception leaves
+redrive bare."""
+
+import re
+import socket
+import ssl
+
+from redrive.errors import BrokerUnavailable, ConfigurationError, PermissionDenied, RedriveError
+from redrive.pubsub import tls
+from redrive.pubsub.url import BrokerURL
+from redrive.topology import names
+from redrive.topology.diff import mismatch_of
+from redrive.topology.ladder import HOW_TO_HAVE_THE_LADDER
+
+_NOT_ALLOWED = 530
+_ACCESS_REFUSED = 403
+_NAMED_RIGHT = re.compile(r"\b(configure|write|read) access")
+_RIGHTS = {"declare": "configure", "delete": "configure", "publish": "write"}
+
+
+def of_system(error: BaseException, url: BrokerURL) -> BrokerUnavailable | None:
+    """Why the network or TLS said no; None where it was neither."""
+    match error:
+        case ssl.SSLError():
+            return of_tls(tls.failure_of(error), url)
+        case socket.gaierror():
+            return BrokerUnavailable(
+                url.address, "the host name is not known", "Check the host in the URL."
+            )
+        case ConnectionRefusedError():
+            return BrokerUnavailable(url.address, "nothing listens there (connection refused)")
+        case _:
+            failure = tls.failure_of_text(
+                str(error)
+            )  # a client that keeps but the text of an error
+            return None if failure is None else of_tls(failure, url)
+
+
+def of_tls(failure: tls.Failure, url: BrokerURL) -> BrokerUnavailable:
+    """The TLS connection could not be had."""
+    return BrokerUnavailable(url.address, failure.reason, failure.remedy)
+
+
+def of_foreign_protocol(url: BrokerURL, *, said_nothing: bool = False) -> BrokerUnavailable:
+    """What answers is no RabbitMQ; or it is one that hung up before it said a word, as it does
+    where it wants another certificate.
+
+    With TLS 1.3 a client learns of its refused certificate only after the handshake, and perhaps by
+    nothing but the end.
+    """
+    if url.tls and said_nothing:
+        return of_tls(tls.CLOSED_AFTER_HANDSHAKE, url)
+    return BrokerUnavailable(
+        url.address,
+        "what answers there does not speak AMQP",
+        "Check the port: 5672, or 5671 with amqps://.",
+    )
+
+
+def of_silence(url: BrokerURL) -> BrokerUnavailable:
+    """Nothing came in time."""
+    return BrokerUnavailable(
+        url.address,
+        "it did not answer in time",
+        "Check that RabbitMQ runs there and is not overloaded, and that a load balancer in front "
+        "of it has a broker to pass this on to.",
+    )
+
+
+def of_heartbeat(url: BrokerURL) -> BrokerUnavailable:
+    """It was silent for too long."""
+    return BrokerUnavailable(url.address, "it sent no heartbeat")
+
+
+def of_lost_connection(why: object, url: BrokerURL) -> BrokerUnavailable:
+    """The connection is gone; `why` is what is known of it."""
+    return BrokerUnavailable(
+        url.address, f"the connection was lost ({str(why) or type(why).__name__})"
+    )
+
+
+def of_channel(code: int, text: str, what: str) -> RedriveError:
+    """Why the broker closed a channel.
+
+    Args:
+        code: its code.
+        text: its words.
+        what: what was being done, for people: `declare queue 'q'`.
+    """
+    mismatch = mismatch_of(text)
+    if mismatch is not None:
+        return mismatch
+    match code:
+        case 403:
+            return PermissionDenied(
+                f"the broker refused to {what}: {text}", _permission_remedy(text, what)
+            )
+        case 404:
+            return ConfigurationError(
+                f"can't {what}: {text}",
+                "Declare it first, for instance with `redrive declare`, or check the name.",
+            )
+        case 405:
+            return ConfigurationError(
+                f"can't {what}: {text}",
+                "Another connection has the queue for itself; wait for it or use another name.",
+            )
+        case _:
+            return ConfigurationError(
+                f"the broker refused to {what}: {text or code}", "See the broker's log for more."
+            )
+
+
+def of_publish(code: int, text: str, exchange: str) -> RedriveError:
+    """Why the broker closed a publishing channel over an exchange that is not there, or not for
+    this user."""
+    what = f"publish to exchange {exchange!r}"
+    if code == 403 and names.is_of_a_ladder(exchange):
+        return PermissionDenied(f"the broker refused to {what}: {text}", HOW_TO_HAVE_THE_LADDER)
+    if code == 404 and names.is_of_a_ladder(exchange):
+        return ConfigurationError(f"can't {what}: {text}", HOW_TO_HAVE_THE_LADDER)
+    return of_channel(code, text, what)
+
+
+def of_closed_connection(code: int, text: str, url: BrokerURL) -> RedriveError:
+    """Why the broker closed a connection."""
+    if code == _NOT_ALLOWED:
+        return (
+            of_virtual_host(url)
+            if "vhost" in text
+            else PermissionDenied(text, "Ask the broker's administrator.")
+        )
+    if code == _ACCESS_REFUSED:
+        return of_login(url)
+    return BrokerUnavailable(
+        url.address,
+        f"the broker closed the connection ({code} {text})",
+        "It is tried again; see the broker's log.",
+    )
+
+
+def of_login(url: BrokerURL) -> PermissionDenied:
+    """The broker does not know the user, or not with this password or certificate."""
+    if url.auth_mechanism == "external":
+        return PermissionDenied(
+            f"RabbitMQ at {url.address} refused the login by client certificate (EXTERNAL)",
+            "Check that the plugin rabbitmq_auth_mechanism_ssl is enabled, that auth_mechanisms "
+            "has EXTERNAL, and that a user has the "
+            "certificate's name (ssl_cert_login_from).",
+        )
+    return PermissionDenied(
+        f"RabbitMQ at {url.address} refused the user {url.username!r} or the password",
+        "Check both in the URL; the user 'guest' may only connect from the broker's own host.",
+    )
+
+
+def of_virtual_host(url: BrokerURL) -> PermissionDenied:
+    """The virtual host is not there, or not for this user."""
+    return PermissionDenied(
+        f"RabbitMQ at {url.address} has no virtual host {url.virtual_host!r} that {_user(url)} may "
+        "use",
+        f"Create it (rabbitmqctl add_vhost {url.virtual_host}) and grant the user its permissions, "
+        "or check the URL's path.",
+    )
+
+
+def _user(url: BrokerURL) -> str:
+    return f"the user {url.username!r}" if url.username else "the certificate's user"
+
+
+def _permission_remedy(text: str, what: str) -> str:
+    """What to grant: in the broker's words where it has them (from 3.11 on), else by what was being
+    done."""
+    named = _NAMED_RIGHT.search(text)
+    right = f"{named[1]} permission on it" if named else _right_for(what)
+    way_round = (
+        ", or have another declare it: declare=False" if right.startswith("configure") else ""
+    )
+    return f"Grant the user the {right} (rabbitmqctl set_permissions){way_round}."
+
+
+def _right_for(what: str) -> str:
+    """Source: https://www.rabbitmq.com/docs/access-control#authorisation"""
+    if "binding" in what:
+        return "write permission on the queue and the read permission on the exchange"
+    verb = what.partition(" ")[0]
+    return f"{_RIGHTS.get(verb, 'read')} permission on it"
+
+
+def of_cancelled_consumer(queue: str) -> RedriveError:
+    """Why the broker ended a consumer by itself."""
+    return ConfigurationError(
+        f"the broker stopped the consumer of queue {queue!r}",
+        "The queue was deleted, or its node went down.",
+    )

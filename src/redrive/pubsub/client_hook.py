@@ -1,0 +1,31 @@
+"""The check that a client library still is what redrive's hooks in it rely on."""
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from importlib import metadata
+
+
+def check_hooks(
+    client: str, tested: str, relied_on: Mapping[Callable[..., object] | None, Sequence[str]]
+) -> None:
+    """Sees that the methods that redrive calls or overrides are there, with the arguments that it
+    gives them.
+
+    Args:
+        client: the library's name on PyPI.
+        tested: its versions that redrive was tested with, as pip takes them: `>=1.3.2,<=1.4.4`.
+        relied_on: the arguments that each method must take; None is a method that is gone.
+
+    Raises:
+        ImportError: one is gone or takes others; the message has the installed version and what to
+            install.
+    """
+    for method, arguments in relied_on.items():
+        if method is None or not set(arguments) <= set(inspect.signature(method).parameters):
+            name = "a method" if method is None else method.__qualname__
+            raise ImportError(
+                f"{client} {metadata.version(client)} does not work with this redrive: {name} of "
+                "it has changed.\n"
+                f"Install one that was tested: pip install '{client}{tested}'",
+                name=client,
+            )

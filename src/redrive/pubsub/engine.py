@@ -1,0 +1,514 @@
+"""What goes on inside a running subscriber: deliveries in, handlers run, verdicts carried out.
+
+The same for both shells: what runs handlers, and what keeps the connection, is given to it.
+"""
+
+import logging
+from collections.abc import Callable
+from datetime import timedelta
+from typing import assert_never
+
+from redrive.amqp.frames import Received
+from redrive.amqp.properties import Properties
+from redrive.errors import (
+    ConfigurationError,
+    PermissionDenied,
+    PublishRefused,
+    RedriveError,
+    Unroutable,
+)
+from redrive.pubsub import logs, telemetry
+from redrive.pubsub.confirms import Outbox, Outgoing
+from redrive.pubsub.consumer import Consumer
+from redrive.pubsub.handler import check_result
+from redrive.pubsub.lifecycle import Link, reconnect_delay
+from redrive.pubsub.mailbox import Mailbox
+from redrive.pubsub.message import Message
+from redrive.pubsub.redeclaration import Redeclarer
+from redrive.pubsub.verdict import Decider, Verdict
+from redrive.pubsub.wire_protocol import Wire
+from redrive.pubsub.work import ConsumeOptions, DropCount, Workers, WorkItem
+from redrive.redaction import in_one_line, redact
+from redrive.topology.decision import (
+    Ack,
+    AckIt,
+    Drop,
+    Handle,
+    HoldThenReturn,
+    MoveToFailed,
+    PublishThenAck,
+    RejectIt,
+    RetryByReject,
+    Settlement,
+    Step,
+    crashes_seen,
+)
+from redrive.topology.headers import Delivery
+from redrive.topology.model import Subscription
+from redrive.topology.rewrite import ErrorReport
+
+logger = logging.getLogger("redrive")
+
+_TRIES_ON_THE_LADDER = 5
+"""So often a message is offered to a ladder that should be there; it takes some ten seconds."""
+
+_OVERDUE_CHECKS = 10
+_LONGEST_CHECK = 1.0
+
+
+class Engine:
+    """One run of a subscriber, from its start to its end; `failure` says why it could not run.
+
+    Args:
+        subscription: what is consumed.
+        options: how it is consumed.
+        declare: declares the topology, and at least so many levels of the delay ladder, told
+            whether it has done so before; it may block. None where that is not wanted.
+        dropped: counts what is neither retried nor set aside.
+        ended: called at the end of the run.
+        note: told of each message that is settled, and how; it must not block.
+    """
+
+    def __init__(
+        self,
+        subscription: Subscription,
+        options: ConsumeOptions,
+        *,
+        declare: Callable[[int, bool], object] | None,
+        dropped: DropCount,
+        ended: Callable[[], object],
+        note: Callable[[Delivery | None, Settlement], None],
+    ) -> None:
+        self._subscription = subscription
+        self._options = options
+        self._declare = declare
+        self._dropped = dropped
+        self._on_ended = ended
+        self._note = note
+        self._outbox = Outbox(resend=False)
+        self._consumer: Consumer | None = None
+        self._decider: Decider | None = None
+        self._open: set[WorkItem] = set()
+        self._unmoved: set[WorkItem] = set()
+        self._narrow = True
+        self._ever_consumed = False
+        self._stopping = False
+        self._quiet = False
+        self._leaving = False
+        self._watching = False
+        self._declared = False
+        self.failure: RedriveError | None = None
+
+    def use(self, link: Link, workers: Workers) -> None:
+        """What connects, with this as its listener, and what runs handlers."""
+        self._link = link
+        self._workers = workers
+        self._redeclarer = Redeclarer(self._subscription, self._declare, link)
+        self._mailbox: Mailbox[tuple[WorkItem, Verdict]] = Mailbox(
+            link, self._carry_out, self._flush
+        )
+
+    # --- from any thread --------------------------------------------------------------------------
+
+    @property
+    def consuming(self) -> bool:
+        """Whether messages would come now, if there were any."""
+        consumer = self._consumer
+        return consumer is not None and consumer.consuming and not self._stopping
+
+    def start(self) -> None:
+        """Connects and begins."""
+        self._link.start()
+
+    def stop(self, grace: float) -> None:
+        """Stops taking messages; what runs may finish within `grace` seconds."""
+        self._link.call(lambda: self._begin_to_stop(grace))
+
+    def abort(self) -> None:
+        """Drops the connection at once."""
+        self._link.abort()
+
+    def prepare(self) -> None:
+        """What must be done before each connection. It may block."""
+        if self._declare is not None and not self._stopping:
+            self._declare(0, self._declared)
+            self._declared = True
+
+    # --- on the connection's thread: the link -----------------------------------------------------
+
+    def connected(self, connection: Wire) -> None:
+        """The link is up: consume."""
+        if self._stopping:
+            return
+        self._decider = Decider(self._subscription, connection.version, connection.frame_max)
+        self._outbox.connected(connection)
+        # At first no more than the handlers take: should one of these kill the process, those
+        # behind it must not count a crash too. Not in broadcast: consuming anew would delete the
+        # queue, which goes with its consumer, and nobody counts crashes.
+        self._narrow = (
+            self._options.prefetch > self._options.concurrency and not self._subscription.broadcast
+        )
+        self._consumer = Consumer(
+            connection,
+            self._subscription.queue,
+            self._options.concurrency if self._narrow else self._options.prefetch,
+            received=self._received,
+            refused=self._refused,
+            begun=self.begun,
+        )
+        if self._options.handler_timeout is not None and not self._watching:
+            self._watching = True
+            self._watch_overdue(self._options.handler_timeout)
+
+    def begun(self) -> None:
+        """The broker delivers."""
+        self._ever_consumed = True
+
+    def disconnected(self, error: RedriveError) -> None:
+        """The link is down; what was unsettled will be delivered again."""
+        self._consumer = None
+        self._open.difference_update(self._workers.drop_waiting())
+        self._outbox.disconnected(error)
+        if self._stopping:
+            self._leave_when_done()
+
+    def gave_up(self, error: RedriveError) -> None:
+        """There is no link."""
+        self.failure = error
+
+    def ended(self) -> None:
+        """There is no connection any more, and will be none."""
+        self._workers.stop()
+        self._on_ended()
+
+    def _refused(self, error: RedriveError) -> None:
+        """The broker closed the consumer's channel, or cancelled the consumer."""
+        if self._stopping:
+            if self._consumer is not None and not self._consumer.alive:
+                self._no_more_deliveries()
+            return
+        if not self._ever_consumed:
+            self.failure = error
+            self._link.close()
+        else:
+            self._link.reconnect(str(error).partition("\n")[0])
+
+    def _received(self, consumer: Consumer, received: Received) -> None:
+        if self._decider is not None and not self._stopping:
+            item = WorkItem(consumer, self._decider, received)
+            self._open.add(item)
+            self._workers.put(item)
+
+    def _watch_overdue(self, seconds: float) -> None:
+        for item, stack in self._workers.abandon_overdue(seconds):
+            if item.delivery is not None:
+                logger.error(
+                    "%s: its handler runs for more than %g s; it hangs here:\n%s",
+                    item.name,
+                    seconds,
+                    stack,
+                )
+                self._carry_out((item, item.decider.overdue(item.delivery, seconds, stack)))
+        self._flush()
+        self._link.call_later(
+            min(_LONGEST_CHECK, seconds / _OVERDUE_CHECKS), lambda: self._watch_overdue(seconds)
+        )
+
+    # --- on the connection's thread: leaving ------------------------------------------------------
+
+    def _begin_to_stop(self, grace: float) -> None:
+        if self._stopping:
+            return
+        self._stopping = True
+        self._open.difference_update(self._workers.drop_waiting())
+        self._let_go(self._unmoved)
+        self._link.call_later(grace, self._grace_is_over)
+        # In an ordered queue whoever cancels with a message in hand lets the next consumer go ahead
+        # of it.
+        if self._consumer is not None and not self._subscription.ordered:
+            self._consumer.cancel(self._no_more_deliveries)
+        else:
+            self._no_more_deliveries()
+
+    def _no_more_deliveries(self) -> None:
+        self._quiet = True
+        self._leave_when_done()
+
+    def _leave_when_done(self) -> None:
+        """Leaves once nothing runs; what was delivered and not begun goes back to its place in the
+        queue."""
+        if self._leaving or self._open or (self._consumer is not None and not self._quiet):
+            return
+        consumer = self._consumer
+        if consumer is not None and self._subscription.ordered:
+            # A dropped connection keeps the order, and no other way of leaving with a message in
+            # hand does; and one is in hand as soon as the last was acked. Source: measured on
+            # 3.10.8, 4.0.5 and 4.3.6.
+            self._leaving = True
+            consumer.settle_and_hold(self._link.abort)
+            return
+        if consumer is not None:
+            consumer.flush()
+            consumer.return_all()
+        self._link.close()
+
+    def _grace_is_over(self) -> None:
+        for item in self._open:
+            logger.error(
+                "%s: its handler still runs at the end of the grace period; it will be delivered "
+                "again",
+                item.name,
+            )
+        if self._subscription.ordered:
+            self._link.abort()
+        else:
+            self._link.close()
+
+    # --- where handlers run -----------------------------------------------------------------------
+
+    def arrived(self, item: WorkItem) -> Verdict | None:
+        """What becomes of a delivery without its handler; None where that is to run."""
+        received = item.received
+        try:
+            item.delivery = Delivery(
+                self._subscription.queue,
+                received.exchange,
+                received.routing_key,
+                Properties.parse(received.properties),
+                received.body,
+                received.redelivered,
+                self._subscription.way_back,
+                self._subscription.ordered,
+            )
+            arrival = item.decider.arrival(item.delivery)
+        except Exception:
+            # a defect of ours: the message must not be lost over it, nor come again and again at
+            # full speed
+            logger.exception("queue %s: a message could not be judged", self._subscription.queue)
+            return _SOMETHING_IS_WRONG
+        if not isinstance(arrival, Handle):
+            return arrival
+        return self._declined(item, item.delivery) if self._options.where is not None else None
+
+    def _declined(self, item: WorkItem, delivery: Delivery) -> Verdict | None:
+        """What becomes of a message that the subscriber's predicate declines, or fails at; None
+        where it is wanted."""
+        assert self._options.where is not None
+        try:
+            wanted = self._options.where(Message(delivery))
+            check_result("predicate", self._options.where, wanted)
+        except Exception as error:  # noqa: BLE001 - the user's function may raise anything, as a handler may
+            return self.attempted(item, error)
+        if wanted:
+            return None
+        self._dropped.decline()
+        return self.attempted(item, None)
+
+    def attempted(self, item: WorkItem, error: BaseException | None) -> Verdict:
+        """What becomes of a delivery whose handler has returned, or raised `error`."""
+        assert item.delivery is not None
+        try:
+            return (
+                item.decider.success(item.delivery)
+                if error is None
+                else item.decider.failure(item.delivery, error)
+            )
+        except Exception:  # as above
+            logger.exception("queue %s: a message could not be judged", self._subscription.queue)
+            return _SOMETHING_IS_WRONG
+
+    def leave(self, item: WorkItem) -> None:
+        """Leaves a delivery unsettled: what ran its handler was ended from outside."""
+        self._open.discard(item)
+        if not item.settled:
+            item.settled = True
+            logger.warning(
+                "%s: its handler was cancelled; it will be delivered "
+                "again when the connection ends",
+                item.name,
+            )
+
+    def settle(self, item: WorkItem, verdict: Verdict) -> None:
+        """Has a verdict carried out; from any thread."""
+        self._mailbox.put((item, verdict))
+
+    # --- on the connection's thread: verdicts -----------------------------------------------------
+
+    def _carry_out(self, done: tuple[WorkItem, Verdict]) -> None:
+        item, verdict = done
+        if item.settled:
+            return  # its handler ran out of time before, and that was the verdict
+        item.settled = True
+        if self._can_settle(item):
+            self._take(verdict.step, item, verdict)
+
+    def _take(self, step: Step, item: WorkItem, verdict: Verdict) -> None:
+        match step:
+            case AckIt():
+                item.consumer.ack(item.received.delivery_tag)
+                self._done(item, verdict)
+            case RejectIt():
+                item.consumer.reject(item.received.delivery_tag)
+                self._done(item, verdict)
+            case PublishThenAck():
+                self._publish(item, verdict, step)
+            case HoldThenReturn(delay):
+                self._link.call_later(
+                    delay.total_seconds(),
+                    lambda: item.consumer.return_one(item.received.delivery_tag),
+                )
+                self._done(item, verdict)
+            case _:
+                assert_never(step)
+
+    def _flush(self) -> None:
+        if self._consumer is not None:
+            self._consumer.flush()
+        if self._stopping:
+            self._leave_when_done()
+
+    def _can_settle(self, item: WorkItem) -> bool:
+        if item.consumer is self._consumer and item.consumer.alive:
+            return True
+        self._open.discard(item)
+        logger.warning(
+            "%s: its connection was lost before it could be settled; it will be delivered again",
+            item.name,
+        )
+        return False
+
+    def _done(self, item: WorkItem, verdict: Verdict) -> None:
+        self._open.discard(item)
+        self._note(item.delivery, verdict.settlement)
+        if telemetry.active is not None:
+            telemetry.active.settled(self._subscription.queue, item.delivery, verdict)
+        if isinstance(verdict.settlement, Drop):
+            self._dropped.let_go += 1
+        if not isinstance(verdict.settlement, Ack):
+            _log(self._subscription, item, verdict)
+        elif logger.isEnabledFor(logging.DEBUG):
+            logger.debug(
+                "%s: handled",
+                item.name,
+                extra={logs.FIELDS: logs.fields_of(self._subscription, item.delivery, verdict)},
+            )
+        if self._narrow and item.delivery is not None and not crashes_seen(item.delivery):
+            self._narrow = False
+            if self._consumer is not None and not self._stopping:
+                self._consumer.consume_anew(self._options.prefetch)
+
+    def _publish(self, item: WorkItem, verdict: Verdict, step: PublishThenAck) -> None:
+        if self._redeclarer.lacks(step.levels):
+            self._redeclarer.begin(step.levels, lambda: self._publish_again(item, verdict, step))
+            return
+        publish = step.publish
+        self._outbox.send(
+            Outgoing(
+                publish.exchange,
+                publish.routing_key,
+                publish.properties.encode(),
+                publish.body,
+                publish.properties.message_id or "",
+                lambda _, error: self._published(item, verdict, step, error),
+            )
+        )
+
+    def _published(
+        self, item: WorkItem, verdict: Verdict, step: PublishThenAck, error: RedriveError | None
+    ) -> None:
+        if not self._can_settle(item):
+            return
+        if error is None:
+            item.consumer.ack(item.received.delivery_tag)
+            self._done(item, verdict)
+            self._flush()
+        elif (instead := self._without_ladder(item, verdict, error)) is not None:
+            self._take(instead.step, item, instead)
+            self._flush()
+        elif (
+            isinstance(error, PublishRefused)
+            and item.delivery is not None
+            and item.decider.may_reject(item.delivery)
+        ):
+            logger.error(
+                "%s can't be set aside, and goes to its retry queue again: %s", item.name, error
+            )
+            item.consumer.reject(item.received.delivery_tag)
+            self._open.discard(item)
+            self._flush()
+        elif self._stopping:
+            self._let_go({item})
+            self._flush()
+        else:
+            delay = reconnect_delay(item.resends, 0)
+            item.resends += 1
+            logger.error(
+                "%s could not be moved and stays unsettled; trying again in %g s: %s",
+                item.name,
+                delay,
+                error,
+            )
+            if isinstance(error, Unroutable | ConfigurationError):
+                self._redeclarer.begin()
+            self._unmoved.add(item)
+            self._link.call_later(delay, lambda: self._publish_again(item, verdict, step))
+
+    def _without_ladder(
+        self, item: WorkItem, verdict: Verdict, error: RedriveError
+    ) -> Verdict | None:
+        """What to do with a message that was to wait on the delay ladder, which does not take it;
+        None where it may yet, or was not to.
+
+        Nothing may wait for ever for a ladder: what stays unsettled fills the prefetch, and then
+        the queue stands still.
+        """
+        hopeless = isinstance(error, PermissionDenied | PublishRefused) or (
+            isinstance(error, ConfigurationError | Unroutable) and self._declare is None
+        )
+        tried = item.resends >= _TRIES_ON_THE_LADDER and not self._redeclarer.under_way
+        if item.delivery is None or not (hopeless or tried):
+            return None
+        return item.decider.without_ladder(item.delivery, verdict, in_one_line(str(error)))
+
+    def _publish_again(self, item: WorkItem, verdict: Verdict, step: PublishThenAck) -> None:
+        self._unmoved.discard(item)
+        if item in self._open and self._can_settle(item):
+            self._publish(item, verdict, step)
+
+    def _let_go(self, items: set[WorkItem]) -> None:
+        """Nobody waits any longer for what could not be moved."""
+        for item in items:
+            logger.warning(
+                "%s could not be moved by the time of leaving; it will be delivered again",
+                item.name,
+            )
+        self._open -= items
+
+
+_SOMETHING_IS_WRONG = Verdict(
+    RetryByReject(0, timedelta(0), 0), RejectIt(), ErrorReport("redrive.Defect", "see the log")
+)
+
+
+def _log(subscription: Subscription, item: WorkItem, verdict: Verdict) -> None:
+    """One line for each move, that says where the message now is."""
+    settlement, step, error, note = verdict
+    level = logging.ERROR if isinstance(settlement, MoveToFailed) else logging.WARNING
+    if isinstance(step, PublishThenAck) and not step.publish.complete:
+        logger.error(
+            "%s: its own headers leave no room for ours; the failed queue does not say why it is "
+            "there",
+            item.name,
+        )
+    what = (
+        f"{error.type}: {redact(error.message):.500}" if error is not None else "failed"
+    )  # cut first, half a secret would stay
+    logger.log(
+        level,
+        "%s failed with %s; it is now %s%s",
+        item.name,
+        in_one_line(what),
+        item.decider.whereabouts(settlement),
+        f"; {note}" if note else "",
+        extra={logs.FIELDS: logs.fields_of(subscription, item.delivery, verdict)},
+    )

@@ -1,0 +1,123 @@
+"""Messages that are published and not settled yet, and who waits for them.
+
+A message is in flight from its publish until the broker has confirmed or refused it, or until its
+connection is lost. Each shell waits in its own way; what is counted, and when a wait has been in
+vain, is here.
+"""
+
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Generic, TypeVar
+
+from redrive.errors import RedriveError
+from redrive.pubsub.confirms import Outgoing
+from redrive.pubsub.reports import PublishReport
+
+
+class InFlight:
+    """Counts messages in flight, and wakes whoever waits for room.
+
+    Args:
+        lock: held while it counts, since messages are settled on the connection's thread. Whoever
+            counts something beside it may hold it, too.
+        wake: called, with the lock held, when there is the room that is waited for.
+        clock: tells the time in seconds.
+    """
+
+    def __init__(
+        self,
+        lock: AbstractContextManager[object],
+        wake: Callable[[], object],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.lock = lock
+        self.count = 0
+        """How many are in flight."""
+        self._wake = wake
+        self._clock = clock
+        self._awaited = 0
+        self._progress_at = clock()
+
+    def add(self, count: int) -> None:
+        """Counts messages that are about to be sent."""
+        with self.lock:
+            if not self.count:
+                self._progress_at = self._clock()
+            self.count += count
+
+    def settle(self, count: int = 1) -> None:
+        """Counts messages that are settled, however they were."""
+        with self.lock:
+            self.count -= count
+            self._progress_at = self._clock()
+            if self.count < self._awaited:
+                self._wake()
+
+    def is_stalled(self, timeout: float) -> bool:
+        """Whether messages are in flight, and none was settled for `timeout` seconds."""
+        return self.count > 0 and self._seconds_left(timeout) <= 0
+
+    def _await(self, count: int) -> None:
+        """Asks to be woken once a quarter of what is waited for is through, not for each: a wake-up
+        costs more than a message."""
+        self._awaited = max(1, count * 3 // 4)
+
+    def _is_awaited(self) -> bool:
+        return self.count >= self._awaited
+
+    def _seconds_left(self, timeout: float) -> float:
+        return self._progress_at + timeout - self._clock()
+
+
+Flight = TypeVar("Flight", bound=InFlight)
+
+
+class BulkTicket(Generic[Flight]):
+    """What `publish_many` waits for.
+
+    Args:
+        report: what became of each message is counted there.
+        mandatory: whether a message that no queue got is a failure.
+        in_flight: counts those that are not settled yet.
+    """
+
+    def __init__(self, report: PublishReport, mandatory: bool, in_flight: Flight) -> None:
+        self.in_flight = in_flight
+        self._report = report
+        self._mandatory = mandatory
+        self._open: dict[Outgoing, int] = {}
+        self._unheard: set[str] = set()
+
+    def add(self, batch: list[tuple[int, Outgoing]]) -> None:
+        """Counts messages, each with its position, that are about to be sent."""
+        with self.in_flight.lock:
+            self._open.update((outgoing, position) for position, outgoing in batch)
+            self.in_flight.add(len(batch))
+
+    def settle(self, outgoing: Outgoing, error: RedriveError | None) -> None:
+        """Notes what became of a message; nothing if it was withdrawn before."""
+        with self.in_flight.lock:
+            position = self._open.pop(outgoing, None)
+            if position is None:
+                return
+            if self._report.note(outgoing.message_id, position, error, self._mandatory):
+                self._unheard.add(outgoing.routing_key)
+            self.in_flight.settle()
+
+    def take_unheard(self) -> set[str]:
+        """The routing keys, since the last call, that no queue got a message of."""
+        with self.in_flight.lock:
+            unheard, self._unheard = self._unheard, set()
+        return unheard
+
+    def withdraw(self, error_of: Callable[[Outgoing], RedriveError]) -> None:
+        """Settles everything that is still open as failed."""
+        with self.in_flight.lock:
+            for outgoing, position in self._open.items():
+                outgoing.withdrawn = True
+                self._report.note(
+                    outgoing.message_id, position, error_of(outgoing), self._mandatory
+                )
+            self.in_flight.settle(len(self._open))
+            self._open.clear()

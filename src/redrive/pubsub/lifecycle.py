@@ -1,0 +1,299 @@
+"""Where to connect, whom to tell, and how long to go on trying. What a shell does about it is its
+own."""
+
+import logging
+import random
+import socket
+import ssl
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from typing import Protocol
+
+from redrive.errors import (
+    BrokerUnavailable,
+    ConfigurationError,
+    PermissionDenied,
+    RedriveError,
+    TopologyMismatch,
+)
+from redrive.pubsub import tls
+from redrive.pubsub.service_connection import Address, broker_of
+from redrive.pubsub.url import BrokerURL, Credentials, Endpoint
+from redrive.pubsub.wire_protocol import Wire
+
+logger = logging.getLogger("redrive")
+
+FIRST_DELAY = 0.5
+LONGEST_DELAY = 30.0
+CLOSING_TIME = 2.0
+"""Seconds that a broker has to answer when a connection is closed."""
+HANDSHAKE_TIME = 5.0
+"""Seconds that a broker has for TLS and AMQP's opening, besides those of the URL's
+`connection_timeout`."""
+
+
+def reconnect_delay(attempt: int, chance: float) -> float:
+    """Seconds until the next try, from attempt 0: doubling, capped, and up to half of it taken off
+    by `chance` (0 to 1).
+
+    Jitter keeps a fleet of workers from knocking all at once when their broker is back.
+    """
+    return min(LONGEST_DELAY, FIRST_DELAY * float(2 ** min(attempt, 16))) * (1 - chance / 2)
+
+
+def default_name(role: str, detail: str = "") -> str:
+    """A connection name that tells people at the broker's management page who this is."""
+    return f"redrive {role}{f' {detail}' if detail else ''} on {socket.gethostname()}"
+
+
+class Listener(Protocol):
+    """What uses a link. All of it is called on the connection's thread."""
+
+    def connected(self, connection: Wire) -> None:
+        """The connection is open: open channels."""
+
+    def disconnected(self, error: RedriveError) -> None:
+        """The connection is lost, its channels with it; the link tries to come back."""
+
+    def gave_up(self, error: RedriveError) -> None:
+        """The connection can't be had, and the link does not try any further."""
+
+    def ended(self) -> None:
+        """The link is closed, and does nothing any more."""
+
+
+class Link(Protocol):
+    """Keeps one connection open for a listener."""
+
+    @property
+    def address(self) -> str:
+        """The broker's address, without the password."""
+
+    def start(self) -> None:
+        """Begins to connect."""
+
+    def call(self, function: Callable[[], None]) -> None:
+        """Runs `function` on the connection's thread, soon. After the link is closed nothing
+        runs."""
+
+    def call_later(self, seconds: float, function: Callable[[], None]) -> None:
+        """Runs `function` on the connection's thread in so many seconds. Only from there."""
+
+    def reconnect(self, reason: str) -> None:
+        """Closes the connection; the link opens a new one. Only from the connection's thread."""
+
+    def close(self) -> None:
+        """Closes the connection and ends the link; the second call does nothing."""
+
+    def abort(self) -> None:
+        """Drops the socket without a word, as a crash would, and ends the link."""
+
+
+class BrokerAccess:
+    """A broker: its hosts in turn, from any of them on. Credentials, and the files of its
+    certificates, are asked for at each connection.
+
+    Args:
+        url: the broker's address, or a connection of aio-pika's that was made with it.
+        name: the connection's name, as the broker shows it.
+        credentials: asked for user and password at each connection, in place of the URL's.
+        ssl_context: the TLS context, or what makes one at each connection, in place of the URL's
+            files.
+
+    Raises:
+        ConfigurationError: these don't go together, or a file of the URL can't be used.
+    """
+
+    def __init__(
+        self,
+        url: Address,
+        name: str,
+        credentials: Credentials | None = None,
+        ssl_context: tls.ContextSource | None = None,
+    ) -> None:
+        self.url, its_context = broker_of(url)
+        """The address, with the user that logged in last."""
+        self.name = name
+        self.credentials = credentials
+        self.ssl_context = ssl_context if ssl_context is not None else its_context
+        # Clients that all began with the first host would leave the others idle.
+        self._turn = random.randrange(len(self.url.endpoints))
+        _check(self.url, credentials, self.ssl_context)
+        if credentials is not None:
+            self.url = replace(
+                self.url, username="", password=""
+            )  # whose they will be is not known yet
+        tls.warn_of_no_check(self.url.address, dict(self.url.tls_options))
+        if not callable(self.ssl_context):
+            # now, and not only when it connects: a file that is missing is the caller's mistake
+            self.tls()
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """The host that answered last, or is next in turn."""
+        return self.url.endpoints[self._turn]
+
+    @property
+    def server_hostname(self) -> str:
+        """The name that the host's certificate must have."""
+        return dict(self.url.tls_options).get("server_name_indication", self.endpoint.host)
+
+    @property
+    def longest_opening(self) -> float:
+        """Seconds after which a connection that is not open yet is given up."""
+        return self.url.connection_timeout + HANDSHAKE_TIME
+
+    def next_host(self) -> None:
+        """Moves on to the next host: the one that was tried did not answer, or was lost."""
+        self._turn = (self._turn + 1) % len(self.url.endpoints)
+
+    def tls(self) -> ssl.SSLContext | None:
+        """The TLS settings of the next connection, from the files as they are now; None without
+        TLS.
+
+        Raises:
+            ConfigurationError: a file can't be used, or the function gave no context.
+            BrokerUnavailable: the function that was to give a context raised.
+        """
+        if self.ssl_context is None or isinstance(self.ssl_context, ssl.SSLContext):
+            return self.ssl_context or self.url.ssl_context()
+        try:
+            context = self.ssl_context()
+        except Exception as error:
+            raise self._not_had("making the TLS context", "ssl_context", error) from error
+        if not isinstance(context, ssl.SSLContext):
+            raise ConfigurationError(
+                f"the ssl_context function returned {type(context).__name__}",
+                "Return an ssl.SSLContext.",
+            )
+        return context
+
+    def login(self) -> tuple[str, str]:
+        """The user and the password. Errors name this user from then on.
+
+        Raises:
+            BrokerUnavailable: the callback that was to give them raised.
+        """
+        if self.credentials is None:
+            return self.url.username, self.url.password
+        try:
+            username, password = self.credentials()
+        except Exception as error:
+            raise self._not_had("asking for credentials", "credentials", error) from error
+        self.url = replace(self.url, username=username)
+        return username, password
+
+    def with_login(self) -> BrokerURL:
+        """The address with the user and the password that count now, for what is asked in another
+        way than over AMQP.
+
+        Raises:
+            BrokerUnavailable: as `login`.
+        """
+        username, password = self.login()
+        return replace(self.url, username=username, password=password)
+
+    def _not_had(self, what: str, argument: str, error: Exception) -> BrokerUnavailable:
+        logger.debug("%s for %s raised", what, self.url.address, exc_info=error)
+        return BrokerUnavailable(
+            self.url.address, f"{what} raised {error!r}", f"Look into the {argument} callback."
+        )
+
+
+def _check(
+    url: BrokerURL, credentials: Credentials | None, ssl_context: tls.ContextSource | None
+) -> None:
+    """Raises ConfigurationError where the arguments of a access don't go together."""
+    own = [name for name, _ in url.tls_options if name in tls.OPTIONS]
+    if ssl_context is not None and not (
+        isinstance(ssl_context, ssl.SSLContext) or callable(ssl_context)
+    ):
+        raise ConfigurationError(
+            f"ssl_context is {ssl_context!r:.80}",
+            "Give an ssl.SSLContext, or a function that returns one.",
+        )
+    if ssl_context is not None and not url.tls:
+        raise ConfigurationError(
+            "ssl_context is given, and the URL is not encrypted", "Begin it with amqps://."
+        )
+    if ssl_context is not None and own:
+        raise ConfigurationError(
+            f"ssl_context is given, and the URL has {', '.join(own)}", "Leave one of them out."
+        )
+    if url.auth_mechanism == "external":
+        if credentials is not None:
+            raise ConfigurationError(
+                "the URL has auth_mechanism=external, and credentials are given",
+                "Leave one of them out.",
+            )
+        if ssl_context is None and "certfile" not in own:
+            raise ConfigurationError(
+                "the URL has auth_mechanism=external and no client certificate to log in with",
+                "Add certfile=… (or give ssl_context=).",
+            )
+
+
+class Persistence:
+    """How long a link goes on trying.
+
+    Args:
+        access: where to.
+        patience: how long a broker that does not answer is waited for at the first connection. Once
+            it has been up, for ever.
+        clock: tells the time, in seconds.
+    """
+
+    def __init__(
+        self,
+        access: BrokerAccess,
+        patience: timedelta,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._destination = access
+        self._patience = patience.total_seconds()
+        self._clock = clock
+        self._began = clock()
+        self._attempt = 0
+        self._was_up = False
+
+    def began(self) -> None:
+        """The link begins to connect."""
+        self._began = self._clock()
+
+    def connected(self) -> None:
+        """The connection is open."""
+        if self._was_up:
+            logger.info("connected to %s again", self._destination.url.address)
+        self._was_up = True
+        self._attempt = 0
+
+    def failed(self, error: RedriveError) -> float | None:
+        """The connection could not be had, or is lost.
+
+        Returns:
+            In how many seconds to try again; None for not at all.
+        """
+        if not self._was_up and (_is_final(error) or (self._is_over and self._tried_every_host)):
+            return None
+        delay = reconnect_delay(self._attempt, random.random())
+        self._attempt += 1
+        logger.warning(
+            "%s; trying again in %.1f s", str(error).partition("\n")[0].rstrip("."), delay
+        )
+        return delay
+
+    @property
+    def _is_over(self) -> bool:
+        # By the clock: with a broker that does not answer each try takes its time, too.
+        return self._clock() - self._began >= self._patience
+
+    @property
+    def _tried_every_host(self) -> bool:
+        return self._attempt + 1 >= len(self._destination.url.endpoints)
+
+
+def _is_final(error: RedriveError) -> bool:
+    """Whether waiting can't help."""
+    return isinstance(error, PermissionDenied | ConfigurationError | TopologyMismatch)

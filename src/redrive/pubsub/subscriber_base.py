@@ -1,0 +1,217 @@
+"""What both subscribers are told, and what they refuse."""
+
+import logging
+import uuid
+from datetime import timedelta
+from typing import ClassVar, TypeVar
+
+from redrive.errors import ConfigurationError
+from redrive.pubsub.codec import argument_of
+from redrive.pubsub.handler import Handler, check_handler, check_runs_when_called, is_async
+from redrive.pubsub.lifecycle import default_name
+from redrive.pubsub.service_connection import Address
+from redrive.pubsub.tls import ContextSource
+from redrive.pubsub.url import Credentials, seconds_of
+from redrive.pubsub.work import ConsumeOptions, DropCount, Where
+from redrive.topology.broker_version import CONSUMER_TIMEOUT
+from redrive.topology.durations import Duration
+from redrive.topology.model import QueueType, RetryVia, Subscription
+from redrive.topology.names import ExchangeFamily, family_of
+from redrive.topology.policy import RetryPolicy
+from redrive.topology.tags import TagFilter
+
+logger = logging.getLogger("redrive")
+
+_Handler = TypeVar("_Handler", bound=Handler)
+
+PREFETCH_PER_HANDLER = 30
+
+
+class SubscriberBase:
+    """The arguments of a subscriber, checked, and its handler."""
+
+    _handlers_are_async: ClassVar[bool]
+
+    def __init__(
+        self,
+        url: Address,
+        queue: str,
+        routing_keys: list[str] | tuple[str, ...] = (),
+        exchange: str | ExchangeFamily = "master",
+        *,
+        retry: RetryPolicy | None = None,
+        queue_type: QueueType = "quorum",
+        retry_via: RetryVia = "dead-letter",
+        concurrency: int = 1,
+        prefetch: int | None = None,
+        tags: str | None = None,
+        where: Where | None = None,
+        broadcast: bool = False,
+        ordered: bool = False,
+        max_failed: int | None = None,
+        declare: bool = True,
+        handler_timeout: Duration | None = None,
+        grace: Duration = 30.0,
+        patience: Duration = 30.0,
+        connection_name: str | None = None,
+        credentials: Credentials | None = None,
+        ssl_context: ContextSource | None = None,
+    ) -> None:
+        """Args:
+            url: the broker's address, `amqp://user:password@host:5672/virtual-host`, or a
+                connection of aio-pika's, whose address, login and TLS settings are used.
+            queue: the queue, by convention `service@subscription`; at most 248 bytes.
+            routing_keys: binding patterns (`user.*`, `order.#`).
+            exchange: the main exchange, or a whole family with suffixes of its own.
+            retry: the retry budget.
+            queue_type: `quorum` or `classic`. Only quorum queues move a failed message safely while
+                a node dies, and count crashes.
+            retry_via: how a failed attempt gets to the retry queue.
+            concurrency: handlers that run at a time: each on a thread of its own, or each a task.
+            prefetch: unsettled deliveries the broker may send, thirty for each handler where none
+                is given. A message waits behind them all: prefetch × handler time must stay far
+                under the broker's consumer timeout of 30 minutes.
+            tags: which tags a message must have besides a routing key, as `vip || eu` or `a && (b
+                || c)`. The broker filters.
+            where: a function of a `Message` for what tags can't say: what it declines is acked, and
+                counted in `declined`.
+            broadcast: whether each instance gets every message, on a queue of its own that goes
+                when it goes. What fails there is logged, counted in `let_go`, and never retried or
+                set aside.
+            ordered: whether messages are handled strictly in their order: one instance at a time,
+                one message at a time, and a failing one holds up all behind it until it succeeds or
+                is set aside. Quorum queues only; no retry waits over 25 minutes.
+            max_failed: how many messages the failed queue takes. Over that it refuses: what fails
+                then stays unsettled in the main queue, which stands still once the prefetch is full
+                of it, until there is room again. None for any number.
+            declare: whether to declare queue, exchanges and bindings when connecting; False for a
+                user without the right to.
+            handler_timeout: after how long a handler counts as failed. A task is cancelled; a
+                thread can't be ended, and another takes its place.
+            grace: how long `stop` lets running handlers finish.
+            patience: how long a broker that does not answer is waited for at the start. Once
+                connected, it is waited for for ever.
+            connection_name: what the broker's management page shows.
+            credentials: asked for user and password at each connection, in place of the URL's.
+            ssl_context: an ssl.SSLContext, or a function that makes one at each connection, in
+                place of the URL's certificate files.
+
+        Raises:
+            ConfigurationError: an argument can't be.
+        """
+        self.subscription = Subscription(
+            f"{queue}@{uuid.uuid4().hex[:12]}" if broadcast else queue,
+            routing_keys,
+            family_of(exchange),
+            retry if retry is not None else RetryPolicy(),
+            queue_type,
+            retry_via,
+            TagFilter(tags) if tags is not None else None,
+            broadcast,
+            ordered,
+            max_failed,
+        )
+        if where is not None and not callable(where):
+            raise ConfigurationError(f"where is {where!r}", "Give a function of a Message.")
+        if where is not None:
+            check_runs_when_called("predicate", where)
+            if is_async(where):
+                raise ConfigurationError(
+                    f"where is {where!r}, which is async", "Make it a plain function of a Message."
+                )
+        self._dropped = DropCount()
+        self._lead_to(
+            url, connection_name or default_name("subscriber", queue), credentials, ssl_context
+        )
+        _whole("concurrency", concurrency, 1000)
+        usual_prefetch = 1 if ordered else PREFETCH_PER_HANDLER * concurrency
+        self._options = ConsumeOptions(
+            concurrency,
+            _whole("prefetch", usual_prefetch if prefetch is None else prefetch, 65535),
+            declare,
+            None if handler_timeout is None else seconds_of(handler_timeout),
+            where,
+            seconds_of(grace),
+            timedelta(seconds=seconds_of(patience)),
+        )
+        if ordered and (concurrency, self._options.prefetch) != (1, 1):
+            raise ConfigurationError(
+                f"queue {queue!r} is to be ordered, with a concurrency of {concurrency} and a "
+                f"prefetch of {self._options.prefetch}",
+                "Leave both out: an ordered queue is handled one message at a time.",
+            )
+        if self._options.prefetch < concurrency:
+            raise ConfigurationError(
+                f"prefetch is {prefetch} with a concurrency of {concurrency}",
+                "Give each handler at least one: raise prefetch.",
+            )
+        self._handler: Handler | None = None
+        self._warn_of_long_waits(self._options.handler_timeout)
+
+    def _lead_to(
+        self,
+        url: Address,
+        name: str,
+        credentials: Credentials | None,
+        ssl_context: ContextSource | None,
+    ) -> None:
+        """Keeps where to connect, in the shell's own way."""
+        raise NotImplementedError
+
+    @property
+    def declined(self) -> int:
+        """How many messages `where` has declined, since the subscriber was made."""
+        return self._dropped.declined
+
+    @property
+    def let_go(self) -> int:
+        """How many broadcast messages have failed, since the subscriber was made."""
+        return self._dropped.let_go
+
+    def handler(self, function: _Handler) -> _Handler:
+        """Makes `function` the handler; a decorator. Its argument is what its annotation asks for.
+
+        Raises:
+            ConfigurationError: it is async where this runs plain functions, or the reverse; it is a
+                generator function; it takes not exactly one argument, or asks for what a body can't
+                be read as.
+        """
+        check_handler(function, awaited=self._handlers_are_async)
+        if self._handler is not None:
+            raise ConfigurationError(
+                f"queue {self.subscription.queue!r} has a handler already",
+                "Make another Subscriber for another queue.",
+            )
+        argument_of(function)
+        self._handler = function
+        return function
+
+    def _warn_of_long_waits(self, seconds: float | None) -> None:
+        """Warns where the last of the prefetched messages waits for long, if a handler takes so
+        many seconds."""
+        if seconds is None:
+            return
+        wait = seconds * self._options.prefetch / self._options.concurrency
+        if self.subscription.ordered:
+            wait += (
+                self.subscription.retry.longest.total_seconds()
+            )  # held by its handler, and then for its retry
+        if wait > CONSUMER_TIMEOUT.total_seconds() / 2:
+            logger.warning(
+                "queue %s: with handlers of %.0f s and a prefetch of %d, a message may stay "
+                "unsettled for %.0f min; the broker closes "
+                "the channel after 30 min by default. %s.",
+                self.subscription.queue,
+                seconds,
+                self._options.prefetch,
+                wait / 60,
+                "Shorten the retry's delay"
+                if self.subscription.ordered
+                else "Lower prefetch, or raise concurrency",
+            )
+
+
+def _whole(name: str, value: int, most: int) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
+        raise ConfigurationError(f"{name} is {value!r}", f"Give a whole number from 1 to {most}.")
+    return value

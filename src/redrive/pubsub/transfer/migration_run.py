@@ -1,0 +1,422 @@
+"""Carries out a migration: a live subscription's queues get new arguments, and no message is lost.
+
+What to do next is `redrive.topology.migration`'s to say, from what is on the broker; here it is
+done. It may die at any moment: the next run goes on.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from redrive.amqp.properties import Properties
+from redrive.errors import BrokerUnavailable, ConfigurationError, RedriveError, TopologyMismatch
+from redrive.pubsub.admin.management_api import ManagementAPI
+from redrive.pubsub.blocking.connection import Connector
+from redrive.pubsub.blocking.declarer import Declarer, declaring
+from redrive.pubsub.blocking.tickets import ThreadInFlight
+from redrive.pubsub.confirms import Outgoing
+from redrive.pubsub.transfer.queue_reader import Held, QueueReader
+from redrive.topology.headers import Delivery
+from redrive.topology.migration import Step, identity_of, moved, next_step, transit_queue
+from redrive.topology.model import Subscription
+
+_BEFORE_ALL_OTHERS = 1_000_000
+_BATCH = 200
+_SETTLING = 0.5
+"""Seconds that a message which was being routed while bindings changed has to arrive."""
+_STATISTICS_ARE_LATE = 12.0
+"""Seconds until the management API surely tells what consumers hold.
+
+Source: a queue tells each 5 s, and what it told is collected each 5 s
+(collect_statistics_interval); measured on 3.10.8: up to 10.0 s.
+"""
+_PATIENCE = 60.0
+_MOST_RACES = 5
+_MOST_IN_FLIGHT = 1000
+"""Messages that are sent and not confirmed."""
+_MOST_TWICE = 2 * _MOST_IN_FLIGHT
+"""Those, and as many whose acks are on their way: so many may be there twice when a run dies."""
+
+Progress = Callable[[str], None]
+
+
+@dataclass(slots=True)
+class MigrationReport:
+    """What a migration has done.
+
+    Args:
+        steps: how many steps.
+        moved: messages that were moved, each as often as it was.
+        twins: copies that were taken out again: a message that reached both queues while bindings
+            changed.
+        possible_duplicates: messages that may be there twice: moves whose confirm was not seen,
+            also those of a run that died.
+    """
+
+    steps: int = 0
+    moved: int = 0
+    twins: int = 0
+    possible_duplicates: int = 0
+
+
+class Migration:
+    """One run of a migration.
+
+    Args:
+        connector: how to connect.
+        management: the broker's management API.
+        subscription: as it is to be.
+        on_progress: told each step and each batch of messages that was moved.
+    """
+
+    def __init__(
+        self,
+        connector: Connector,
+        management: ManagementAPI,
+        subscription: Subscription,
+        on_progress: Progress,
+    ) -> None:
+        self._connector = connector
+        self._management = management
+        self._subscription = subscription
+        self._on_progress = on_progress
+        self._report = MigrationReport()
+        self._quiet: set[str] = set()
+        self._twins: dict[str, Counter[str]] = {}
+        self._races = 0
+
+    def run(self) -> MigrationReport:
+        """Does what is left to be done.
+
+        Raises:
+            RedriveError: the broker refused, or went away. Nothing is lost; a further run goes on.
+        """
+        while True:
+            step = next_step(self._subscription, self._management.observe(), frozenset(self._quiet))
+            if step is None:
+                return self._report
+            self._on_progress(str(step))
+            if not self._report.steps:
+                self._tell_of_a_run_that_died()
+            self._do(step)
+            self._report.steps += 1
+
+    def _do(self, step: Step) -> None:
+        match step.kind:
+            case "divert":
+                self._divert(step)
+            case "drain":
+                self._drain(step)
+            case "replace":
+                self._replace(step)
+            case "restore":
+                self._restore(step)
+            case "return":
+                self._return(step)
+
+    def _divert(self, step: Step) -> None:
+        """Switches, and begins to drain: from before the switch on no other consumer gets anything.
+
+        One that did could have handled a message whose copy is in the transit queue.
+        """
+        self._quiet.discard(step.queue.name)
+        with declaring(self._connector) as declarer:
+            declarer.declare(step.transit)
+        self._move(step, step.queue.name, lambda: self._diverted(step))
+
+    def _diverted(self, step: Step) -> Counter[str]:
+        with declaring(self._connector) as declarer:
+            _switch(declarer, step, step.transit.name, step.queue.name)
+        time.sleep(_SETTLING)
+        return self._identities_in(step.transit.name)
+
+    def _drain(self, step: Step) -> None:
+        self._move(step, step.queue.name, lambda: self._identities_in(step.transit.name))
+        while not self._is_quiet(step):
+            self._on_progress(f"{step.queue.name}: waiting for what its consumers hold")
+            self._move(step, step.queue.name, Counter)
+        self._quiet.add(step.queue.name)
+
+    def _is_quiet(self, step: Step) -> bool:
+        """Whether the queue is empty, what is held included, and stays so for as long as statistics
+        are late.
+
+        A main queue's consumer that is leaving may hold messages when it is counted no more; of the
+        others, nobody works off messages.
+        """
+        queue = step.queue.name
+        deadline = time.monotonic() + _STATISTICS_ARE_LATE
+        with declaring(self._connector) as declarer:
+            depth = declarer.depth(queue)
+            if step.place != "main" and (depth is None or not (depth.messages or depth.consumers)):
+                return True
+            while time.monotonic() < deadline:
+                depth = declarer.depth(queue)
+                if (depth is not None and depth.messages) or self._management.message_count(queue):
+                    time.sleep(_SETTLING)
+                    return False
+                time.sleep(_SETTLING)
+        return True
+
+    def _replace(self, step: Step) -> None:
+        with declaring(self._connector) as declarer:
+            depth = declarer.depth(step.queue.name)
+            if depth is not None and depth.messages:
+                self._quiet.discard(step.queue.name)  # something was requeued to it meanwhile
+                return
+            declarer.delete(step.queue)
+            try:
+                declarer.declare(step.queue)
+            except TopologyMismatch:
+                # A subscriber that still asks for the old arguments was faster. It is empty: go on
+                # from the beginning.
+                self._races += 1
+                if self._races > _MOST_RACES:
+                    raise ConfigurationError(
+                        f"a subscriber makes {step.queue.name!r} with its old arguments again and "
+                        "again",
+                        "Stop it, or give it the new arguments; then run this again.",
+                    ) from None
+
+    def _restore(self, step: Step) -> None:
+        """Binds the new queue. What reaches both queues meanwhile is held here, so that its copy is
+        known before a consumer has it."""
+        with (
+            QueueReader(
+                self._connector,
+                step.queue.name,
+                prefetch=0,
+                comes_back=False,
+                priority=_BEFORE_ALL_OTHERS,
+            ) as holder,
+            declaring(self._connector) as declarer,
+        ):
+            _wait_until_consuming(holder, self._connector)
+            _switch(declarer, step, step.queue.name, step.transit.name)
+            self._twins[step.queue.name] = self._identities_of(
+                holder, None, time.monotonic() + _SETTLING
+            )
+
+    def _tell_of_a_run_that_died(self) -> None:
+        """What it had on its way is in both queues, or handled since."""
+        queues = (
+            self._subscription.queue,
+            self._subscription.retry_queue,
+            self._subscription.failed_queue,
+        )
+        with declaring(self._connector) as declarer:
+            found = map(declarer.depth, map(transit_queue, queues))
+            count = min(_MOST_TWICE, sum(depth.messages for depth in found if depth is not None))
+        if count:
+            self._report.possible_duplicates += count
+            # Now, and not only at the end: this run may die, too.
+            self._on_progress(
+                f"an earlier run was broken off; up to {count} messages of "
+                f"{self._subscription.queue} may be there twice"
+            )
+
+    def _return(self, step: Step) -> None:
+        self._move(
+            step,
+            step.transit.name,
+            lambda: self._twins.pop(step.queue.name, Counter()),
+            _MOST_IN_FLIGHT,
+        )
+        with declaring(self._connector) as declarer:
+            depth = declarer.depth(step.transit.name)
+            # A consumer that is there is one of a run that died: what it holds is not counted, and
+            # would go with the queue.
+            if depth is not None and not (depth.messages or depth.consumers):
+                declarer.delete(step.transit)
+
+    def _identities_in(self, queue: str) -> Counter[str]:
+        """The identities of the messages that are in a queue now; all of them stay in it."""
+        with declaring(self._connector) as declarer:
+            depth = declarer.depth(queue)
+        if depth is None or not depth.messages:
+            return Counter()
+        count = depth.messages
+        with QueueReader(
+            self._connector, queue, prefetch=None, most=count, comes_back=False
+        ) as holder:
+            return self._identities_of(holder, count, time.monotonic() + _PATIENCE)
+
+    def _identities_of(
+        self, holder: QueueReader, most: int | None, deadline: float
+    ) -> Counter[str]:
+        """The identities of the next messages: of so many, or of those that come until the
+        deadline."""
+        found: Counter[str] = Counter()
+        taken_in_all = 0
+        while most is None or taken_in_all < most:
+            taken = holder.next(
+                _PATIENCE, empty=lambda: False, stop=lambda: time.monotonic() > deadline
+            )
+            if taken is None:
+                break
+            taken_in_all += 1
+            identity = identity_of(self._delivery(taken))
+            if identity is not None:
+                found[identity] += 1
+        return found
+
+    def _delivery(self, taken: Held) -> Delivery:
+        received = taken.received
+        main = self._subscription.exchanges.main
+        # Of the interop kind, messages come back from the retry queue through the main exchange.
+        way_back = (
+            main
+            if received.exchange == main and received.routing_key == self._subscription.queue
+            else ""
+        )
+        return Delivery(
+            self._subscription.queue,
+            received.exchange,
+            received.routing_key,
+            Properties.parse(received.properties),
+            received.body,
+            received.redelivered,
+            way_back,
+        )
+
+    def _move(
+        self,
+        step: Step,
+        source: str,
+        look_for_twins: Callable[[], Counter[str]],
+        most_in_flight: int = 0,
+    ) -> None:
+        """Moves what is in a queue; a copy that the other queue has is only taken out.
+
+        Which these are is asked once everything of the queue comes here: all of it, where other
+        consumers are to get nothing.
+        """
+        moving = _Moving(step, source, self._report)
+        with (
+            declaring(self._connector) as declarer,
+            QueueReader(
+                self._connector,
+                source,
+                prefetch=most_in_flight,
+                comes_back=False,
+                priority=_BEFORE_ALL_OTHERS,
+            ) as taking,
+        ):
+            _wait_until_consuming(taking, self._connector)
+            twins = look_for_twins()
+
+            def is_empty() -> bool:
+                depth = declarer.depth(source)
+                return depth is None or not depth.messages
+
+            while (
+                taken := taking.next(_PATIENCE, empty=is_empty, stop=moving.has_failed)
+            ) is not None:
+                delivery = self._delivery(taken)
+                identity = identity_of(delivery)
+                if identity is not None and twins[identity] > 0:
+                    twins[identity] -= 1
+                    self._report.twins += 1
+                    taking.ack(taken)
+                else:
+                    moving.add(taking, taken, delivery)
+                if moving.is_full or not taking.has_more:
+                    moving.send(taking)
+                    self._on_progress(f"{source}: {self._report.moved} moved")
+            moving.send(taking)
+            moving.wait(taking)
+
+
+class _Moving:
+    """Messages on their way from a queue to another: each is acked when the other queue has it."""
+
+    def __init__(self, step: Step, source: str, report: MigrationReport) -> None:
+        self._step = step
+        self._source = source
+        self._report = report
+        self._in_flight = ThreadInFlight()
+        self._failure: RedriveError | None = None
+        self._batch: list[tuple[Held, Outgoing]] = []
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there are enough to be sent."""
+        return len(self._batch) >= _BATCH
+
+    def has_failed(self) -> bool:
+        """Whether one could not be moved."""
+        return self._failure is not None
+
+    def add(self, taking: QueueReader, taken: Held, delivery: Delivery) -> None:
+        """Puts a message into the batch."""
+        publish = moved(self._step, delivery, self._source, frame_max=taking.frame_max)
+        self._in_flight.add(1)
+        self._batch.append(
+            (
+                taken,
+                Outgoing(
+                    publish.exchange,
+                    publish.routing_key,
+                    publish.properties.encode(),
+                    publish.body,
+                    publish.properties.message_id or "",
+                    lambda outgoing, error: self._settled(taking, taken, outgoing, error),
+                ),
+            )
+        )
+
+    def send(self, taking: QueueReader) -> None:
+        """Sends the batch, and waits while too many are on their way."""
+        if self._batch:
+            taking.publish(self._batch)
+            self._batch = []
+            self._wait_until_below(_MOST_IN_FLIGHT + 1)
+
+    def _settled(
+        self, taking: QueueReader, taken: Held, outgoing: Outgoing, error: RedriveError | None
+    ) -> None:
+        with self._in_flight.lock:
+            self._report.possible_duplicates += outgoing.in_doubt
+            if error is None:
+                self._report.moved += 1
+                taking.settled(taken)
+            else:
+                self._failure = self._failure or error
+            self._in_flight.settle()
+
+    def wait(self, taking: QueueReader) -> None:
+        """Waits until each is settled; raises why one could not be moved."""
+        taking.drain()
+        self._wait_until_below(1)
+        if self._failure is not None:
+            raise self._failure
+
+    def _wait_until_below(self, count: int) -> None:
+        if not self._in_flight.wait_until_below(count, _PATIENCE):
+            raise BrokerUnavailable(
+                self._source,
+                f"{self._in_flight.count} messages that were moved were not confirmed in time",
+                "Run this again: it goes on.",
+            )
+
+
+def _wait_until_consuming(taking: QueueReader, connector: Connector) -> None:
+    deadline = time.monotonic() + _PATIENCE
+    while not taking.consuming:
+        if time.monotonic() > deadline:
+            raise BrokerUnavailable(
+                connector.url.address,
+                "it did not let us consume in time",
+                "Run this again: it goes on.",
+            )
+        time.sleep(0.01)
+
+
+def _switch(declarer: Declarer, step: Step, to: str, of: str) -> None:
+    """Binds one queue as the other, which then loses its bindings: in between both get what comes,
+    never neither."""
+    for binding in step.bindings:
+        declarer.declare(replace(binding, destination=to))
+    for binding in step.bindings:
+        declarer.unbind(replace(binding, destination=of))

@@ -1,0 +1,95 @@
+"""A delivery on its way through a subscriber, what runs its handler, and the count of what is
+neither retried nor set aside."""
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Protocol
+
+from redrive.amqp.frames import Received
+from redrive.pubsub.consumer import Consumer
+from redrive.pubsub.message import Message
+from redrive.pubsub.verdict import Decider
+from redrive.redaction import in_one_line
+from redrive.topology.headers import Delivery
+
+Where = Callable[[Message], bool]
+"""Says of a message whether it is handled."""
+
+
+class WorkItem:
+    """A delivery, and the consumer and decider of the connection that it came on."""
+
+    __slots__ = ("consumer", "decider", "delivery", "received", "resends", "settled")
+
+    def __init__(self, consumer: Consumer, decider: Decider, received: Received) -> None:
+        self.consumer = consumer
+        self.decider = decider
+        self.received = received
+        self.delivery: Delivery | None = None
+        self.settled = False
+        self.resends = 0
+
+    @property
+    def name(self) -> str:
+        """What a log line calls it."""
+        if self.delivery is None:
+            return f"delivery {self.received.delivery_tag}"
+        return in_one_line(
+            f"message {Message(self.delivery).message_id} ({self.delivery.original_routing_key})"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumeOptions:
+    """How a queue is consumed.
+
+    Args:
+        concurrency: how many items the workers run at a time.
+        prefetch: unsettled deliveries that the broker may send.
+        declares: whether the topology is declared when it connects.
+        handler_timeout: after how many seconds a handler counts as failed; None for never.
+        where: says of a message whether it is handled; what it declines is acked. None takes all.
+        grace: seconds that running handlers have to finish when it stops.
+        patience: how long a broker that does not answer is waited for at the start.
+    """
+
+    concurrency: int
+    prefetch: int
+    declares: bool = True
+    handler_timeout: float | None = None
+    where: Where | None = None
+    grace: float = 30.0
+    patience: timedelta = timedelta(seconds=30)
+
+
+class DropCount:
+    """What a subscriber has neither retried nor set aside, since it was made."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.declined = 0
+        self.let_go = 0
+
+    def decline(self) -> None:
+        """A predicate has declined a message; from any thread."""
+        with self._lock:
+            self.declined += 1
+
+
+class Workers(Protocol):
+    """Runs items, so many at a time, in the order in which they come."""
+
+    def put(self, item: WorkItem) -> None:
+        """Has an item done as soon as there is room."""
+
+    def drop_waiting(self) -> list[WorkItem]:
+        """Takes back the items that were not begun."""
+
+    def abandon_overdue(self, seconds: float) -> list[tuple[WorkItem, str]]:
+        """Abandons items that run for longer than `seconds`, and makes room for others; returns
+        each with the stack that it hangs in."""
+
+    def stop(self) -> None:
+        """No item comes any more."""

@@ -1,0 +1,122 @@
+"""The archive as DataFrames."""
+
+from typing import TYPE_CHECKING
+
+from redrive.failures.columns import COLUMNS, SqlType
+from redrive.failures.stored_message import BODY, EXCHANGE, PROPERTIES, ROUTING_KEY
+from redrive.spark_reprocess.archive import Archive, Run
+from redrive.spark_reprocess.archive_row import (
+    BODY_KIND,
+    COMPUTED,
+    JSON_BODY,
+    REDELIVERED,
+    TEXT_BODY,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+RUN = "run"
+FILE, ROW = "archive_file", "archive_row"
+"""Where a row is in the archive: the two are its place, which no other has."""
+WIRE = (BODY_KIND, EXCHANGE, ROUTING_KEY, PROPERTIES, REDELIVERED)
+_NAMES = {
+    SqlType.TEXT: "string",
+    SqlType.NUMBER: "bigint",
+    SqlType.TIME: "timestamp",
+    SqlType.JSON: "string",
+    SqlType.BYTES: "binary",
+}
+
+
+def stored_schema() -> "StructType":
+    """The columns of the files and of their folders' names, as Spark reads them."""
+    from pyspark.sql.types import StructType
+
+    stored = [
+        f"`{column.name}` {_NAMES[column.type]}"
+        for column in COLUMNS
+        if column.name not in COMPUTED
+    ]
+    wire = [
+        f"{BODY_KIND} string",
+        f"{EXCHANGE} binary",
+        f"{ROUTING_KEY} binary",
+        f"{PROPERTIES} binary",
+        f"{REDELIVERED} boolean",
+    ]
+    schema = StructType.fromDDL(", ".join([*stored, *wire, "queue string", f"{RUN} string"]))
+    assert isinstance(schema, StructType)
+    return schema
+
+
+def stored(spark: "SparkSession", archive: Archive, run: Run | None = None) -> "DataFrame":
+    """Every row of the archive, or of a run, with its place; a message that was drained twice has
+    two."""
+    from pyspark.sql import functions as F
+
+    if not archive.storage.exists("messages"):
+        frame = spark.createDataFrame([], stored_schema()).withColumns(
+            {FILE: F.lit(""), ROW: F.lit(0).cast("bigint")}
+        )
+    else:
+        frame = (
+            spark.read.schema(stored_schema())
+            .parquet(archive.storage.uri_of("messages"))
+            .withColumns({FILE: F.col("_metadata.file_name"), ROW: F.col("_metadata.row_index")})
+        )
+    return frame if run is None else frame.where(F.col(RUN) == run.id)
+
+
+def with_columns(frame: "DataFrame") -> "DataFrame":
+    """Stored rows with all columns of the filter language, in their order, and the wire's behind
+    them."""
+    from pyspark.sql import functions as F
+
+    text = F.col(BODY).cast("string")
+    frame = frame.withColumns(
+        {
+            "body": F.when(F.col(BODY_KIND) == JSON_BODY, text),
+            "body_text": F.when(F.col(BODY_KIND).isin(JSON_BODY, TEXT_BODY), text),
+        }
+    )
+    return frame.select(*(column.name for column in COLUMNS), *WIRE, RUN, FILE, ROW)
+
+
+def messages(spark: "SparkSession", archive: Archive, run: str | None = None) -> "DataFrame":
+    """The messages of an archive for analysis: the columns of the filter language, and the run.
+
+    Each message once for each run that drained it: rows that differ in nothing but in what the
+    broker counts are one.
+
+    Args:
+        spark: the session.
+        archive: which.
+        run: only what this run has drained; None for all.
+    """
+    rows = stored(spark, archive, None if run is None else archive.run(run))
+    # Not by the failure id alone, which another message may have copied; the headers hold the
+    # broker's counts.
+    told_apart = [column.name for column in COLUMNS if column.name not in COMPUTED | {"headers"}]
+    return (
+        with_columns(rows)
+        .dropDuplicates([RUN, "queue", *told_apart])
+        .select(*(column.name for column in COLUMNS), RUN)
+    )
+
+
+def distinct_ids(spark: "SparkSession", archive: Archive, run: Run, queue: str) -> int:
+    """How many failures of a queue a run has, however often each is in it."""
+    from pyspark.sql import functions as F
+
+    from redrive.spark_reprocess.spark_errors import explained
+
+    with explained():
+        return (
+            stored(spark, archive, run)
+            .where(F.col("queue") == queue)
+            .select("failure_id")
+            .distinct()
+            .count()
+        )

@@ -1,0 +1,287 @@
+"""What is in the archive, message by message: each once, with its id and what became of it."""
+
+from typing import TYPE_CHECKING
+
+from redrive.failures.archive_folder import FINGERPRINT, NUMBER
+from redrive.failures.stored_message import BODY, PROPERTIES, ROUTING_KEY, text_of
+from redrive.spark_reprocess.archive import Archive, Run
+from redrive.spark_reprocess.archive_reader import FILE, ROW, RUN, stored, with_columns
+from redrive.spark_reprocess.archive_row import REDELIVERED
+from redrive.spark_reprocess.ledger import Event
+from redrive.spark_reprocess.row_message import ID
+from redrive.topology.digest import digest_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, Row, SparkSession
+
+STATE = "state"
+KEPT = "kept"
+"""The state of what is in the archive and nowhere else."""
+OPEN = (KEPT, Event.REFUSED)
+"""What can still be sent or restored."""
+STATES = (*OPEN, Event.SENT, Event.RESTORED, Event.DISCARDED)
+_LEDGER = "id string, event string, detail string, again boolean, run string, job string"
+
+
+class ArchivedMessages:
+    """A run as DataFrames. What is in the archive more than once is looked for when it is asked
+    first, and not again.
+
+    Args:
+        spark: the session.
+        archive: where it is.
+        run: which.
+    """
+
+    def __init__(self, spark: "SparkSession", archive: Archive, run: Run) -> None:
+        self._spark = spark
+        self._archive = archive
+        self._run = run
+        self._repeated: list[Row] | None = None
+        self._elsewhere: list[tuple[str, str, str, bool, str, str]] | None = None
+
+    def messages(self) -> "DataFrame":
+        """Each message once, with its id and all columns.
+
+        The id is the failure id. Several messages may have the same one: a peer's have none, and
+        may be the same in all they hold, and whoever may write into a failed queue can copy an id.
+        The second one's id is the failure id followed by ~2, and so on.
+        """
+        from pyspark.sql import functions as F
+
+        frame = with_columns(stored(self._spark, self._archive, self._run))
+        places = self._places_of_repeated()
+        own_name = _name_of_failure()
+        if not places:
+            return frame.withColumn(ID, own_name)
+        # Only the places travel: a join of whole messages would move every body.
+        marked = self._spark.createDataFrame(
+            [(place[FILE], place[ROW], place["keep"], place["numbered"]) for place in places],
+            f"{FILE} string, {ROW} bigint, keep boolean, numbered string",
+        )
+        joined = frame.join(F.broadcast(marked), [FILE, ROW], "left")
+        kept = joined.where(F.coalesce(F.col("keep"), F.lit(True)))
+        return kept.withColumn(ID, F.coalesce(F.col("numbered"), own_name)).drop("keep", "numbered")
+
+    def copies(self) -> int:
+        """How many rows are no messages of their own."""
+        return sum(not place["keep"] for place in self._places_of_repeated())
+
+    def shared_ids(self) -> int:
+        """How many failure ids stand for several messages that differ: all but one of them made it
+        up."""
+        digests: dict[str, set[str]] = {}
+        for place in self._places_of_repeated():
+            digests.setdefault(place["failure_id"], set()).add(place["digest"])
+        return sum(len(different) > 1 for different in digests.values())
+
+    def ledger(self) -> "DataFrame":
+        """What was written down of this run's messages, and what other runs have sent of the same
+        failures."""
+        from pyspark.sql import functions as F
+
+        if not self._archive.storage.exists("ledger"):
+            return self._spark.createDataFrame([], _LEDGER)
+        mine = self._whole_ledger().where(F.col(RUN) == self._run.id)
+        elsewhere = self._sent_elsewhere()
+        return (
+            mine.unionByName(self._spark.createDataFrame(elsewhere, _LEDGER)) if elsewhere else mine
+        )
+
+    def states(self) -> "DataFrame":
+        """The last word on each id that the ledger has: its state, and whether it may have been
+        sent twice."""
+        from pyspark.sql import functions as F
+
+        def has(event: Event) -> "Column":
+            return F.max(F.col("event") == event)
+
+        intended = F.sum((F.col("event").isin(Event.SENDING, Event.RESTORING)).cast("int"))
+        state = (
+            F.when(has(Event.SENT), Event.SENT)
+            .when(has(Event.RESTORED), Event.RESTORED)
+            .when(has(Event.DISCARDED), Event.DISCARDED)
+            .when(has(Event.REFUSED), Event.REFUSED)
+            .otherwise(KEPT)
+        )
+        # Noted as being sent more often than as settled: an attempt ended between the sending and
+        # the confirm.
+        settled = F.sum(
+            (~F.col("event").isin(Event.SENDING, Event.RESTORING, Event.DISCARDED)).cast("int")
+        )
+        # Sent by two jobs at the same time, neither of which knew of the other.
+        twice = F.sum((F.col("event") == Event.SENT).cast("int")) > 1
+        return (
+            self.ledger()
+            .groupBy(ID)
+            .agg(
+                state.alias(STATE),
+                (F.max("again") | (intended > settled) | twice).alias("unsure"),
+                F.max(F.when(F.col("event") == Event.REFUSED, F.col("detail"))).alias("detail"),
+                F.max(F.col(RUN) == self._run.id).alias("mine"),
+            )
+        )
+
+    def with_states(self) -> "DataFrame":
+        """Each message once, with its state."""
+        from pyspark.sql import functions as F
+
+        if not self._archive.storage.exists("ledger"):
+            return self.messages().withColumns(
+                {STATE: F.lit(KEPT), "detail": F.lit(None).cast("string"), "unsure": F.lit(False)}
+            )
+        joined = self.messages().join(self.states().drop("mine"), ID, "left")
+        return joined.withColumn(STATE, F.coalesce(F.col(STATE), F.lit(KEPT))).withColumn(
+            "unsure", F.coalesce(F.col("unsure"), F.lit(False))
+        )
+
+    def open(self) -> "DataFrame":
+        """What can still be sent or restored: in the archive, and not sent, restored or
+        discarded."""
+        from pyspark.sql import functions as F
+
+        return self.with_states().where(F.col(STATE).isin(*OPEN))
+
+    def _whole_ledger(self) -> "DataFrame":
+        return self._spark.read.schema(_LEDGER).parquet(self._archive.storage.uri_of("ledger"))
+
+    def _sent_elsewhere(self) -> "list[tuple[str, str, str, bool, str, str]]":
+        """What other runs have noted as sent of the messages of this one, as lines of the ledger
+        with this run's ids.
+
+        A run that was broken off may have archived what was drained once more. It is the same
+        message where all of it is the same: the same id is not enough. Of a peer's, two failures
+        may be the same in all they hold.
+        """
+        from pyspark.sql import functions as F
+
+        if self._elsewhere is not None:
+            return self._elsewhere
+        self._elsewhere = []
+        everywhere = (
+            stored(self._spark, self._archive)
+            .select("failure_id", RUN)
+            .where(~F.col("failure_id").rlike(FINGERPRINT))
+        )
+        runs = (
+            everywhere.groupBy("failure_id")
+            .agg(F.collect_set(RUN).alias("runs"))
+            .where((F.size("runs") > 1) & F.array_contains("runs", self._run.id))
+        )
+        shared = runs.select("failure_id", F.explode("runs").alias(RUN)).collect()
+        if not shared:
+            return self._elsewhere
+        ids = self._spark.createDataFrame(
+            [(one["failure_id"],) for one in shared if one[RUN] == self._run.id],
+            "failure_id string",
+        )
+        mine = {
+            (row["failure_id"], row["digest"]): row[ID] for row in self._digests_of(ids).collect()
+        }
+        sent = self._whole_ledger().where(F.col("event") == Event.SENT)
+        for other in self._archive.runs():
+            if other.id == self._run.id or not any(one[RUN] == other.id for one in shared):
+                continue
+            theirs = ArchivedMessages(self._spark, self._archive, other)._digests_of(ids)
+            for row in sent.where(F.col(RUN) == other.id).join(theirs, ID).collect():
+                id_ = mine.get((row["failure_id"], row["digest"]))
+                if id_ is not None:
+                    self._elsewhere.append(
+                        (id_, row["event"], row["detail"], row["again"], row[RUN], row["job"])
+                    )
+        return self._elsewhere
+
+    def _digests_of(self, failure_ids: "DataFrame") -> "DataFrame":
+        """The ids and the digests of the messages that have these failure ids."""
+        from pyspark.sql import functions as F
+
+        messages = self.messages().join(F.broadcast(failure_ids), "failure_id", "left_semi")
+        return messages.select("failure_id", ID, _digest_column().alias("digest"))
+
+    def _places_of_repeated(self) -> "list[Row]":
+        """Of what has a failure id that is in the archive more than once: the place of each row,
+        its numbered id, and whether it is a message of its own.
+
+        A row is a copy of another one only where all of a message is the same, byte for byte. Of
+        redrive's messages these are one failure. Of a peer's there may be several; but one that was
+        delivered again, where a session that had archived it was broken off before its ack, is that
+        one.
+        """
+        from pyspark.sql import Window
+        from pyspark.sql import functions as F
+
+        if self._repeated is not None:
+            return self._repeated
+        rows_stored = stored(self._spark, self._archive, self._run)
+        repeated = (
+            rows_stored.groupBy("failure_id").count().where(F.col("count") > 1).select("failure_id")
+        )
+        if repeated.isEmpty():
+            self._repeated = []
+            return self._repeated
+        # Only of these are the bodies read.
+        narrow = rows_stored.join(F.broadcast(repeated), "failure_id").select(
+            "failure_id", _digest_column().alias("digest"), FILE, ROW, REDELIVERED
+        )
+        settled = self._archive.storage.names(f"runs/{self._run.id}/settled")
+        marks = self._spark.createDataFrame([(name,) for name in settled], "session string")
+        rows = narrow.withColumn(
+            "session", F.regexp_extract(FILE, r"^(.*)-\d+-\d+\.parquet$", 1)
+        ).join(F.broadcast(marks).withColumn("settled", F.lit(True)), "session", "left")
+        everywhere = Window.partitionBy("failure_id", "digest")
+        broken_off = F.sum(F.col("settled").isNull().cast("int")).over(everywhere)
+        in_order = Window.partitionBy("failure_id", "digest", "candidate").orderBy(FILE, ROW)
+        numbered = Window.partitionBy("failure_id", "keep").orderBy(FILE, ROW)
+        own = ~F.col("failure_id").rlike(FINGERPRINT)
+        own_name = _name_of_failure()
+        places = (
+            rows.withColumn("broken_off", broken_off)
+            .withColumn("candidate", F.col("settled").isNotNull() & F.col(REDELIVERED))
+            .withColumn(
+                "copy",
+                F.when(
+                    F.col("candidate"), F.row_number().over(in_order) <= F.col("broken_off")
+                ).otherwise(F.lit(False)),
+            )
+            .withColumn(
+                "keep",
+                F.when(own, F.row_number().over(everywhere.orderBy(FILE, ROW)) == 1).otherwise(
+                    ~F.col("copy")
+                ),
+            )
+            .withColumn("number", F.row_number().over(numbered))
+            .select(
+                FILE,
+                ROW,
+                "keep",
+                F.when(
+                    F.col("number") > 1,
+                    F.concat_ws(NUMBER, own_name, F.col("number").cast("string")),
+                )
+                .otherwise(own_name)
+                .alias("numbered"),
+                "failure_id",
+                "digest",
+            )
+        )
+        self._repeated = places.collect()
+        return self._repeated
+
+
+def _name_of_failure() -> "Column":
+    """A failure id as the first message's id that has it."""
+    from pyspark.sql import functions as F
+
+    return F.replace(F.col("failure_id"), F.lit(NUMBER), F.lit(NUMBER * 2))
+
+
+def _digest_column() -> "Column":
+    """The digest of a stored row's message."""
+    from pyspark.sql import functions as F
+
+    digest = F.udf(_digest, "string", useArrow=False)
+    return digest(F.col(ROUTING_KEY), F.col(PROPERTIES), F.col(BODY))
+
+
+def _digest(routing_key: bytes, properties: bytes, body: bytes) -> str:
+    return digest_of(text_of(bytes(routing_key)), bytes(properties), bytes(body))

@@ -1,0 +1,83 @@
+"""Taking a snapshot into an archive, in place of draining."""
+
+from collections import Counter
+
+from redrive.errors import ConfigurationError
+from redrive.failures.snapshot import Snapshot
+from redrive.pubsub.message import FailedMessage
+from redrive.pubsub.url import BrokerURL
+from redrive.spark_reprocess.archive import (
+    Archive,
+    Run,
+    file_name,
+    messages_folder,
+    new_run,
+    settled_mark,
+)
+from redrive.spark_reprocess.archive_row import parquet_of_copies
+from redrive.spark_reprocess.drain import FILE_ROWS
+from redrive.spark_reprocess.progress import OnProgress, tell_nobody
+from redrive.topology.names import ExchangeFamily
+
+_SESSION = "copied"
+
+
+def source_of(snapshot: Snapshot) -> str:
+    """What a run that was copied from a snapshot calls it."""
+    return str(snapshot.path.absolute())
+
+
+def copy_snapshot(
+    archive: Archive,
+    url: str,
+    snapshot: Snapshot,
+    *,
+    exchanges: ExchangeFamily | None = None,
+    on_progress: OnProgress = tell_nobody,
+) -> Run:
+    """Copies the messages of a snapshot into an archive, as a run that is drained; the snapshot
+    stays.
+
+    The run is in the archive once all of its messages are.
+
+    Args:
+        archive: where to.
+        url: the address of the broker that the messages will go to.
+        snapshot: where from.
+        exchanges: the exchange family of its queues; None for redrive's default.
+        on_progress: is called with the phase, how many messages are through it, of how many.
+
+    Raises:
+        ConfigurationError: the snapshot can't be read or holds nothing, the archive can't be
+            written.
+    """
+    depths = Counter(message.queue for message in snapshot.browse())
+    if not depths:
+        raise ConfigurationError(f"{snapshot.path} holds no message", "Give another file.")
+    address = BrokerURL.parse(url).address
+    run = new_run(address, dict(depths), source_of(snapshot), exchanges)
+    waiting: dict[str, list[FailedMessage]] = {queue: [] for queue in depths}
+    files = rows = 0
+
+    def write(queue: str) -> None:
+        nonlocal files, rows
+        messages, waiting[queue] = waiting[queue], []
+        if not messages:
+            return
+        name = file_name(_SESSION, files, len(messages))
+        archive.storage.write(
+            f"{messages_folder(queue, run.id)}/{name}", parquet_of_copies(messages)
+        )
+        files, rows = files + 1, rows + len(messages)
+        on_progress("copying", rows, depths.total())
+
+    for message in snapshot.browse():
+        waiting[message.queue].append(message)
+        if len(waiting[message.queue]) >= FILE_ROWS:
+            write(message.queue)
+    for queue in waiting:
+        write(queue)
+    archive.storage.write(settled_mark(run.id, _SESSION), b"")
+    archive.add(run)
+    archive.end_draining(run, rows)
+    return run

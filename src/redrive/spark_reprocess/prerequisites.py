@@ -1,0 +1,32 @@
+"""What a job on Spark needs of the machine that starts it."""
+
+from importlib.util import find_spec
+
+from redrive.errors import ConfigurationError
+from redrive.spark_reprocess.java import check_java
+
+_LIBRARIES = ("pyspark", "pyarrow", "duckdb")
+
+
+def check_libraries() -> None:
+    """Check that the libraries of the extra `spark` are installed; none is imported.
+
+    Raises:
+        ConfigurationError: one is missing; the message says what to install.
+    """
+    for name in _LIBRARIES:
+        if find_spec(name) is None:
+            raise ConfigurationError(
+                f"this needs {name}, which is not installed", "pip install 'redrive[spark]'"
+            )
+
+
+def check_prerequisites() -> None:
+    """Check that the libraries and a Java are there: to be called before a broker is started, an
+    archive is opened or a message is touched.
+
+    Raises:
+        ConfigurationError: one is missing, or Java is too old; the message says what to install.
+    """
+    check_libraries()
+    check_java()

@@ -1,0 +1,146 @@
+"""The identity: what was drained is what was requeued, restored, discarded and kept, id by id."""
+
+from collections import Counter
+from dataclasses import asdict, dataclass, field
+
+from redrive.spark_reprocess.archive import Archive, Run
+from redrive.spark_reprocess.archived_messages import KEPT, STATE, ArchivedMessages
+from redrive.spark_reprocess.drain import rows_drained
+from redrive.spark_reprocess.ledger import Event
+from redrive.spark_reprocess.row_message import ID
+from redrive.spark_reprocess.spark_errors import explained
+
+_SHOWN = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What became of a run's messages.
+
+    Args:
+        run: the run's id.
+        queues: the main queues.
+        depths: how many messages each failed queue held when it began.
+        drained: messages in the archive.
+        requeued: messages that their main queue has.
+        restored: messages that their failed queue has again.
+        discarded: messages that nobody wants.
+        kept: messages that are in the archive alone.
+        refused: how many of these could not be sent.
+        rows: rows in the archive; more than messages where a session was broken off.
+        possible_duplicates: messages that may have been sent twice.
+        unknown: ids that the ledger has and the archive has not.
+        shared_ids: failure ids of several messages that differ; all but one of them made it up.
+        refusals: ids of some refused messages, and why.
+        too_often: messages that were meant and not sent, because they had been requeued too often.
+    """
+
+    run: str
+    queues: list[str]
+    depths: dict[str, int]
+    drained: int
+    requeued: int
+    restored: int
+    discarded: int
+    kept: int
+    refused: int
+    rows: int
+    possible_duplicates: int
+    unknown: int
+    shared_ids: int = 0
+    refusals: list[dict[str, str]] = field(default_factory=list)
+    too_often: int = 0
+
+    @property
+    def holds(self) -> bool:
+        """Whether nothing is missing and nothing came from nowhere."""
+        return (
+            self.drained == self.requeued + self.restored + self.discarded + self.kept
+            and not self.unknown
+        )
+
+    def __str__(self) -> str:
+        sign = "=" if self.holds else "≠"
+        return (
+            f"{self.drained:,} drained {sign} {self.requeued:,} requeued + {self.restored:,} "
+            f"restored + {self.kept:,} kept"
+            f" + {self.discarded:,} discarded"
+        )
+
+    def to_dict(self) -> dict[str, object]:
+        """For report.json."""
+        return {**asdict(self), "holds": self.holds, "identity": str(self)}
+
+
+def verify(kept: ArchivedMessages, archive: Archive, run: Run, too_often: int = 0) -> Identity:
+    """Counts, id by id, what became of a run's messages, and keeps the result as the run's
+    report.json.
+
+    Each side is counted for itself: what was drained by the number that was noted when that ended,
+    what became of it from the ledger, and what is kept from the archive's files. A file that is
+    gone makes a difference. How many were requeued `too_often` is only reported.
+    """
+    from pyspark.sql import functions as F
+
+    with explained():
+        both = (
+            kept.messages()
+            .select(ID, F.lit(True).alias("here"))
+            .join(kept.states(), ID, "full_outer")
+        )
+        counted = (
+            both.groupBy(
+                F.coalesce(F.col("here"), F.lit(False)).alias("here"),
+                F.coalesce("mine", F.lit(False)).alias("mine"),
+                F.coalesce(STATE, F.lit(KEPT)).alias(STATE),
+            )
+            .agg(
+                F.count(F.lit(1)).alias("count"),
+                F.count_if(F.coalesce(F.col("unsure"), F.lit(False))).alias("unsure"),
+            )
+            .collect()
+        )
+        # Most runs have none, and to look for them is a job of its own.
+        some_refused = any(row["here"] and row[STATE] == Event.REFUSED for row in counted)
+        refusals = (
+            both.where(F.col("here") & (F.col(STATE) == Event.REFUSED))
+            .select(ID, "detail")
+            .orderBy(ID)
+            .limit(_SHOWN)
+            .collect()
+            if some_refused
+            else []
+        )
+    noted = archive.rows_noted(run)
+    rows = rows_drained(archive, run) if noted is None else noted
+    drained = rows - kept.copies()
+    # What another run has sent matters only where it is here, too.
+    unknown = sum(row["count"] for row in counted if not row["here"] and row["mine"])
+    by_state: Counter[str] = Counter()
+    for row in counted:
+        by_state[row[STATE]] += row["count"] if row["here"] else 0
+    identity = Identity(
+        run.id,
+        run.queues,
+        run.depths,
+        drained=drained,
+        requeued=by_state[Event.SENT],
+        restored=by_state[Event.RESTORED],
+        discarded=by_state[Event.DISCARDED],
+        kept=by_state[KEPT] + by_state[Event.REFUSED],
+        refused=by_state[Event.REFUSED],
+        rows=rows,
+        possible_duplicates=sum(
+            row["unsure"]
+            for row in counted
+            if row["here"] and row[STATE] in (Event.SENT, Event.RESTORED)
+        ),
+        unknown=unknown,
+        shared_ids=kept.shared_ids(),
+        refusals=[{"id": row[ID], "error": row["detail"]} for row in refusals],
+        too_often=too_often,
+    )
+    archive.write_report(run, identity.to_dict())
+    if archive.is_drained(run) and identity.holds and identity.kept == identity.refused:
+        archive.end(run)
+    return identity

@@ -1,0 +1,586 @@
+"""The whole job, phase by phase: drain, plan, send, restore, verify. Each can be done by itself,
+and taken up again."""
+
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from redrive.errors import ConfigurationError, RedriveError
+from redrive.failures.canary import (
+    Act,
+    Canary,
+    Guards,
+    Ruling,
+    longest_watch,
+    verdict_on_share,
+    watched,
+)
+from redrive.failures.outcome_watch import (
+    Watch,
+    Whereabouts,
+    reason_of_stop,
+    retry_delay,
+    whereabouts,
+)
+from redrive.failures.return_safety import check_safe_to_return
+from redrive.failures.snapshot import Snapshot
+from redrive.pubsub.blocking.connection import Connector
+from redrive.pubsub.blocking.declarer import declaring
+from redrive.pubsub.lifecycle import default_name
+from redrive.pubsub.url import BrokerURL
+from redrive.spark_reprocess import drain, send
+from redrive.spark_reprocess.archive import Archive, Run
+from redrive.spark_reprocess.archived_messages import ArchivedMessages
+from redrive.spark_reprocess.choice import Choice
+from redrive.spark_reprocess.copy_snapshot import copy_snapshot, source_of
+from redrive.spark_reprocess.drain import FILE_ROWS, depths_of
+from redrive.spark_reprocess.drain_task import DrainTask, Share
+from redrive.spark_reprocess.ledger import ArchiveLedger, Entry, Event
+from redrive.spark_reprocess.page import page_of
+from redrive.spark_reprocess.progress import OnProgress, tell_nobody
+from redrive.spark_reprocess.reconciliation import Identity, verify
+from redrive.spark_reprocess.row_message import ID, Mode
+from redrive.spark_reprocess.run_plan import RunPlan, plan
+from redrive.spark_reprocess.settings import JobOptions
+from redrive.spark_reprocess.spark_errors import explained
+from redrive.spark_reprocess.transform import check, transformed
+from redrive.topology.names import ExchangeFamily
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_DISCARDED_AT_A_TIME = 100_000
+
+
+class Stopped(RedriveError):
+    """A job sent no more: too few messages were confirmed, some of the canary did not succeed, or
+    too large a share is failing.
+
+    Args:
+        reason: what was seen.
+    """
+
+    identity: Identity | None = None
+    """What became of each message until then, where that was counted."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return (
+            f"the job stopped: {self.reason}.\n"
+            "What was not sent is in the archive: the same command goes on when that is solved, "
+            "with a new canary; or restore it."
+        )
+
+
+class Reprocess:
+    """One job on an archive.
+
+    Args:
+        spark: the session.
+        archive: where messages are kept in between.
+        url: the broker's address.
+        options: how it sends, and what it does besides.
+        on_progress: is called with the phase, how many messages are through it, of how many.
+        on_note: is called with a sentence that people may want to read meanwhile.
+    """
+
+    def __init__(
+        self,
+        spark: "SparkSession",
+        archive: Archive,
+        url: str,
+        options: JobOptions | None = None,
+        *,
+        on_progress: OnProgress = tell_nobody,
+        on_note: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self.archive = archive
+        self._spark = spark
+        self._url = url
+        self._options = options or JobOptions()
+        self._connector = Connector(url, default_name("spark"))
+        self._on_progress = on_progress
+        self._on_note = on_note
+        self._known: dict[str, ArchivedMessages] = {}
+
+    def requeue(
+        self,
+        queues: Sequence[str],
+        choice: Choice | None = None,
+        *,
+        approve: Callable[[Run, RunPlan], bool] = lambda run, plan: True,
+        snapshot: Snapshot | None = None,
+    ) -> Identity | None:
+        """Sends failed messages back to their main queues: all phases of the job, or those that an
+        earlier run did not come to.
+
+        Args:
+            queues: the main queues; not read where there is a snapshot.
+            choice: what is sent, and how it is changed; None for all as it is.
+            approve: is asked, with what would be sent, whether to go on.
+            snapshot: where messages are copied from in place of failed queues. What is not chosen
+                of it stays in the archive.
+
+        Returns:
+            What became of each message, counted; None where it was not approved: what was drained
+            is in its failed queues again.
+
+        Raises:
+            Stopped: a guard stopped it; its `identity` says what was sent by then.
+            RedriveError: it could not go on; the same call does.
+        """
+        choice = choice or Choice()
+        choice.check()
+        run = self.begun(queues, snapshot)
+        choice = self.chosen(run, choice)
+        # Also where nobody is asked: a transform that is wrong is an error before anything is sent.
+        planned = self.plan(run, choice)
+        if planned.chosen and not approve(run, planned):
+            if not run.source:
+                self.restore(run)
+            self.verify(run, choice)
+            return None
+        self.choose(run, choice)
+        return self.send_and_verify(
+            run,
+            choice,
+            chosen=planned.chosen,
+            restore=not (self._options.keep or run.source),
+        )
+
+    def send_and_verify(
+        self, run: Run, choice: Choice, *, chosen: int | None = None, restore: bool = False
+    ) -> Identity:
+        """Send what is chosen, and count what became of each message.
+
+        Args:
+            run: the run.
+            choice: what is sent.
+            chosen: how many messages that is, as the plan has counted; None to count them first.
+            restore: whether what is left is restored to its failed queue.
+
+        Raises:
+            Stopped: a guard stopped it; its `identity` says what was sent by then.
+        """
+        try:
+            self.send(run, choice, chosen=chosen)
+        except Stopped as stopped:
+            stopped.identity = self.verify(run, choice)
+            raise
+        if restore:
+            self.restore(run, refused=False)
+        return self.verify(run, choice)
+
+    def begun(self, queues: Sequence[str], snapshot: Snapshot | None = None) -> Run:
+        """The run of these queues, or of this snapshot, to go on with; else a new one that is
+        drained."""
+        run = self.unfinished(queues, snapshot)
+        if run is not None and self._family_of(run) != run.family:
+            raise ConfigurationError(
+                f"run {run.id} was begun with --exchange {run.family.main} --retry-suffix "
+                f"{run.family.retry_suffix} --failed-suffix {run.family.failed_suffix}",
+                "Continue it with the same, or restore what is left of it first: redrive spark "
+                "restore.",
+            )
+        if run is not None and self.archive.is_drained(run):
+            self._on_note(f"Going on with run {run.id}.")
+            return run
+        return self.drain(queues) if snapshot is None else self.copy(snapshot)
+
+    def _family_of(self, run: Run) -> ExchangeFamily:
+        """Return the exchange family that was asked for, or else the run's own."""
+        return self._options.exchanges or run.family
+
+    def copy(self, snapshot: Snapshot) -> Run:
+        """Takes a snapshot into the archive, as a new run; the snapshot stays.
+
+        Raises:
+            ConfigurationError: the archive has had it before: its messages would be there twice.
+        """
+        for run in self.archive.runs():
+            if run.source == source_of(snapshot) and self.archive.is_ended(run):
+                raise ConfigurationError(
+                    f"the messages of {snapshot.path} have all found their place in run {run.id}",
+                    "Use another archive to have them there once more.",
+                )
+        return copy_snapshot(
+            self.archive,
+            self._url,
+            snapshot,
+            exchanges=self._options.exchanges,
+            on_progress=self._on_progress,
+        )
+
+    def drain(self, queues: Sequence[str], *, file_rows: int = FILE_ROWS) -> Run:
+        """Takes the failed queues into the archive, as a new run or an unfinished one."""
+        return drain.drain(
+            self._spark,
+            self.archive,
+            self._url,
+            queues,
+            exchanges=self._options.exchanges,
+            tasks=self._options.tasks,
+            file_rows=file_rows,
+            timeout=self._options.sending.timeout,
+            on_progress=self._on_progress,
+        )
+
+    def unfinished(self, queues: Sequence[str], snapshot: Snapshot | None = None) -> Run | None:
+        """The latest run of these queues, or of this snapshot, of which messages are still to be
+        decided on; None where there is none."""
+        address = BrokerURL.parse(self._url).address
+        source = "" if snapshot is None else source_of(snapshot)
+        for run in reversed(self.archive.runs()):
+            if (
+                run.address == address
+                and run.source == source
+                and (source or sorted(run.queues) == sorted(queues))
+                and not self.archive.is_ended(run)
+            ):
+                return run
+        return None
+
+    def chosen(self, run: Run, choice: Choice) -> Choice:
+        """What is sent of a run: what was chosen when its sending began, or else this.
+
+        Raises:
+            ConfigurationError: something else was chosen before.
+        """
+        before = self.archive.choice(run)
+        if before is None:
+            return choice
+        begun = Choice.from_dict(before)
+        if replace(begun, now=choice.now) != choice:
+            raise ConfigurationError(
+                f"run {run.id} was begun with where={begun.where!r} and "
+                f"transform={begun.changed_by!r}{' and force' * begun.force}",
+                "Continue it with the same, or restore what is left of it first: redrive spark "
+                "restore.",
+            )
+        return begun
+
+    def choose(self, run: Run, choice: Choice) -> None:
+        """Fixes what is sent of a run, for whoever takes it up again."""
+        self.archive.choose(run, choice.to_dict())
+
+    def plan(self, run: Run, choice: Choice) -> RunPlan:
+        """What is there of a run, and what would be sent; it is on the run's page, too."""
+        kept = self._messages_of(run)
+        found = plan(run, kept.with_states(), choice)
+        change = choice.change()
+        if change is not None:
+            check(choice.of(kept.open()), change)
+        self.archive.write_page(run, page_of(found))
+        return found
+
+    def plan_by_looking(
+        self,
+        queues: Sequence[str],
+        choice: Choice,
+        management_url: str | None = None,
+        snapshot: Snapshot | None = None,
+    ) -> RunPlan:
+        """What is in the failed queues, or in the snapshot, and what would be sent, without taking
+        anything.
+
+        Raises:
+            ConfigurationError: looking would make the broker delete messages.
+        """
+        folder = f"_look-{uuid.uuid4().hex[:8]}"
+        try:
+            archive = Archive(f"{self.archive.storage.uri}/{folder}")
+            looked = Reprocess(self._spark, archive, self._url, self._options)
+            run = (
+                looked._looked(queues, management_url)
+                if snapshot is None
+                else looked.copy(snapshot)
+            )
+            return looked.plan(run, choice)
+        finally:
+            self.archive.storage.delete_folder(folder)
+
+    def _looked(self, queues: Sequence[str], management_url: str | None) -> Run:
+        """What is in failed queues, as a run that has taken nothing."""
+        depths = depths_of(self._url, queues)
+        connector = Connector(self._url, default_name("spark look"))
+        run = self.archive.begin(connector.url.address, depths)
+        timeout = self._options.sending.timeout
+        task = DrainTask(self._url, self.archive.storage, run.id, FILE_ROWS, timeout, takes=False)
+        for queue, depth in depths.items():
+            with declaring(connector) as declarer:
+                check_safe_to_return(declarer, queue, connector, management_url)
+            # One consumer: the order of what several of them return is not theirs.
+            task.take(Share(queue, depth, "look"), 0)
+        return run
+
+    def whereabouts(self, queues: Sequence[str]) -> list[Whereabouts]:
+        """How much is in the queues of these subscriptions, and who consumes their main queues.
+
+        Raises:
+            BrokerUnavailable: no broker answered.
+        """
+        return [whereabouts(self._connector, queue) for queue in queues]
+
+    def send(self, run: Run, choice: Choice, *, chosen: int | None = None) -> None:
+        """Send what is chosen, the canary first.
+
+        Args:
+            run: the run.
+            choice: what is sent.
+            chosen: how many messages that is, as the plan has counted; None to count them first,
+                which reads and filters all of the run once more.
+
+        Raises:
+            Stopped: too few were confirmed, some of the canary did not succeed, or too large a
+                share is failing.
+            ConfigurationError: they were drained from another broker.
+            RedriveError: the broker was away for too long, or refused.
+        """
+        self.check_broker(run)
+        guards = self._options.guards
+        with explained():
+            messages = self._chosen(run, choice)
+            total = messages.count() if chosen is None else chosen
+        if total and guards.canary:
+            total -= self._send_canary(run, messages, total, guards)
+            with explained():
+                messages = self._chosen(run, choice)
+        if total:
+            self._send_under(run, messages, total, guards.stop_at)
+
+    def _send_canary(self, run: Run, messages: "DataFrame", total: int, guards: Guards) -> int:
+        """Send a few, and wait until each has succeeded; return how many were sent."""
+        longest = self._longest_watch(run, messages) if guards.watch is None else guards.watch
+        canary = Canary(min(guards.canary, total), 0, longest, guards.unknown)
+        job = str(uuid.uuid4())
+        with Watch(self._connector, self._family_of(run), run.queues, job) as watch:
+            # In the order of their ids: a task that is tried again has the same ones.
+            ledger = self._send(
+                run,
+                messages.orderBy(ID).limit(canary.sent),
+                canary.sent,
+                job=job,
+                judge=lambda _: canary.verdict(watch.standing, time_is_up=False),
+            )
+            # A possible duplicate may succeed twice, and is not to be counted as two of them.
+            canary = canary._replace(
+                sent=canary.sent - self._check_canary(canary, ledger),
+                doubtful=ledger.possible_duplicates(),
+            )
+            self._on_note(canary.in_words)
+            verdict = watched(
+                canary,
+                lambda: watch.standing,
+                lambda: False,
+                lambda standing: self._on_progress(
+                    "watching the canary", min(standing.heard_of, canary.sent), canary.sent
+                ),
+            )
+            if verdict.act is Act.STOP:
+                raise Stopped(
+                    reason_of_stop(verdict, watch.standing, lambda: self.whereabouts(run.queues))
+                )
+        self._on_note(f"{verdict.reason}.")
+        return canary.sent
+
+    def _send_under(self, run: Run, messages: "DataFrame", total: int, share: float | None) -> None:
+        """Sends messages until too large a share of them is failing."""
+        if share is None:
+            self._send(run, messages, total)
+            return
+        job = str(uuid.uuid4())
+        with Watch(self._connector, self._family_of(run), run.queues, job) as watch:
+            self._send(
+                run,
+                messages,
+                total,
+                job=job,
+                judge=lambda sent: verdict_on_share(sent, watch.standing, share),
+            )
+
+    def _longest_watch(self, run: Run, messages: "DataFrame") -> timedelta:
+        """How long a canary is watched at most, where nobody said."""
+        from pyspark.sql import functions as F
+
+        took = F.unix_seconds("failed_at") - F.unix_seconds("first_failed_at")
+        with explained():
+            (found,) = messages.agg(
+                F.max("retries").alias("retries"),
+                F.max(F.when(F.col("redrive_count") == 0, took)).alias("took"),
+            ).collect()
+        delays = [
+            delay
+            for queue in run.queues
+            if (delay := retry_delay(self._connector, queue)) is not None
+        ]
+        return longest_watch(
+            max(delays, default=None),
+            found["retries"] or 0,
+            timedelta(seconds=max(0, found["took"] or 0)),
+        )
+
+    def restore(self, run: Run, *, refused: bool = True) -> None:
+        """Puts what is left back into the failed queues.
+
+        Raises:
+            ConfigurationError: they were drained from another broker.
+            RedriveError: the broker was away for too long, or refused.
+        """
+        self.check_broker(run)
+        send.restore(
+            self._spark,
+            self.archive,
+            run,
+            self._url,
+            self._messages_of(run),
+            refused=refused,
+            sending=self._options.sending,
+            exchanges=self._options.exchanges,
+            on_progress=self._on_progress,
+        )
+
+    def discard(self, run: Run, choice: Choice) -> int:
+        """Notes that what is chosen is not wanted any more; it stays in the archive. Returns how
+        many."""
+        ledger = ArchiveLedger(self.archive.storage, run.id, str(uuid.uuid4()))
+        count = 0
+        with explained():
+            ids = [row[ID] for row in choice.of(self._messages_of(run).open()).select(ID).collect()]
+        for start in range(0, len(ids), _DISCARDED_AT_A_TIME):
+            some = ids[start : start + _DISCARDED_AT_A_TIME]
+            ledger.write("discard", 0, count, [Entry(id_, Event.DISCARDED) for id_ in some])
+            count += len(some)
+        return count
+
+    def verify(self, run: Run, choice: Choice | None = None) -> Identity:
+        """Counts what became of each message; keeps that, and the page for people, which shows all
+        of the run.
+
+        Args:
+            run: the run.
+            choice: what was sent of it; None for what was noted when its sending began.
+        """
+        kept = self._messages_of(run)
+        whole = plan(run, kept.with_states(), choice or self._noted(run), whole=True)
+        identity = verify(kept, self.archive, run, whole.too_often)
+        self.archive.write_page(run, page_of(whole, identity))
+        return identity
+
+    def _messages_of(self, run: Run) -> ArchivedMessages:
+        """What a run that is drained has; what is in it more than once is looked for once."""
+        if not self.archive.is_drained(run):
+            return ArchivedMessages(self._spark, self.archive, run)
+        return self._known.setdefault(run.id, ArchivedMessages(self._spark, self.archive, run))
+
+    def _noted(self, run: Run) -> Choice:
+        """What was chosen when the sending of a run began; all where it has not."""
+        noted = self.archive.choice(run)
+        return Choice() if noted is None else Choice.from_dict(noted)
+
+    def check_broker(self, run: Run) -> None:
+        """Looks whether this is the broker that a run's messages came from.
+
+        Raises:
+            ConfigurationError: it is not, and no other was asked for.
+        """
+        here = BrokerURL.parse(self._url).address
+        if here != run.address and not self._options.another_broker:
+            raise ConfigurationError(
+                f"run {run.id} was drained from {run.address}, and this is {here}",
+                "Give the address it came from by --url, or --another-broker where it is to go to "
+                "this one.",
+            )
+
+    def _chosen(self, run: Run, choice: Choice) -> "DataFrame":
+        """What is chosen and can still be sent, as it would be sent."""
+        kept = self._messages_of(run)
+        messages = choice.of(kept.open())
+        change = choice.change()
+        if change is None:
+            return messages
+        # Applied once, to all that was ever chosen: a choice that is taken up again sends the same
+        # bodies.
+        everything = choice.of(kept.messages())
+        changed = transformed(self._spark, self.archive, run, choice.key, everything, change)
+        return changed.join(messages.select(ID), ID, "left_semi")
+
+    def _send(
+        self,
+        run: Run,
+        messages: "DataFrame",
+        total: int,
+        *,
+        job: str | None = None,
+        judge: Callable[[int], Ruling] | None = None,
+    ) -> ArchiveLedger:
+        job = send.send(
+            self._spark,
+            self.archive,
+            run,
+            self._url,
+            messages,
+            Mode.REQUEUE,
+            total=total,
+            sending=self._options.sending,
+            exchanges=self._options.exchanges,
+            on_progress=self._on_progress,
+            job=job,
+            judge=judge,
+        )
+        ledger = ArchiveLedger(self.archive.storage, run.id, job)
+        stopped = ledger.stopped()
+        if stopped is not None:
+            raise Stopped(stopped)
+        return ledger
+
+    def _check_canary(self, canary: Canary, ledger: ArchiveLedger) -> int:
+        """A canary is too few for its tasks to judge by. Returns how many of it could not be
+        sent."""
+        refused = [entry for entry in ledger.entries() if entry.event is Event.REFUSED]
+        if (
+            len(refused) == canary.sent
+            or len(refused) > (1 - self._options.sending.least_share) * canary.sent
+        ):
+            raise Stopped(
+                f"of the canary's {canary.sent} messages {len(refused)} could not be sent; the "
+                f"first: {refused[0].detail}"
+            )
+        return len(refused)
+
+
+def requeue(
+    spark: "SparkSession",
+    archive: Archive,
+    url: str,
+    queues: Sequence[str],
+    *,
+    where: str | None = None,
+    transform: str | None = None,
+    force: bool = False,
+    options: JobOptions | None = None,
+) -> Identity:
+    """Sends failed messages back to their main queues: `Reprocess.requeue` without being asked.
+
+    Args:
+        spark: the session.
+        archive: where messages are kept in between.
+        url: the broker's address.
+        queues: the main queues.
+        where: which; None for all.
+        transform: `module:function`, which changes bodies.
+        force: whether messages go that were requeued too often already.
+        options: how it sends, and what it does besides.
+
+    Returns:
+        What became of each message, counted.
+    """
+    identity = Reprocess(spark, archive, url, options).requeue(
+        queues, Choice(where, transform, force=force)
+    )
+    assert identity is not None, "nobody was asked"
+    return identity

@@ -1,0 +1,190 @@
+"""How a row of a DataFrame becomes a publish: as it is, requeued to its main queue, or
+restored to its failed queue.
+
+The rules are `topology`'s. A row is ours where it has the archive's columns, and anybody's where it
+has a routing key and a body.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from redrive.amqp.field_table import FieldValue
+from redrive.amqp.properties import Properties
+from redrive.errors import ConfigurationError
+from redrive.failures.stored_message import (
+    BODY,
+    EXCHANGE,
+    NEEDED,
+    PROPERTIES,
+    ROUTING_KEY,
+    message_of,
+)
+from redrive.topology import rewrite
+from redrive.topology.fast_requeue import BulkRequeue
+from redrive.topology.headers import Delivery
+from redrive.topology.names import ExchangeFamily
+
+if TYPE_CHECKING:
+    import pyarrow
+
+ID = "id"
+
+
+class Mode(StrEnum):
+    """What a writer does with rows."""
+
+    PUBLISH = "publish"
+    REQUEUE = "requeue"
+    RESTORE = "restore"
+
+
+class Prepared(NamedTuple):
+    """A message that is ready to be sent."""
+
+    id: str
+    exchange: str
+    routing_key: str
+    properties: bytes
+    body: bytes
+
+
+Row = Mapping[str, Any]
+"""A row by its columns, with the Python values of Spark's types."""
+
+Prepare = Callable[[Row], Prepared]
+_ARCHIVED = {
+    ID: "string",
+    "queue": "string",
+    EXCHANGE: "binary",
+    ROUTING_KEY: "binary",
+    PROPERTIES: "binary",
+    BODY: "binary",
+}
+_PUBLISHED = {"routing_key": ("string",), "body": ("binary", "string")}
+_OPTIONAL: dict[str, tuple[str, ...]] = {
+    ID: ("string",),
+    "exchange": ("string",),
+    PROPERTIES: ("binary",),
+    "headers": ("map<string,string>",),
+    "message_id": ("string",),
+    "content_type": ("string",),
+    "correlation_id": ("string",),
+}
+
+
+def check_columns(mode: Mode, columns: Mapping[str, str]) -> None:
+    """Raises ConfigurationError where a DataFrame with these columns and Spark types can't be
+    written."""
+    required = (
+        {name: (kind,) for name, kind in _ARCHIVED.items()}
+        if mode is not Mode.PUBLISH
+        else _PUBLISHED
+    )
+    remedy = f"Give {', '.join(f'{name} {kinds[0]}' for name, kinds in required.items())}."
+    for name, kinds in required.items():
+        if name not in columns:
+            raise ConfigurationError(f"the DataFrame has no column {name!r}", remedy)
+        if columns[name] not in kinds:
+            raise ConfigurationError(
+                f"the column {name!r} is {columns[name]}, not {' or '.join(kinds)}", remedy
+            )
+    if mode is not Mode.PUBLISH:
+        return
+    for name, kind in columns.items():
+        if name not in required and name not in _OPTIONAL:
+            raise ConfigurationError(
+                f"the DataFrame has the column {name!r}, which no message has",
+                f"Known are {', '.join((*required, *_OPTIONAL))}.",
+            )
+        if name in _OPTIONAL and kind not in _OPTIONAL[name]:
+            raise ConfigurationError(
+                f"the column {name!r} is {kind}, not {_OPTIONAL[name][0]}", "Cast it."
+            )
+
+
+def preparer(
+    mode: Mode, *, job: str, frame_max: int, exchange: str, exchanges: ExchangeFamily
+) -> Prepare:
+    """What makes a publish of a row, on a connection with this largest frame.
+
+    Args:
+        mode: what is done with the rows.
+        job: the job's id, which a message that is requeued carries from then on.
+        frame_max: in bytes; 0 for no limit.
+        exchange: where a row without one is published to.
+        exchanges: the family of the failed queues.
+    """
+    match mode:
+        case Mode.REQUEUE:
+            bulk = BulkRequeue(job, frame_max)
+            return lambda row: _requeued(row, bulk, job, frame_max)
+        case Mode.RESTORE:
+            return lambda row: _restored(row, exchanges, frame_max)
+        case Mode.PUBLISH:
+            return lambda row: _published(row, exchange)
+
+
+def rows_of(batch: "pyarrow.RecordBatch", names: Sequence[str]) -> Iterator[Row]:
+    """The rows of an Arrow batch that a writer was given."""
+    columns = [batch.column(name).to_pylist() for name in names]
+    for values in zip(*columns, strict=True):
+        yield dict(zip(names, values, strict=True))
+
+
+def columns_read(mode: Mode, names: Sequence[str]) -> list[str]:
+    """The columns that are looked at: the others are not turned into Python values."""
+    return [name for name in names if mode is Mode.PUBLISH or name in _ARCHIVED]
+
+
+def _delivery(row: Row) -> Delivery:
+    """Return the message of a row of the archive, in which anybody may have written.
+
+    Raises:
+        ConfigurationError: it is damaged.
+    """
+    try:
+        return message_of([row[name] for name in NEEDED]).delivery
+    except ValueError as error:
+        raise ConfigurationError(
+            f"its stored form is damaged: {error}", "It stays in the archive."
+        ) from error
+
+
+def _requeued(row: Row, bulk: BulkRequeue, job: str, frame_max: int) -> Prepared:
+    ordinary = bulk.requeue(row[PROPERTIES])
+    if ordinary is not None:
+        return Prepared(row[ID], "", row["queue"], ordinary.properties, row[BODY])
+    return _prepared(row[ID], rewrite.requeue(_delivery(row), job=job, frame_max=frame_max))
+
+
+def _restored(row: Row, exchanges: ExchangeFamily, frame_max: int) -> Prepared:
+    return _prepared(row[ID], rewrite.restore(_delivery(row), exchanges, frame_max=frame_max))
+
+
+def _published(row: Row, exchange: str) -> Prepared:
+    properties = row.get(PROPERTIES)
+    if properties is None:
+        values: dict[str, FieldValue] = dict(row.get("headers") or {})
+        given = {
+            name: row[name]
+            for name in ("message_id", "content_type", "correlation_id")
+            if row.get(name) is not None
+        }
+        properties = rewrite.fresh(
+            Properties(delivery_mode=2, **given), values, row["routing_key"]
+        ).encode()
+    body = row["body"]
+    return Prepared(
+        row.get(ID) or row.get("message_id") or "",
+        exchange if row.get("exchange") is None else row["exchange"],
+        row["routing_key"],
+        properties,
+        body.encode() if isinstance(body, str) else bytes(body),
+    )
+
+
+def _prepared(id_: str, publish: rewrite.Publish) -> Prepared:
+    return Prepared(
+        id_, publish.exchange, publish.routing_key, publish.properties.encode(), publish.body
+    )

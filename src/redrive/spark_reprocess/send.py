@@ -1,0 +1,147 @@
+"""Sending what a run has drained: back to its main queues, or into the failed queues again."""
+
+import json
+import uuid
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from redrive.failures.canary import Act, Ruling
+from redrive.failures.stored_message import BODY, EXCHANGE, PROPERTIES, ROUTING_KEY
+from redrive.spark_reprocess.archive import Archive, Run
+from redrive.spark_reprocess.archived_messages import KEPT, STATE, ArchivedMessages
+from redrive.spark_reprocess.ledger import ArchiveLedger
+from redrive.spark_reprocess.progress import OnProgress, tell_nobody, watching
+from redrive.spark_reprocess.row_message import ID, Mode
+from redrive.spark_reprocess.settings import SendSettings
+from redrive.spark_reprocess.spark_errors import explained
+from redrive.topology.names import ExchangeFamily
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+SENT_COLUMNS = (ID, "queue", EXCHANGE, ROUTING_KEY, PROPERTIES, BODY)
+
+
+def send(
+    spark: "SparkSession",
+    archive: Archive,
+    run: Run,
+    url: str,
+    messages: "DataFrame",
+    mode: Mode,
+    *,
+    total: int,
+    sending: SendSettings | None = None,
+    exchanges: ExchangeFamily | None = None,
+    on_progress: OnProgress = tell_nobody,
+    job: str | None = None,
+    judge: Callable[[int], Ruling] | None = None,
+) -> str:
+    """Sends messages of a run, and keeps the ledger.
+
+    Args:
+        spark: the session.
+        archive: where the run is.
+        run: the run.
+        url: the broker's address.
+        messages: what is sent, with the columns of `SENT_COLUMNS`.
+        mode: whether they go to their main queues, or back into their failed queues.
+        total: how many they are, for the progress.
+        sending: how fast, and how carefully.
+        exchanges: the exchange family; None for the run's own.
+        on_progress: is called with the phase, how many messages are through it, of how many.
+        job: the job's id; a UUID where none is given.
+        judge: asked twice a second, with how many are settled, whether to go on.
+
+    Returns:
+        The job's id. What became of each message is in the ledger.
+
+    Raises:
+        RedriveError: the broker was away for too long, or refused.
+    """
+    from redrive.spark_reprocess.writer import NAME, register
+
+    register(spark)
+    job = job or str(uuid.uuid4())
+    ledger = ArchiveLedger(archive.storage, run.id, job)
+    options = _options(spark, sending or SendSettings(), mode) | {
+        "url": url,
+        "mode": str(mode),
+        "job": job,
+        "family": json.dumps((exchanges or run.family).as_json()),
+        "ledger": archive.storage.uri,
+        "run": run.id,
+    }
+    phase = "restoring" if mode is Mode.RESTORE else "requeueing"
+
+    def look() -> None:
+        settled = ledger.outcomes()
+        verdict = Ruling(Act.GO_ON) if judge is None else judge(settled)
+        if verdict.act is Act.STOP and ledger.stopped() is None:
+            ledger.stop(verdict.reason)
+        on_progress(phase, settled, total)
+
+    with watching(look), explained():
+        messages.select(*SENT_COLUMNS).write.format(NAME).options(**options).mode("append").save()
+    return job
+
+
+def restore(
+    spark: "SparkSession",
+    archive: Archive,
+    run: Run,
+    url: str,
+    kept: ArchivedMessages,
+    *,
+    refused: bool = True,
+    sending: SendSettings | None = None,
+    exchanges: ExchangeFamily | None = None,
+    on_progress: OnProgress = tell_nobody,
+) -> str | None:
+    """Restores what was drained and neither sent nor discarded to its failed queue.
+
+    Args:
+        spark: the session.
+        archive: where the run is.
+        run: the run.
+        url: the broker's address.
+        kept: what the run has.
+        refused: whether what could not be sent is restored, too.
+        sending: how fast, and how carefully.
+        exchanges: the exchange family; None for the run's own.
+        on_progress: is called with the phase, how many messages are through it, of how many.
+
+    Returns:
+        The job's id; None where nothing was left.
+    """
+    with explained():
+        messages = kept.open() if refused else kept.open().where(f"{STATE} = '{KEPT}'")
+        total = messages.count()
+    if not total:
+        return None
+    return send(
+        spark,
+        archive,
+        run,
+        url,
+        messages,
+        Mode.RESTORE,
+        total=total,
+        sending=sending,
+        exchanges=exchanges,
+        on_progress=on_progress,
+    )
+
+
+def _options(spark: "SparkSession", sending: SendSettings, mode: Mode) -> dict[str, str]:
+    options = {
+        "batch": str(sending.batch),
+        "timeout": str(sending.timeout),
+        "least_share": str(sending.least_share),
+    }
+    rate = sending.restore_rate if mode is Mode.RESTORE else sending.rate
+    if rate is not None:
+        # Tasks that run at a time share it: it is never exceeded, and not reached while the last
+        # ones work alone.
+        options["rate"] = str(rate / max(1, spark.sparkContext.defaultParallelism))
+    return options

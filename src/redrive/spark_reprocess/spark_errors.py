@@ -1,0 +1,64 @@
+"""What a failed Spark job means, as an error of ours: the one that a task raised, found in Spark's
+text."""
+
+import contextlib
+import re
+from collections.abc import Iterator
+
+from redrive.errors import BrokerUnavailable, ConfigurationError, PermissionDenied, RedriveError
+from redrive.redaction import redact
+
+_OURS = re.compile(
+    r"redrive\.errors\.(?P<kind>[A-Za-z]+): (?P<problem>[^\n]+)(?:\n(?P<remedy>[^\n]+))?"
+)
+_UNAVAILABLE = re.compile(r"RabbitMQ at (?P<address>\S+) can't be used: (?P<reason>.*?)\.?$")
+_RAISED = re.compile(
+    r"^(?P<kind>[A-Za-z_][\w.]*(?:Error|Exception)): (?P<problem>[^\n]+)$", re.MULTILINE
+)
+_REMEDY = "Run it again: it goes on where it was. The logs of Spark's executors have more."
+
+
+@contextlib.contextmanager
+def explained() -> Iterator[None]:
+    """Raises what Spark raises inside as an error of ours."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (Py4JError, PySparkException) as error:
+        raise error_of(str(error)) from error
+    except ConnectionError as error:  # the JVM is gone
+        raise ConfigurationError(
+            f"Spark ended in the middle of the work ({error})", _REMEDY
+        ) from error
+
+
+def error_of(text: str) -> RedriveError:
+    """The error that Spark's text is about."""
+    ours = list(_OURS.finditer(text))
+    if not ours:
+        raised = _RAISED.findall(text)
+        kind, problem = (
+            raised[-1]
+            if raised
+            else (
+                "",
+                next((line for line in text.splitlines() if line.strip()), "it did not say why"),
+            )
+        )
+        return ConfigurationError(
+            redact(f"the Spark job failed: {f'{kind}: ' if kind else ''}{problem}")[:400], _REMEDY
+        )
+    found = ours[-1]
+    problem, remedy = found["problem"].strip(), (found["remedy"] or "").strip()
+    if remedy.startswith(("at ", "File ", "Traceback")):
+        remedy = ""
+    unavailable = _UNAVAILABLE.match(problem)
+    match found["kind"]:
+        case "BrokerUnavailable" if unavailable is not None:
+            return BrokerUnavailable(unavailable["address"], unavailable["reason"], remedy)
+        case "PermissionDenied":
+            return PermissionDenied(problem.removesuffix("."), remedy)
+        case _:
+            return ConfigurationError(problem, remedy)

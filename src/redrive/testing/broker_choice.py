@@ -1,0 +1,143 @@
+"""Which private broker this machine can have."""
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from redrive.errors import ConfigurationError
+from redrive.testing.broker import Broker
+from redrive.testing.cluster import Cluster
+from redrive.testing.container_broker import ContainerBroker
+from redrive.testing.container_engine import engine_answers, has_image, pull_image
+from redrive.testing.external_broker import external_broker
+from redrive.testing.process_broker import ProcessBroker, server_scripts
+
+# Newest first. The second name is the official image's, the first is given to whatever stands in
+# for it.
+_DEFAULT_IMAGES = ("redrive-rabbitmq:4.3", "rabbitmq:4.3-management")
+_PULL_SECONDS = 300.0
+# With a server installed there is something to fall back on: not worth waiting for a network that
+# does not answer.
+_PULL_SECONDS_WITH_A_SERVER = 60.0
+
+
+def private_broker(
+    image: str | None = None,
+    *,
+    config: Mapping[str, str] | None = None,
+    plugins: Sequence[str] = (),
+    folder: Path | None = None,
+    ports: Sequence[int] = (),
+) -> Broker:
+    """Choose a RabbitMQ for tests or a demo. It is not started yet: use it as a context manager, or
+    call `start()`.
+
+    The first of these that there is: `image`; the broker at REDRIVE_URL; the image that
+    REDRIVE_TEST_IMAGE names; a current RabbitMQ in a container, where an engine answers; the
+    `rabbitmq-server` installed on this machine.
+
+    Args:
+        image: an image of RabbitMQ, such as `rabbitmq:4.3-management`.
+        config: further lines of `rabbitmq.conf`, such as `{"max_message_size": "1024"}`.
+        plugins: plugins that are enabled besides the usual ones, such as
+            `rabbitmq_auth_mechanism_ssl`.
+        folder: a folder of files that `config` names, certificates for instance. The broker's user
+            must be able to read it.
+        ports: ports that `config` opens on every interface, such as that of `listeners.ssl.1`. They
+            are reached on the loopback.
+
+    Raises:
+        ConfigurationError: there is none of these, the image can't be had, or lines were given for
+            a broker that isn't ours.
+    """
+    if image is None:
+        external = external_broker()
+        if external is not None:
+            if config or plugins:
+                raise ConfigurationError(
+                    "REDRIVE_URL names a broker that isn't ours, and this needs one with its own "
+                    "configuration.",
+                    "Unset REDRIVE_URL to have a private broker.",
+                )
+            return external
+    found = _found(image)
+    if isinstance(found, str):
+        return ContainerBroker(found, config, plugins, folder, ports)
+    return ProcessBroker(found, config, plugins)
+
+
+def private_cluster(
+    image: str | None = None, *, size: int = 3, config: Mapping[str, str] | None = None
+) -> Cluster:
+    """Choose RabbitMQ nodes that are one cluster, for tests. They are not started yet: use it as a
+    context manager, or call `start()`.
+
+    They are what `private_broker` would choose; a broker at REDRIVE_URL is not asked.
+
+    Args:
+        image: an image of RabbitMQ, such as `rabbitmq:4.3-management`.
+        size: how many nodes.
+        config: further lines of each node's `rabbitmq.conf`.
+
+    Raises:
+        ConfigurationError: there is neither an engine with an image nor a server.
+    """
+    found = _found(image)
+    if isinstance(found, str):
+        return Cluster(
+            size,
+            lambda node: ContainerBroker(found, config, membership=node),
+            in_network=True,
+        )
+    return Cluster(size, lambda node: ProcessBroker(found, config, membership=node))
+
+
+def _found(image: str | None) -> str | Path:
+    """The image of RabbitMQ, or the folder of the scripts of an installed server, that there is."""
+    image = image or os.environ.get("REDRIVE_TEST_IMAGE") or None
+    if image is not None:
+        return _had(image)
+    scripts = server_scripts()
+    if engine_answers():
+        found = next((candidate for candidate in _DEFAULT_IMAGES if has_image(candidate)), None)
+        reason = (
+            ""
+            if found
+            else pull_image(
+                _DEFAULT_IMAGES[-1], _PULL_SECONDS_WITH_A_SERVER if scripts else _PULL_SECONDS
+            )
+        )
+        if not reason:
+            return found or _DEFAULT_IMAGES[-1]
+        if scripts is None:
+            raise _not_pulled(_DEFAULT_IMAGES[-1], reason)
+    if scripts is not None:
+        return scripts
+    raise ConfigurationError(
+        "No RabbitMQ can be started here: no container engine answers, and no rabbitmq-server is "
+        "installed.",
+        "Start Docker or Podman and install redrive[testing], install rabbitmq-server, or set "
+        "REDRIVE_URL to a running broker.",
+    )
+
+
+def _had(image: str) -> str:
+    if not engine_answers():
+        raise ConfigurationError(
+            f"The image {image} is asked for, and no container engine answers.",
+            "Start Docker or Podman, install redrive[testing], and set DOCKER_HOST where the "
+            "engine is not in its usual place.",
+        )
+    if not has_image(image):
+        reason = pull_image(image, _PULL_SECONDS)
+        if reason:
+            raise _not_pulled(image, reason)
+    return image
+
+
+def _not_pulled(image: str, reason: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"The container engine has no image {image} and could not pull it: {reason}",
+        "Name an image it has in REDRIVE_TEST_IMAGE, install rabbitmq-server, or set REDRIVE_URL "
+        "to a running broker.",
+    )

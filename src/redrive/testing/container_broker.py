@@ -1,0 +1,204 @@
+"""A private broker in a container, through testcontainers."""
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from redrive.errors import BrokerUnavailable, ConfigurationError
+from redrive.testing.address import Address
+from redrive.testing.broker import (
+    CONFIG,
+    ERLANG_ARGUMENTS,
+    PLUGINS,
+    START_SECONDS,
+    STOP_SECONDS,
+    Broker,
+    BrokerKind,
+    not_ready,
+    rendered_config,
+)
+from redrive.testing.membership import Membership
+from redrive.testing.ports import free_ports
+
+if TYPE_CHECKING:
+    from docker.models.containers import Container  # type: ignore[import-untyped,unused-ignore]
+    from testcontainers.core.container import DockerContainer
+
+# The official image and ours have the same entry point and the same two places for configuration.
+_BOOT = """
+printf '%s' "$REDRIVE_CONF" > /etc/rabbitmq/conf.d/90-redrive.conf
+printf '%s' "$REDRIVE_PLUGINS" > /etc/rabbitmq/enabled_plugins
+if [ -n "$REDRIVE_COOKIE" ]; then
+    rm -f /var/lib/rabbitmq/.erlang.cookie
+    printf '%s' "$REDRIVE_COOKIE" > /var/lib/rabbitmq/.erlang.cookie
+    chmod 400 /var/lib/rabbitmq/.erlang.cookie
+fi
+exec docker-entrypoint.sh rabbitmq-server
+"""
+# The data's folder is named after the host, and a host's name of the engine's choice is new with
+# each container.
+_HOST = "redrive"
+_LABEL = "redrive.testing"
+
+
+class ContainerBroker(Broker):
+    """A container of an image of RabbitMQ, the official one or one that is made like it.
+
+    Args:
+        image: the image's name and tag; the engine must have it, or be able to pull it.
+        config: further lines of `rabbitmq.conf`.
+        plugins: plugins that are enabled besides the usual ones.
+        folder: a folder of files that `config` names: the container has it at the same path, to
+            read.
+        ports: ports that `config` opens: the loopback has the same ones.
+        membership: the cluster that it is a node of.
+    """
+
+    def __init__(
+        self,
+        image: str,
+        config: Mapping[str, str] | None = None,
+        plugins: Sequence[str] = (),
+        folder: Path | None = None,
+        ports: Sequence[int] = (),
+        membership: Membership | None = None,
+    ) -> None:
+        self._amqp_port, self._management_port = free_ports(2)
+        super().__init__(
+            Address("127.0.0.1", self._amqp_port), f"http://127.0.0.1:{self._management_port}"
+        )
+        self.image = image
+        self._membership = membership
+        # In a network of its own a container is found by its name.
+        nodes = f"rabbit@{membership.network}-{{place}}" if membership else f"rabbit@{_HOST}"
+        self._node = nodes.format(place=membership.place if membership else 1)
+        self._config = {
+            **CONFIG,
+            **(membership.config(nodes) if membership else {}),
+            **(config or {}),
+        }
+        self._plugins = (*PLUGINS, *plugins)
+        self._folder = folder
+        self._further_ports = tuple(ports)
+        self._made: DockerContainer | None = None
+
+    @property
+    def kind(self) -> BrokerKind:
+        return "container"
+
+    @property
+    def node_name(self) -> str:
+        return self._node
+
+    @property
+    def origin(self) -> str:
+        return f"container {self.image}"
+
+    def start(self) -> None:
+        if self._made is None:
+            self._make()
+        else:
+            container = self._container()
+            if container.status == "running":
+                return
+            if container.status == "paused":
+                container.unpause()
+                return
+            container.start()
+        deadline = time.monotonic() + START_SECONDS
+        while True:
+            try:
+                self._wait_until_ready(min(deadline, time.monotonic() + 2))
+            except BrokerUnavailable:
+                if self._container().status == "running" and time.monotonic() < deadline:
+                    continue
+                raise not_ready(self._address, self._log()) from None
+            return
+
+    def stop(self) -> None:
+        if self._made is None:
+            return
+        container = self._container()
+        if container.status == "paused":
+            container.unpause()
+        container.stop(timeout=int(STOP_SECONDS))
+
+    def kill(self) -> None:
+        if self._made is None:
+            return
+        container = self._container()
+        if container.status == "paused":
+            # cgroup v1 holds a signal back until the freezer lets go.
+            container.unpause()
+        elif container.status != "running":
+            return
+        container.kill()
+        container.wait(timeout=STOP_SECONDS)
+
+    def pause(self) -> None:
+        self._container().pause()
+
+    def resume(self) -> None:
+        self._container().unpause()
+
+    def control(self, *arguments: str) -> str:
+        # As the server's own user: root would leave a cookie that the server can't read.
+        code, output = self._container().exec_run(
+            ["rabbitmqctl", *arguments], user="rabbitmq", environment={"HOME": "/var/lib/rabbitmq"}
+        )
+        text = cast("bytes", output).decode(errors="replace")
+        if code:
+            raise ConfigurationError(f"rabbitmqctl {' '.join(arguments)} failed: {text.strip()}")
+        return text
+
+    def close(self) -> None:
+        self._forget_exit()
+        made, self._made = self._made, None
+        if made is not None:
+            made.stop(force=True, delete_volume=True)
+
+    def _make(self) -> None:
+        from testcontainers.core.container import DockerContainer
+
+        made = DockerContainer(self.image)
+        made.with_command(["sh", "-c", _BOOT])
+        made.with_env("REDRIVE_CONF", rendered_config(self._config)).with_env(
+            "REDRIVE_PLUGINS", f"[{','.join(self._plugins)}].\n"
+        ).with_env("RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS", ERLANG_ARGUMENTS)
+        host = self._node.partition("@")[2]
+        place: dict[str, str] = {"hostname": host}
+        if self._membership is not None:
+            made.with_env("REDRIVE_COOKIE", self._membership.cookie)
+            made.with_name(host)
+            place["network"] = self._membership.network
+        made.with_kwargs(**place, labels={_LABEL: "broker"})
+        # Fixed ports, because Docker chooses new ones at each start, and on the loopback, because
+        # this broker is private. testcontainers' own way to bind a port has no place for the
+        # address.
+        ports = cast("dict[str, Any]", made.ports)
+        ports["5672/tcp"] = ("127.0.0.1", self._amqp_port)
+        ports["15672/tcp"] = ("127.0.0.1", self._management_port)
+        for port in self._further_ports:
+            ports[f"{port}/tcp"] = ("127.0.0.1", port)
+        if self._folder is not None:
+            made.with_volume_mapping(str(self._folder), str(self._folder), "ro")
+        self._made = made
+        self._close_at_exit()
+        try:
+            made.start()
+        except Exception as error:  # whatever the engine says: it is for the person at the keyboard
+            self.close()
+            raise BrokerUnavailable(
+                self._address.label, f"the engine could not start {self.image}: {error}"
+            ) from error
+
+    def _container(self) -> "Container":
+        if self._made is None:
+            raise ConfigurationError("This broker does not run.", "Call start() first.")
+        container = self._made.get_wrapped_container()
+        container.reload()
+        return container
+
+    def _log(self) -> str:
+        return cast("bytes", self._container().logs(tail=100)).decode(errors="replace")

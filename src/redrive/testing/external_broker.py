@@ -1,0 +1,92 @@
+"""A broker that somebody else runs: tests may use it, and not control it."""
+
+import os
+import time
+from typing import NoReturn
+
+from redrive.errors import BrokerUnavailable, ConfigurationError
+from redrive.testing.address import Address
+from redrive.testing.broker import Broker, BrokerKind
+
+
+class ExternalBroker(Broker):
+    """The broker at an address, with virtual hosts made and deleted through its management API.
+
+    Args:
+        url: its AMQP URL.
+        management_url: where its management API listens; None looks on port 15672 of the same host.
+    """
+
+    def __init__(self, url: str, management_url: str | None = None) -> None:
+        self._sought_management = management_url is None
+        address = Address.parse(url)
+        super().__init__(address, management_url or f"http://{address.host}:15672")
+
+    @property
+    def kind(self) -> BrokerKind:
+        return "external"
+
+    @property
+    def origin(self) -> str:
+        return f"external, {self._address.label}"
+
+    @property
+    def node_name(self) -> str:
+        self._refuse("asked for the name of its node")
+
+    def __enter__(self) -> "ExternalBroker":
+        self.connect()
+        return self
+
+    def connect(self) -> None:
+        """See that the broker answers, and whether its management API does.
+
+        Raises:
+            BrokerUnavailable: it does not answer.
+        """
+        try:
+            self._wait_until_ready(time.monotonic() + 5)
+        except BrokerUnavailable:
+            if self._version is None or not self._sought_management:
+                raise
+            # It was only a guess that the API is there. What needs it will say so.
+            self._management = None
+
+    @property
+    def version(self) -> str:
+        if self._version is None:
+            self.connect()
+        return super().version
+
+    def start(self) -> None:
+        self._refuse("started")
+
+    def stop(self) -> None:
+        self._refuse("stopped")
+
+    def kill(self) -> None:
+        self._refuse("killed")
+
+    def pause(self) -> None:
+        self._refuse("paused")
+
+    def resume(self) -> None:
+        self._refuse("resumed")
+
+    def control(self, *arguments: str) -> str:
+        self._refuse(f"controlled with rabbitmqctl {' '.join(arguments)}")
+
+    def close(self) -> None:
+        """Nothing to end: it is not ours."""
+
+    def _refuse(self, what: str) -> NoReturn:
+        raise ConfigurationError(
+            f"The broker at {self._address.label} is not ours, so it can't be {what}.",
+            "Unset REDRIVE_URL to have a private broker that can.",
+        )
+
+
+def external_broker() -> ExternalBroker | None:
+    """The broker that REDRIVE_URL names; None where it is not set."""
+    url = os.environ.get("REDRIVE_URL")
+    return ExternalBroker(url, os.environ.get("REDRIVE_MANAGEMENT_URL")) if url else None

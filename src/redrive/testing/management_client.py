@@ -1,0 +1,108 @@
+"""The few calls of RabbitMQ's management HTTP API that tests need, with the standard library
+alone."""
+
+import base64
+import json
+import time
+import urllib.error
+import urllib.request
+from http.client import HTTPException
+from urllib.parse import quote
+
+from redrive.errors import BrokerUnavailable, PermissionDenied
+
+# Local brokers are never behind a proxy, whatever the environment says about the rest of the world.
+_direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+# A virtual host with thirty quorum queues is deleted in one request, and a busy broker takes its
+# time for each.
+_TIMEOUT_SECONDS = 120.0
+
+
+class ManagementClient:
+    """The management API of one broker.
+
+    Args:
+        url: where it listens, such as `http://localhost:15672`.
+        user: a user with the tag `administrator`.
+        password: the user's password.
+    """
+
+    def __init__(self, url: str, user: str, password: str) -> None:
+        self.url = url.rstrip("/")
+        self._user = user
+        self._login = base64.b64encode(f"{user}:{password}".encode()).decode()
+
+    def put_virtual_host(self, name: str) -> None:
+        """Create a virtual host that our user may do everything in. One that exists is left as it
+        is."""
+        self._request("PUT", f"vhosts/{quote(name, safe='')}", {})
+        rights = {"configure": ".*", "write": ".*", "read": ".*"}
+        self._request(
+            "PUT", f"permissions/{quote(name, safe='')}/{quote(self._user, safe='')}", rights
+        )
+
+    def delete_virtual_host(self, name: str) -> None:
+        """Delete a virtual host with all that is in it. One that does not exist is no error."""
+        self._request("DELETE", f"vhosts/{quote(name, safe='')}", gone_is_fine=True)
+
+    def get(self, path: str, timeout: float = _TIMEOUT_SECONDS) -> object:
+        """What the API answers for this path below `/api/`, within so many seconds.
+
+        Raises:
+            BrokerUnavailable: it did not answer.
+            PermissionDenied: the user is no administrator.
+        """
+        return json.loads(self._request("GET", path, timeout=timeout))
+
+    def wait_until_it_answers(self, deadline: float) -> None:
+        """Try until the API answers.
+
+        Args:
+            deadline: until when, as `time.monotonic()` counts.
+
+        Raises:
+            BrokerUnavailable: it did not in time.
+        """
+        while True:
+            try:
+                self._request("GET", "overview")
+            except BrokerUnavailable:
+                if time.monotonic() >= deadline:
+                    raise
+                time.sleep(0.05)
+            else:
+                return
+
+    def _request(
+        self,
+        method: str,
+        path: str,
+        body: dict[str, str] | None = None,
+        gone_is_fine: bool = False,
+        timeout: float = _TIMEOUT_SECONDS,
+    ) -> bytes:
+        request = urllib.request.Request(f"{self.url}/api/{path}", method=method)
+        request.add_header("Authorization", f"Basic {self._login}")
+        if body is not None:
+            request.data = json.dumps(body).encode()
+            request.add_header("Content-Type", "application/json")
+        try:
+            with _direct.open(request, timeout=timeout) as answer:
+                read: bytes = answer.read()
+                return read
+        except urllib.error.HTTPError as error:
+            # An HTTPError is an open answer, too.
+            with error:
+                if error.code == 404 and gone_is_fine:
+                    return b""
+                reason = f"{method} {path} was answered with {error.code} {error.reason}"
+            if error.code in {401, 403}:
+                raise PermissionDenied(
+                    reason, f"The user {self._user!r} must have the tag administrator."
+                ) from None
+            raise BrokerUnavailable(self.url, reason) from None
+        except (OSError, HTTPException) as error:
+            reason = str(error.reason) if isinstance(error, urllib.error.URLError) else str(error)
+            raise BrokerUnavailable(
+                self.url, reason, "Check that the management plugin is on, and the host and port."
+            ) from error

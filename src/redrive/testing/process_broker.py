@@ -1,0 +1,334 @@
+"""A private broker from the `rabbitmq-server` that is installed on this machine."""
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from redrive.errors import BrokerUnavailable, ConfigurationError
+from redrive.testing.address import Address
+from redrive.testing.broker import (
+    CONFIG,
+    ERLANG_ARGUMENTS,
+    PLUGINS,
+    START_SECONDS,
+    STOP_SECONDS,
+    Broker,
+    BrokerKind,
+    not_ready,
+    rendered_config,
+)
+from redrive.testing.membership import Membership
+from redrive.testing.ports import free_ports
+
+# Debian and Fedora; the two homes of Homebrew; a generic archive.
+_SCRIPT_FOLDERS = (
+    "/usr/lib/rabbitmq/bin",
+    "/opt/homebrew/opt/rabbitmq/sbin",
+    "/usr/local/opt/rabbitmq/sbin",
+    "/opt/rabbitmq/sbin",
+)
+_NODES = "redrive-{place}@localhost"
+# A reader of a pipe that only we hold: when we are gone, however that happened, so is all that we
+# started.
+_REAPER = """
+read -r _
+for pid in "$1"/pids/*; do [ -e "$pid" ] && kill -9 "${pid##*/}" 2>/dev/null; done
+rm -rf "$1" 2>/dev/null || { sleep 1; rm -rf "$1"; }
+"""
+
+
+def server_scripts() -> Path | None:
+    """The folder of the server's own scripts; None where no `rabbitmq-server` is installed.
+
+    The command on PATH is often a wrapper that changes the user and knows one data folder. The
+    server's own scripts have a file `rabbitmq-env` beside them.
+    """
+    folders = [Path(folder) for folder in _SCRIPT_FOLDERS]
+    on_path = shutil.which(
+        "rabbitmq-server",
+        path=os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/sbin"]),
+    )
+    if on_path:
+        folders.append(Path(on_path).resolve().parent)
+    return next(
+        (
+            folder
+            for folder in folders
+            if (folder / "rabbitmq-env").exists() and (folder / "rabbitmq-server").exists()
+        ),
+        None,
+    )
+
+
+class ProcessBroker(Broker):
+    """A `rabbitmq-server` process with ports, node name, cookie, data and epmd of its own, on the
+    loopback only.
+
+    Args:
+        scripts: the folder of the server's own scripts, from `server_scripts()`.
+        config: further lines of `rabbitmq.conf`.
+        plugins: plugins that are enabled besides the usual ones.
+        membership: the cluster that it is a node of.
+    """
+
+    def __init__(
+        self,
+        scripts: Path,
+        config: Mapping[str, str] | None = None,
+        plugins: Sequence[str] = (),
+        membership: Membership | None = None,
+    ) -> None:
+        amqp, management, self._dist_port, epmd_port = free_ports(4)
+        self._membership = membership
+        self._epmd_port = membership.epmd_port if membership else epmd_port
+        super().__init__(Address("127.0.0.1", amqp), f"http://127.0.0.1:{management}")
+        self._scripts = scripts
+        self._plugins = (*PLUGINS, *plugins)
+        self._node = (
+            _NODES.format(place=membership.place) if membership else f"redrive-{amqp}@localhost"
+        )
+        self._config = {
+            "listeners.tcp.1": f"127.0.0.1:{amqp}",
+            "management.tcp.ip": "127.0.0.1",
+            "management.tcp.port": str(management),
+            **CONFIG,
+            **(membership.config(_NODES) if membership else {}),
+            **(config or {}),
+        }
+        self._folder: Path | None = None
+        self._reaper: subprocess.Popen[bytes] | None = None
+        self._epmd: subprocess.Popen[bytes] | None = None
+        self._server: subprocess.Popen[bytes] | None = None
+        self._paused = False
+
+    @property
+    def kind(self) -> BrokerKind:
+        return "process"
+
+    @property
+    def node_name(self) -> str:
+        return self._node
+
+    @property
+    def origin(self) -> str:
+        return "process of the installed rabbitmq-server"
+
+    def start(self) -> None:
+        if self._paused:
+            self.resume()
+        if self._running() is not None:
+            return
+        folder = self._prepare()
+        with (folder / "console.log").open("ab") as console:
+            self._server = subprocess.Popen(
+                [self._scripts / "rabbitmq-server"],
+                env=self._environment(folder),
+                cwd=folder,
+                stdin=subprocess.DEVNULL,
+                stdout=console,
+                stderr=console,
+                # A session of its own: Ctrl-C in the terminal is for the tests, which end the
+                # broker in their own order.
+                start_new_session=True,
+            )
+        self._note(self._server)
+        deadline = time.monotonic() + START_SECONDS
+        while True:
+            try:
+                self._wait_until_ready(min(deadline, time.monotonic() + 1))
+            except BrokerUnavailable:
+                if self._server.poll() is None and time.monotonic() < deadline:
+                    continue
+                self.kill()
+                raise not_ready(self._address, self._log()) from None
+            return
+
+    def stop(self) -> None:
+        server = self._running()
+        if server is None:
+            return
+        if self._paused:
+            self.resume()
+        server.terminate()
+        try:
+            server.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise BrokerUnavailable(
+                self._address.label, f"it did not stop within {STOP_SECONDS:g} s and was killed"
+            ) from None
+        self._strike_out(server)
+
+    def kill(self) -> None:
+        if self._server is None:
+            return
+        # The script has become the Erlang machine itself (see `_environment`), so this is the whole
+        # broker.
+        self._server.kill()
+        self._server.wait(STOP_SECONDS)
+        self._paused = False
+        self._strike_out(self._server)
+
+    def pause(self) -> None:
+        self._needed().send_signal(signal.SIGSTOP)
+        self._paused = True
+
+    def resume(self) -> None:
+        self._needed().send_signal(signal.SIGCONT)
+        self._paused = False
+
+    def control(self, *arguments: str) -> str:
+        done = subprocess.run(
+            [self._scripts / "rabbitmqctl", *arguments],
+            env=self._environment(self._prepare()),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        if done.returncode:
+            raise ConfigurationError(
+                f"rabbitmqctl {' '.join(arguments)} failed: {(done.stderr or done.stdout).strip()}"
+            )
+        return done.stdout
+
+    def close(self) -> None:
+        self._forget_exit()
+        # Nobody will read the data again, so a kill is as good as a stop, and quicker.
+        self.kill()
+        self._server = None
+        if self._epmd is not None:
+            self._epmd.kill()
+            self._epmd.wait(STOP_SECONDS)
+            self._strike_out(self._epmd)
+            self._epmd = None
+        if self._reaper is not None and self._reaper.stdin is not None:
+            self._reaper.stdin.close()
+            self._reaper.wait(STOP_SECONDS)
+        self._reaper = self._folder = None
+
+    def _running(self) -> subprocess.Popen[bytes] | None:
+        return self._server if self._server is not None and self._server.poll() is None else None
+
+    def _needed(self) -> subprocess.Popen[bytes]:
+        server = self._running()
+        if server is None:
+            raise ConfigurationError("This broker does not run.", "Call start() first.")
+        return server
+
+    def _prepare(self) -> Path:
+        """Make the folder, the files in it, and the two helpers that live as long as the broker is
+        ours."""
+        if self._folder is not None:
+            return self._folder
+        folder = self._folder = Path(tempfile.mkdtemp(prefix="redrive-rabbitmq-"))
+        for name in ("pids", "conf.d", "data", "log"):
+            (folder / name).mkdir()
+        (folder / "environment").touch()
+        (folder / "rabbitmq.conf").write_text(rendered_config(self._config))
+        (folder / "enabled_plugins").write_text(f"[{','.join(self._plugins)}].\n")
+        self._reaper = subprocess.Popen(
+            ["/bin/sh", "-c", _REAPER, "redrive-reaper", folder],
+            stdin=subprocess.PIPE,
+            start_new_session=True,
+        )
+        self._close_at_exit()
+        if self._membership is not None:
+            _write_cookie(folder, self._membership.cookie)
+        epmd = _epmd()
+        if self._membership is not None and not self._membership.is_first:
+            _wait_until_it_listens(self._epmd_port)
+        elif epmd is not None:
+            # Ours, and not the machine's: an Erlang node would otherwise start one that outlives
+            # it.
+            command = [epmd, "-port", str(self._epmd_port), "-address", "127.0.0.1"]
+            self._epmd = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+            self._note(self._epmd)
+        return folder
+
+    def _environment(self, folder: Path) -> dict[str, str]:
+        # Settings of the machine's own broker, and of a service manager above us, must not reach
+        # this one.
+        inherited = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("RABBITMQ_", "ERL_")) and name != "NOTIFY_SOCKET"
+        }
+        return inherited | {
+            "HOME": str(folder),
+            "ERL_EPMD_PORT": str(self._epmd_port),
+            "ERL_EPMD_ADDRESS": "127.0.0.1",
+            "RABBITMQ_NODENAME": self._node,
+            "RABBITMQ_DIST_PORT": str(self._dist_port),
+            "RABBITMQ_MNESIA_BASE": str(folder / "data"),
+            "RABBITMQ_LOG_BASE": str(folder / "log"),
+            "RABBITMQ_CONF_ENV_FILE": str(folder / "environment"),
+            "RABBITMQ_CONFIG_FILE": str(folder / "rabbitmq"),
+            "RABBITMQ_CONFIG_FILES": str(folder / "conf.d"),
+            "RABBITMQ_ADVANCED_CONFIG_FILE": str(folder / "advanced"),
+            "RABBITMQ_ENABLED_PLUGINS_FILE": str(folder / "enabled_plugins"),
+            "RABBITMQ_PID_FILE": str(folder / "rabbitmq.pid"),
+            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": f"{ERLANG_ARGUMENTS} "
+            "-kernel inet_dist_use_interface {127,0,0,1}",
+            # Makes the start script exec the Erlang machine: one process, whose pid we know and
+            # which takes our signals.
+            "RUNNING_UNDER_SYSTEMD": "true",
+        }
+
+    def _note(self, process: subprocess.Popen[bytes]) -> None:
+        if self._folder is not None:
+            (self._folder / "pids" / str(process.pid)).touch()
+
+    def _strike_out(self, process: subprocess.Popen[bytes]) -> None:
+        # The pid may soon be somebody else's.
+        if self._folder is not None:
+            (self._folder / "pids" / str(process.pid)).unlink(missing_ok=True)
+
+    def _log(self) -> str:
+        if self._folder is None:
+            return ""
+        logs = [self._folder / "console.log", *sorted((self._folder / "log").glob("*.log"))]
+        return "\n".join(log.read_text(errors="replace") for log in logs if log.exists())
+
+
+def _write_cookie(home: Path, cookie: str) -> None:
+    file = home / ".erlang.cookie"
+    file.write_text(cookie)
+    file.chmod(0o400)
+
+
+def _wait_until_it_listens(port: int) -> None:
+    # A node that came before the port mapper would start one that outlives it.
+    deadline = time.monotonic() + STOP_SECONDS
+    while time.monotonic() < deadline:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+            return
+        time.sleep(0.02)
+    raise BrokerUnavailable(
+        f"127.0.0.1:{port}", "the port mapper of the cluster's first node does not listen"
+    )
+
+
+def _epmd() -> str | None:
+    """The Erlang port mapper: on PATH, or in the folder of the Erlang that `erl` belongs to."""
+    on_path = shutil.which("epmd")
+    erl = shutil.which("erl")
+    if on_path or not erl:
+        return on_path
+    return next(
+        (str(found) for found in Path(erl).resolve().parent.parent.glob("erts-*/bin/epmd")), None
+    )

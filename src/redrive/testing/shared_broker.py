@@ -1,0 +1,87 @@
+"""One private broker for all processes that run a share of the same tests."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from filelock import FileLock, Timeout
+
+from redrive.testing.broker_choice import private_broker
+from redrive.testing.external_broker import ExternalBroker
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from redrive.testing.broker import Broker
+
+
+class SharedBroker(NamedTuple):
+    """A broker that other processes use, too."""
+
+    broker: Broker
+    label: str
+    """Such as `RabbitMQ 4.3.6 (container rabbitmq:4.3-management)`."""
+
+
+@contextlib.contextmanager
+def shared_broker(folder: Path, process: str) -> Iterator[SharedBroker]:
+    """The broker of all processes that name the same folder.
+
+    The first that comes starts it, and ends it when all the others have left: also those that were
+    killed, since what says that a process is there is a lock, which the operating system takes from
+    the dead.
+
+    Args:
+        folder: a folder of this run of the tests alone.
+        process: the name of this process among them.
+
+    Raises:
+        ConfigurationError: there is no broker to be had.
+        BrokerUnavailable: it did not start.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    told = folder / "broker.json"
+    door, host, guest = (
+        FileLock(folder / "door.lock"),
+        FileLock(folder / "host.lock"),
+        FileLock(folder / f"guest-{process}.lock"),
+    )
+    with contextlib.ExitStack() as whole:
+        whole.callback(door.release)
+        with door:
+            if _is_free(host):
+                own = whole.enter_context(private_broker())
+                whole.enter_context(host)
+                told.write_text(
+                    json.dumps(
+                        {"url": own.url, "management_url": own.management_url, "label": str(own)}
+                    ),
+                    encoding="utf-8",
+                )
+                whole.callback(_wait_for_guests, door, folder)
+            else:
+                whole.enter_context(guest)
+            found = json.loads(told.read_text(encoding="utf-8"))
+        yield SharedBroker(
+            whole.enter_context(ExternalBroker(found["url"], found["management_url"])),
+            found["label"],
+        )
+
+
+def _is_free(lock: FileLock) -> bool:
+    try:
+        with lock.acquire(timeout=0):
+            return True
+    except Timeout:
+        return False
+
+
+def _wait_for_guests(door: FileLock, folder: Path) -> None:
+    # Whoever comes from now on waits at the door, and starts a broker of its own.
+    door.acquire()
+    for guest in folder.glob("guest-*.lock"):
+        with FileLock(guest):
+            pass

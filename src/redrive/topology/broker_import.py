@@ -1,0 +1,262 @@
+"""From a broker back to a topology file: which subscriptions are there, and the file that says
+so."""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+
+from redrive.errors import ConfigurationError
+from redrive.redaction import in_one_line, printable
+from redrive.topology import names
+from redrive.topology.delay_route import delivery_pattern
+from redrive.topology.diff import Observed, compare
+from redrive.topology.durations import text_of
+from redrive.topology.model import Binding, Subscription
+from redrive.topology.names import ExchangeFamily
+from redrive.topology.policy import MAX_TTL_MS, RetryPolicy
+from redrive.topology.tags import HEADER, TagFilter
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """What was found on a broker.
+
+    Args:
+        subscriptions: those that can be written down, by name.
+        notes: a sentence for each queue that is not quite as the file says, or can't be written
+            down at all.
+    """
+
+    subscriptions: tuple[Subscription, ...]
+    notes: tuple[str, ...]
+
+
+def recover(observed: Observed) -> Recovered:
+    """The subscriptions on a broker. What each subscriber keeps for itself, its number of retries,
+    can't be seen there."""
+    found: list[Subscription] = []
+    notes: list[str] = []
+    for queue in sorted(observed.queues):
+        if (
+            names.retry_queue(queue) not in observed.queues
+            and names.failed_queue(queue) not in observed.queues
+        ):
+            continue
+        try:
+            subscription = _subscription(queue, observed)
+        except (ConfigurationError, _Unlike) as error:
+            notes.append(f"{queue} is left out: {str(error).partition(chr(10))[0]}")
+            continue
+        found.append(subscription)
+        notes += [
+            f"{queue}: {difference}" for difference in compare(subscription.topology(), observed)
+        ]
+    for main in dict.fromkeys(subscription.exchanges.main for subscription in found):
+        for tick in sorted(
+            {
+                tick
+                for name in observed.queues
+                if (tick := names.tick_of_level(main, name)) is not None
+            }
+        ):
+            ticks, keys = (
+                ("", "backoff")
+                if tick == names.TICK
+                else (f" with ticks of {text_of(tick)}", "backoff and the exchange's tick")
+            )
+            notes.append(
+                f"{main} has a delay ladder{ticks}; which subscription's backoff made it, the "
+                f"broker does not know: set {keys} there"
+            )
+    return Recovered(tuple(found), tuple(notes))
+
+
+class _Unlike(Exception):
+    """A queue that is no subscription of ours."""
+
+
+def _subscription(queue: str, observed: Observed) -> Subscription:
+    arguments = observed.queues[queue]
+    retry = observed.queues.get(names.retry_queue(queue))
+    if retry is None:
+        raise _Unlike("it has no retry queue")
+    family = _family(queue, arguments, observed)
+    delay = retry.get("x-message-ttl")
+    if not isinstance(delay, int):
+        raise _Unlike(f"{names.retry_queue(queue)} has no x-message-ttl")
+    if (
+        not 0 <= delay <= MAX_TTL_MS
+    ):  # from something that only looks like RabbitMQ: a timedelta might not hold it
+        raise _Unlike(f"{names.retry_queue(queue)} has the x-message-ttl {delay}")
+    kind = arguments.get("x-queue-type")
+    if kind not in ("quorum", "classic"):
+        raise _Unlike(f"it is a queue of type {kind}")
+    filter_ = _filter(queue, family.main, observed)
+    keys = _keys(family.main, filter_ or queue, observed) - {queue}
+    if delivery_pattern("p", queue) in _keys(family.deliver, filter_ or queue, observed):
+        # Every queue is bound to the main exchange by its name, but only one that asks for it to
+        # what is delayed.
+        keys |= {queue}
+    shared = (
+        "x-dead-letter-exchange" not in arguments
+        and retry.get("x-dead-letter-exchange") == family.main
+    )
+    return Subscription(
+        queue,
+        sorted(keys),
+        family,
+        RetryPolicy(delay=timedelta(milliseconds=delay)),
+        "quorum" if kind == "quorum" else "classic",
+        "republish" if shared else "dead-letter",
+        _tags(filter_, queue, observed) if filter_ else None,
+        ordered=arguments.get("x-single-active-consumer") is True,
+        max_failed=_max_failed(observed.queues.get(names.failed_queue(queue), {})),
+    )
+
+
+def _max_failed(arguments: Mapping[str, object]) -> int | None:
+    """How many messages a failed queue takes before it refuses more."""
+    most = arguments.get("x-max-length")
+    return (
+        most if isinstance(most, int) and arguments.get("x-overflow") == "reject-publish" else None
+    )
+
+
+def _keys(source: str, destination: str, observed: Observed) -> frozenset[str]:
+    """The patterns by which an exchange gives to a queue, or to a filter."""
+    return frozenset(
+        binding.routing_key
+        for binding in observed.bindings
+        if binding.source == source and binding.destination == destination
+    )
+
+
+def _filter(queue: str, main: str, observed: Observed) -> str | None:
+    """The filter of tags through which a queue gets its messages; None where it gets them without
+    one.
+
+    A filter whose patterns are all bound around it, too, has no say: it was left by tags that were
+    taken back.
+    """
+    filters = sorted(
+        {binding.source for binding in observed.bindings if _lets_through(binding, queue)}
+    )
+    around = _keys(main, queue, observed) - {queue}
+    used = [filter_ for filter_ in filters if _keys(main, filter_, observed) - around]
+    if not used and not around:
+        used = filters
+    if len(used) > 1:
+        raise _Unlike(f"it has several filters of tags: {', '.join(used)}")
+    if used and around:
+        raise _Unlike(
+            f"it gets some messages through the filter of tags {used[0]} and others around it: "
+            f"{', '.join(sorted(around))}"
+        )
+    return used[0] if used else None
+
+
+def _lets_through(binding: Binding, queue: str) -> bool:
+    """Whether a binding leads from a filter of tags to its queue."""
+    return (
+        binding.destination == queue
+        and binding.to == "queue"
+        and names.queue_of_filter(binding.source) == queue
+    )
+
+
+def _tags(filter_: str, queue: str, observed: Observed) -> TagFilter:
+    """The tags that a filter lets through, from the headers that it looks for."""
+    terms = [
+        " && ".join(
+            sorted(
+                name.removeprefix(HEADER)
+                for name, _ in binding.arguments
+                if name.startswith(HEADER)
+            )
+        )
+        for binding in observed.bindings
+        if binding.source == filter_ and binding.destination == queue
+    ]
+    return TagFilter(" || ".join(sorted(terms)))
+
+
+def _family(queue: str, arguments: Mapping[str, object], observed: Observed) -> ExchangeFamily:
+    """The exchange family, from where the queue's retries and failures go."""
+    retry = _only_source(names.retry_queue(queue), queue, observed) or arguments.get(
+        "x-dead-letter-exchange"
+    )
+    failed = _only_source(names.failed_queue(queue), queue, observed)
+    if not isinstance(retry, str) or not retry or failed is None:
+        raise _Unlike("its retry or its failed queue is bound to no exchange")
+    sources = {binding.source for binding in observed.bindings if binding.destination == queue}
+    mains = [
+        main
+        for main in sources
+        if retry.startswith(main) and failed.startswith(main) and main not in (retry, failed)
+    ]
+    if not mains:
+        raise _Unlike(f"none of the exchanges that it is bound to goes with {retry} and {failed}")
+    main = max(mains, key=len)
+    return ExchangeFamily(main, retry.removeprefix(main), failed.removeprefix(main))
+
+
+def _only_source(destination: str, key: str, observed: Observed) -> str | None:
+    """The exchange that gives `destination` what has the routing key `key`; None where there is not
+    exactly one."""
+    sources = [
+        binding.source
+        for binding in observed.bindings
+        if binding.destination == destination and binding.routing_key == key
+    ]
+    return sources[0] if len(sources) == 1 else None
+
+
+def file_of(recovered: Recovered) -> str:
+    """The topology file, in YAML, that `spec` reads."""
+    lines = [
+        (
+            "# The retries that a message has are each subscriber's own: the broker does not know "
+            "them. Set max_retries where it is not 3."
+        )
+    ]
+    lines += [f"# {in_one_line(note)}" for note in recovered.notes]
+    lines.append("subscriptions:" if recovered.subscriptions else "subscriptions: {}")
+    for subscription in recovered.subscriptions:
+        lines.append(f"  {_quoted(subscription.queue)}:")
+        lines += [f"    {name}: {value}" for name, value in _settings(subscription)]
+    return "\n".join(lines) + "\n"
+
+
+def _settings(subscription: Subscription) -> Iterable[tuple[str, str]]:
+    usual = Subscription(subscription.queue)
+    family = subscription.exchanges
+    yield "routing_keys", f"[{', '.join(map(_quoted, subscription.routing_keys))}]"
+    if subscription.tags is not None:
+        yield "tags", _quoted(subscription.tags.expression)
+    yield "retry", f"{{delay: {text_of(subscription.retry.delay)}}}"
+    if family == ExchangeFamily(family.main) and family != usual.exchanges:
+        yield "exchange", _quoted(family.main)
+    elif family != usual.exchanges:
+        parts = {
+            "main": family.main,
+            "retry_suffix": family.retry_suffix,
+            "failed_suffix": family.failed_suffix,
+        }
+        yield (
+            "exchange",
+            f"{{{', '.join(f'{name}: {_quoted(value)}' for name, value in parts.items())}}}",
+        )
+    for name in ("queue_type", "retry_via"):
+        if getattr(subscription, name) != getattr(usual, name):
+            yield name, getattr(subscription, name)
+    if subscription.ordered:
+        yield "ordered", "true"
+    if subscription.max_failed is not None:
+        yield "max_failed", str(subscription.max_failed)
+
+
+def _quoted(text: str) -> str:
+    """A text that YAML reads as it is: JSON's strings are YAML's, and so are the escapes of
+    `printable`, for what YAML does not take."""
+    return printable(json.dumps(text, ensure_ascii=False))

@@ -1,0 +1,237 @@
+"""A topology against what is on the broker."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import assert_never
+
+from redrive.errors import TopologyMismatch
+from redrive.topology import delay_route, names
+from redrive.topology.model import Binding, Exchange, Queue, Topology
+
+_INEQUIVALENT = re.compile(
+    r"inequivalent arg '(?P<argument>[^']+)' for (?P<kind>queue|exchange) '(?P<name>.+?)' "
+    r"in vhost '.*?': "
+    r"received (?P<wanted>.+?) but current is (?P<found>.+)$"
+)
+_VALUE = re.compile(r"^(?:the value )?'(?P<value>.*?)'(?: of type '[^']*')?$")
+
+
+def mismatch_of(reply_text: str) -> TopologyMismatch | None:
+    """The difference that a broker's 406 reply tells of, or None where it tells of something
+    else."""
+    found = _INEQUIVALENT.search(reply_text)
+    if found is None:
+        return None
+    return TopologyMismatch(
+        found["kind"],
+        found["name"],
+        found["argument"],
+        wanted=_value_in(found["wanted"]),
+        found=_value_in(found["found"]),
+    )
+
+
+def _value_in(words: str) -> str:
+    found = _VALUE.match(words)
+    return found["value"] if found else words
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What is on the broker, as its management API lists it.
+
+    Args:
+        exchanges: each exchange's type, by name.
+        queues: each queue's arguments, by name, `x-queue-type` always among them.
+        bindings: those from an exchange to a queue.
+    """
+
+    exchanges: Mapping[str, str]
+    queues: Mapping[str, Mapping[str, object]]
+    bindings: frozenset[Binding]
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """An object that is asked for and is not there."""
+
+    what: Exchange | Queue | Binding
+
+    def __str__(self) -> str:
+        return f"missing: {sentence_of(self.what)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Differs:
+    """An object that is there with another argument than the one asked for."""
+
+    mismatch: TopologyMismatch
+
+    def __str__(self) -> str:
+        found = self.mismatch
+        return (
+            f"differs: {found.kind} {found.name} has {found.argument}={found.found}, asked for "
+            f"is {found.argument}={found.wanted}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Stale:
+    """A binding that delivers to a queue of the topology and is not asked for."""
+
+    binding: Binding
+
+    def __str__(self) -> str:
+        return f"stale: {sentence_of(self.binding)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Retired:
+    """What the tags of a subscription leave behind when they change: whoever applies the topology
+    takes it away.
+
+    Args:
+        what: a filter of other tags, a pointer to one, or a way around the filter.
+    """
+
+    what: Exchange | Binding
+
+    def __str__(self) -> str:
+        return f"retired: {sentence_of(self.what)}"
+
+
+Difference = Missing | Differs | Stale | Retired
+
+
+def sentence_of(what: Exchange | Queue | Binding) -> str:
+    """An object in words."""
+    match what:
+        case Exchange(name, kind):
+            return f"{kind} exchange {name}"
+        case Queue(name):
+            return f"{what.type} queue {name}"
+        case Binding(source, destination, routing_key, arguments=()):
+            return f"binding {source} → {destination} {_with(source, routing_key)}"
+        case Binding(source, destination, _, _, arguments):
+            return (
+                f"binding {source} → {destination} with "
+                f"{', '.join(f'{name}={value}' for name, value in arguments)}"
+            )
+        case _:
+            assert_never(what)
+
+
+def _with(source: str, routing_key: str) -> str:
+    """Return what a binding lets through, in words: a delay ladder's pattern has up to 28 stars."""
+    delayed = delay_route.matches_of(routing_key) if names.is_of_a_ladder(source) else None
+    return f"with {routing_key}" if delayed is None else f"for {delayed}"
+
+
+def compare(topology: Topology, observed: Observed) -> list[Difference]:
+    """What differs between a topology and the broker; empty where the broker is as the topology
+    says."""
+    return [
+        *_compare_exchanges((*topology.exchanges, *topology.pointers), observed.exchanges),
+        *_compare_queues(topology.queues, observed.queues),
+        *(Missing(binding) for binding in topology.bindings if binding not in observed.bindings),
+        *(Stale(binding) for binding in stale_bindings(topology, observed.bindings)),
+        *(Retired(binding) for binding in topology.unwanted if binding in observed.bindings),
+        *(Retired(exchange) for exchange in retired_exchanges(topology, observed.exchanges)),
+    ]
+
+
+def merged(over_amqp: Iterable[Difference], listed: Iterable[Difference]) -> list[Difference]:
+    """What the management API lists, and what only AMQP knows: the first argument that the broker
+    minds, and which filter is named."""
+    listed = list(listed)
+    known = {
+        (difference.mismatch.kind, difference.mismatch.name)
+        for difference in listed
+        if isinstance(difference, Differs)
+    }
+
+    def is_new(difference: Difference) -> bool:
+        match difference:
+            case Differs(mismatch):
+                return (mismatch.kind, mismatch.name) not in known
+            case Retired():
+                return difference not in listed
+            case _:
+                return False
+
+    return listed + [difference for difference in over_amqp if is_new(difference)]
+
+
+def stale_bindings(topology: Topology, on_broker: Iterable[Binding]) -> list[Binding]:
+    """The bindings from exchanges of the topology to its queues that it does not ask for, in order.
+
+    Every queue's own binding to the default exchange is none: it can't be removed. Nor are those
+    that are removed in any case.
+    """
+    exchanges = {exchange.name for exchange in topology.exchanges}
+    queues = {queue.name for queue in topology.queues}
+    known = frozenset((*topology.bindings, *topology.unwanted))
+
+    def is_ours(binding: Binding) -> bool:
+        return binding.source in exchanges and binding.destination in (
+            queues if binding.to == "queue" else exchanges
+        )
+
+    return sorted(binding for binding in on_broker if is_ours(binding) and binding not in known)
+
+
+def retired_exchanges(topology: Topology, on_broker: Mapping[str, str]) -> list[Exchange]:
+    """The filters of tags of the topology's queues that it does not ask for, and then the pointers
+    to them.
+
+    Args:
+        topology: what is asked for.
+        on_broker: each exchange's type, by name.
+    """
+    queues = {queue.name for queue in topology.queues}
+    wanted = {exchange.name for exchange in (*topology.exchanges, *topology.pointers)}
+    others = {name: kind for name, kind in sorted(on_broker.items()) if name not in wanted}
+    return [
+        *(
+            Exchange(name, kind)
+            for name, kind in others.items()
+            if kind == "headers" and names.queue_of_filter(name) in queues
+        ),
+        *(
+            Exchange(name, kind)
+            for name, kind in others.items()
+            if kind == "fanout" and names.queue_of_pointer(name) in queues
+        ),
+    ]
+
+
+def _compare_exchanges(
+    wanted: Iterable[Exchange], found: Mapping[str, str]
+) -> Iterator[Difference]:
+    for exchange in wanted:
+        kind = found.get(exchange.name)
+        if kind is None:
+            yield Missing(exchange)
+        elif kind != exchange.type:
+            yield Differs(
+                TopologyMismatch(
+                    "exchange", exchange.name, "type", wanted=exchange.type, found=kind
+                )
+            )
+
+
+def _compare_queues(
+    wanted: Iterable[Queue], found: Mapping[str, Mapping[str, object]]
+) -> Iterator[Difference]:
+    for queue in wanted:
+        arguments = found.get(queue.name)
+        if arguments is None:
+            yield Missing(queue)
+            continue
+        for name in sorted({*queue.arguments, *arguments}):
+            ours, theirs = queue.arguments.get(name, "none"), arguments.get(name, "none")
+            if ours != theirs:
+                yield Differs(
+                    TopologyMismatch("queue", queue.name, name, wanted=str(ours), found=str(theirs))
+                )

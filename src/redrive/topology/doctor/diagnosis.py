@@ -1,0 +1,469 @@
+"""What will hurt on a broker: facts in, findings out. Each says what was found, what it means, and
+the command that mends it."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from datetime import timedelta
+
+from redrive.topology import names
+from redrive.topology.binding_pattern import matches
+from redrive.topology.broker_version import CONSUMER_TIMEOUT, BrokerVersion
+from redrive.topology.diff import stale_bindings
+from redrive.topology.doctor import remedies
+from redrive.topology.doctor.facts import Facts, QueueFacts
+from redrive.topology.doctor.finding import Finding
+from redrive.topology.doctor.permissions import writers_into_others
+from redrive.topology.model import Binding, Subscription
+from redrive.topology.names import ExchangeFamily
+
+_ENOUGH_RETURNS = 1000
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is asked of a diagnosis.
+
+    Args:
+        queue: a main queue.
+        exchanges: its exchange family.
+        routing_keys: the patterns that its subscription asks for; None where they are not known.
+        handler_time: how long a handler may run; None where it is not known.
+    """
+
+    queue: str
+    exchanges: ExchangeFamily
+    routing_keys: tuple[str, ...] | None = None
+    handler_time: timedelta | None = None
+
+    @property
+    def places(self) -> tuple[str, str, str]:
+        """The main, the retry and the failed queue."""
+        return self.queue, names.retry_queue(self.queue), names.failed_queue(self.queue)
+
+
+def diagnose(facts: Facts, questions: Iterable[Question]) -> list[Finding]:
+    """What will hurt the subscriptions that are asked about. What the facts don't tell is not
+    found."""
+    asked = list(questions)
+    found = [finding for question in asked for finding in _about(facts, question)]
+    found += _alarms(facts)
+    found += _delayed_message_plugin(facts, asked)
+    for name, queue in sorted(facts.queues.items()):
+        if names.is_of_a_ladder(name):
+            found += _dead_lettering_stuck(facts, queue)
+    if len(names.main_queues(facts.queues)) > 1:  # else there is no other to write to
+        for exchanges in dict.fromkeys(question.exchanges for question in asked):
+            found += writers_into_others(facts.access or (), facts.virtual_host, exchanges)
+    return found
+
+
+def diagnose_upgrade(
+    facts: Facts, version: BrokerVersion, questions: Iterable[Question]
+) -> list[Finding]:
+    """What will hurt once the broker has this version, and does not yet."""
+    asked = list(questions)
+    now = {(finding.kind, finding.where) for finding in diagnose(facts, asked)}
+    return [
+        finding
+        for finding in diagnose(replace(facts, version=version), asked)
+        if (finding.kind, finding.where) not in now
+    ]
+
+
+def _about(facts: Facts, question: Question) -> Iterator[Finding]:
+    yield from _not_there(facts, question)
+    here = [facts.queues[name] for name in question.places if name in facts.queues]
+    for queue in here:
+        yield from _dead_letter_target(facts, question, queue)
+        yield from _dead_lettering_stuck(facts, queue)
+        yield from _copies_of_retries(facts, question, queue)
+        yield from _message_ttl(facts, question, queue)
+        yield from _drop_head(facts, question, queue)
+        yield from _one_member(facts, queue)
+        yield from _mirroring_policy(facts, queue)
+        yield from _single_active_consumer(facts, queue)
+        if queue.name != question.places[1]:  # nobody consumes a retry queue
+            yield from _delivery_limit(facts, question, queue)
+    yield from _republishing_consumer(facts, question)
+    yield from _consumer_timeout(facts, question)
+    yield from _classic_in_cluster(facts, here)
+    yield from _stale_bindings(facts, question)
+
+
+def _not_there(facts: Facts, question: Question) -> Iterator[Finding]:
+    gone = [name for name in question.places if name not in facts.queues]
+    if gone:
+        yield Finding(
+            "not-there",
+            question.queue,
+            f"of the subscription's three queues, {_listed(gone)} "
+            f"{'is' if len(gone) == 1 else 'are'} not there",
+            "What is moved there can't be: a failed attempt is lost where the broker moves it, and "
+            "waits unsettled where redrive does.",
+            remedies.declare(facts, question.queue, question.exchanges, question.routing_keys),
+        )
+
+
+def _dead_letter_target(facts: Facts, question: Question, queue: QueueFacts) -> Iterator[Finding]:
+    exchange, key = queue.setting("dead-letter-exchange"), queue.setting("dead-letter-routing-key")
+    if not isinstance(exchange, str):
+        return
+    missing = _missing_target(facts, exchange, key)
+    if missing:
+        yield Finding(
+            "dead-letter-target",
+            queue.name,
+            f"it dead-letters to {missing}",
+            "What is rejected or expires in it is dropped by a classic queue, and stays stuck in a "
+            "quorum queue.",
+            remedies.declare(facts, question.queue, question.exchanges, question.routing_keys),
+        )
+
+
+def _dead_lettering_stuck(facts: Facts, queue: QueueFacts) -> Iterator[Finding]:
+    if not queue.stuck:
+        return
+    known = facts.version.may_stop_dead_lettering
+    yield Finding(
+        "dead-lettering-stuck",
+        queue.name,
+        f"{_number(queue.stuck, 'message')} that it is dead-lettering did not become fewer while "
+        "this was watched; AMQP reports none of them",
+        (
+            f"RabbitMQ {facts.version} may stop dead-lettering for good after a fault: they stay "
+            "until the queue's leader moves or its node restarts. None is lost."
+            if known
+            else "The queue that they go to is missing, full or down; or the broker has stopped. "
+            "They stay until it goes on. None is lost."
+        ),
+        remedies.release(facts, queue),
+    )
+
+
+def _missing_target(facts: Facts, exchange: str, key: object) -> str:
+    """What a dead letter would look for and not find, in words; empty where it gets somewhere, or
+    that can't be seen."""
+    if not exchange:
+        gone = isinstance(key, str) and facts.complete and key not in facts.queues
+        return f"the queue {key!r}, which is not there" if gone else ""
+    if exchange not in facts.exchanges:
+        return f"the exchange {exchange!r}, which is not there"
+    kind = facts.exchanges[exchange]
+    if facts.bindings is None or not isinstance(key, str) or kind not in ("topic", "direct"):
+        return ""
+    # What goes on to another exchange is left alone.
+    routed = any(
+        binding.source == exchange and (binding.to == "exchange" or _gives(kind, binding, key))
+        for binding in facts.bindings
+    )
+    return "" if routed else f"the exchange {exchange!r}, which has no queue for the key {key!r}"
+
+
+def _gives(kind: str, binding: Binding, key: str) -> bool:
+    return matches(binding.routing_key, key) if kind == "topic" else binding.routing_key == key
+
+
+def _copies_of_retries(facts: Facts, question: Question, queue: QueueFacts) -> Iterator[Finding]:
+    main, retry, failed = question.places
+    exchange, key = queue.setting("dead-letter-exchange"), queue.setting("dead-letter-routing-key")
+    if (
+        queue.name == failed
+        or not exchange
+        or not isinstance(key, str)
+        or facts.exchanges.get(str(exchange)) != "topic"
+    ):
+        return
+    meant = retry if queue.name == main else main
+    for binding in sorted(facts.bindings or ()):
+        if (
+            binding.source == exchange
+            and binding.to == "queue"
+            and binding.destination != meant
+            and matches(binding.routing_key, key)
+        ):
+            yield Finding(
+                "copies-of-retries",
+                binding.destination,
+                f"it is bound to {exchange} with {binding.routing_key!r}, and retries of {main} go "
+                f"through {exchange} with the key {key!r}",
+                f"Each retry of a message of {main} gives it one more copy of that message.",
+                remedies.narrow(facts, binding),
+            )
+
+
+def _delivery_limit(facts: Facts, question: Question, queue: QueueFacts) -> Iterator[Finding]:
+    if not queue.is_quorum:
+        return
+    limit = queue.least("delivery-limit")
+    unset = facts.version.deletes_after_deliveries if limit is None else None
+    if limit is not None and limit < 0 and facts.version.takes_a_delivery_limit_for_none:
+        return
+    if unset is None and (limit is None or limit >= _ENOUGH_RETURNS):
+        return
+    returns = max(0, unset if unset is not None else limit or 0)
+    failed = queue.name == question.places[2]
+    yield Finding(
+        "delivery-limit",
+        queue.name,
+        f"this broker ({facts.version}) takes a message out of it after {returns} returns"
+        + (
+            ", its default: the queue has no delivery limit of its own"
+            if unset is not None
+            else f" (delivery limit {limit})"
+        ),
+        "Looking at the failed messages deletes them: each look returns them once."
+        if failed
+        else f"A message whose worker dies {returns + 1} times is dropped, or stuck in "
+        f"{question.places[1]}, and never set aside.",
+        remedies.raise_delivery_limit(facts, queue),
+    )
+
+
+def _message_ttl(facts: Facts, question: Question, queue: QueueFacts) -> Iterator[Finding]:
+    main, _, failed = question.places
+    wanted = {
+        main: "A message that waits in it for so long goes to the retry queue unhandled, which "
+        "counts for no attempt; or is dropped.",
+        failed: "Failed messages are deleted when they are so old.",
+    }
+    for name, what in (
+        ("message-ttl", wanted.get(queue.name)),
+        ("expires", "The broker deletes the queue when nobody has used it so long."),
+    ):
+        value = queue.setting(name)
+        if what is not None and value is not None:
+            # Of a retry queue the TTL is its purpose; that it expires is not.
+            yield Finding(
+                "message-ttl",
+                queue.name,
+                f"{_origin(queue, name)} sets {name} to {value} ms",
+                what,
+                remedies.take_out(facts, queue, name),
+            )
+
+
+def _drop_head(facts: Facts, question: Question, queue: QueueFacts) -> Iterator[Finding]:
+    bounds = [
+        name for name in ("max-length", "max-length-bytes") if queue.setting(name) is not None
+    ]
+    if queue.arguments is None or not bounds:
+        return
+    if (queue.setting("overflow") or "drop-head") != "drop-head":
+        return
+    failed = queue.name == question.places[2]
+    yield Finding(
+        "drop-head",
+        queue.name,
+        f"{_origin(queue, bounds[0])} sets {bounds[0]} to {queue.setting(bounds[0])}, and the "
+        "oldest message makes room for the newest",
+        "Once it is full, each new failure deletes the oldest failed message, for good."
+        if failed
+        else "Once it is full, messages that nobody has handled are dropped or dead-lettered.",
+        remedies.refuse_what_is_too_much(facts, queue),
+    )
+
+
+def _one_member(facts: Facts, queue: QueueFacts) -> Iterator[Finding]:
+    if queue.is_quorum and queue.members == 1 and facts.nodes is not None and facts.nodes > 1:
+        yield Finding(
+            "one-member",
+            queue.name,
+            f"a quorum queue with one copy, in a cluster of {facts.nodes} nodes",
+            "While its node is down nothing can be published to or taken from it; if the node is "
+            "lost, so are its messages.",
+            remedies.grow(facts, queue),
+        )
+
+
+def _mirroring_policy(facts: Facts, queue: QueueFacts) -> Iterator[Finding]:
+    if (
+        queue.policy.get("ha-mode") is None
+        or queue.is_quorum
+        or facts.version.mirrors_classic_queues
+    ):
+        return
+    yield Finding(
+        "mirroring-policy",
+        queue.name,
+        f"{_origin(queue, 'ha-mode')} is to mirror it, and RabbitMQ {facts.version} does not "
+        "mirror",
+        "It is on one node: while that is down nothing can be published to or taken from it.",
+        f"Change it to a quorum queue while it is in use: {remedies.migrate()}",
+    )
+
+
+def _alarms(facts: Facts) -> Iterator[Finding]:
+    for node, short_of in sorted(facts.alarms.items()):
+        yield Finding(
+            "alarm",
+            node,
+            f"it is short of {short_of}",
+            "The broker blocks every publisher of the cluster until that has passed: publishing, "
+            "requeueing and giving up wait.",
+            f"Free {short_of} on {node}, or raise its limit (vm_memory_high_watermark, "
+            "disk_free_limit).",
+        )
+
+
+def _delayed_message_plugin(facts: Facts, questions: Iterable[Question]) -> Iterator[Finding]:
+    mains = {question.exchanges.main for question in questions}
+    for name, kind in sorted(facts.exchanges.items()):
+        if kind != "x-delayed-message" or facts.version.can_run_the_delayed_message_plugin:
+            continue
+        feeds = any(
+            binding.source == name and binding.destination in mains
+            for binding in facts.bindings or ()
+        )
+        yield Finding(
+            "delayed-message-plugin",
+            name,
+            "an exchange of the plugin rabbitmq_delayed_message_exchange"
+            + (f", which delays what goes to {', '.join(sorted(mains))}" if feeds else ""),
+            f"The plugin can't run on RabbitMQ {facts.version}: the exchange can't be used, and "
+            "what it had delayed is lost.",
+            "Publish with redrive's delay= (or deliver_at=), which needs no plugin, and delete the "
+            "exchange once nothing waits in it.",
+        )
+
+
+def _origin(queue: QueueFacts, name: str) -> str:
+    if queue.argument(f"x-{name}") is not None:
+        return "its argument"
+    named = (("policy", queue.policy_name), ("operator policy", queue.operator_policy_name))
+    return " or ".join(f"{kind} {name!r}" for kind, name in named if name is not None)
+
+
+def _single_active_consumer(facts: Facts, queue: QueueFacts) -> Iterator[Finding]:
+    if (
+        queue.is_quorum
+        and queue.argument("x-single-active-consumer") is True
+        and facts.version.wedges_single_active_consumers
+    ):
+        yield Finding(
+            "single-active-consumer",
+            queue.name,
+            f"it is a quorum queue with a single active consumer, on RabbitMQ {facts.version}",
+            "On 4.3.0 to 4.3.5 it stops for ever once each of its consumers ran into the consumer "
+            "timeout; it looks healthy then.",
+            "Upgrade the broker to 4.3.6 or newer. Until then keep the timeout out of reach: "
+            + remedies.set_policy(
+                facts.virtual_host, queue, "redrive-timeout", {"consumer-timeout": 86_400_000}
+            ),
+        )
+
+
+def _republishing_consumer(facts: Facts, question: Question) -> Iterator[Finding]:
+    main, retry = facts.queues.get(question.queue), facts.queues.get(question.places[1])
+    if (
+        main is None
+        or retry is None
+        or facts.version.continues_client_x_death
+        or main.arguments is None
+    ):
+        return
+    if main.setting("dead-letter-exchange") is not None or not retry.setting(
+        "dead-letter-exchange"
+    ):
+        return  # a failed attempt does not have to be republished there
+    foreign = main.consumers.count if main.consumers.foreign is None else main.consumers.foreign
+    if foreign:
+        unsure = "" if main.consumers.foreign is not None else ", which may be redrive's or not"
+        yield Finding(
+            "republishing-consumer",
+            question.queue,
+            f"it has no dead-letter exchange, so its {_number(foreign, 'consumer')}{unsure} can "
+            "only republish what fails, and this broker "
+            f"({facts.version}) ignores the x-death of what a client publishes",
+            "A consumer that counts x-death sees 1 for ever: a message that always fails is "
+            "retried without end.",
+            "Consume it with redrive, which counts in a header of its own: Subscriber(…, "
+            "retry_via='republish', queue_type='classic'). "
+            "One such worker beside the others ends each message after its own max_retries + 1 "
+            "attempts.",
+        )
+
+
+def _consumer_timeout(facts: Facts, question: Question) -> Iterator[Finding]:
+    queue = facts.queues.get(question.queue)
+    if queue is None or question.handler_time is None:
+        return
+    is_classic = queue.argument("x-queue-type") == "classic"
+    if is_classic and not facts.version.has_a_consumer_timeout_on_classic_queues:
+        return
+    limit = queue.least("consumer-timeout")
+    known = [
+        time
+        for time in (queue.consumers.timeout, None if limit is None else limit * _MILLISECOND)
+        if time is not None
+    ]
+    timeout = min(known, default=CONSUMER_TIMEOUT)
+    if question.handler_time >= timeout:
+        yield Finding(
+            "consumer-timeout",
+            question.queue,
+            f"a handler may run for {_seconds(question.handler_time)}, and a delivery may stay "
+            f"unsettled for {_seconds(timeout)}"
+            + (
+                ""
+                if known
+                else " unless the broker's configuration says otherwise, which can't be seen"
+            ),
+            "The broker takes the message from a worker that still handles it, and gives it to "
+            "another: each attempt is done for nothing.",
+            remedies.raise_consumer_timeout(facts, queue, 2 * question.handler_time),
+        )
+
+
+def _classic_in_cluster(facts: Facts, queues: Iterable[QueueFacts]) -> Iterator[Finding]:
+    classic = [queue for queue in queues if queue.arguments is not None and not queue.is_quorum]
+    if facts.nodes is not None and facts.nodes > 1 and classic:
+        yield Finding(
+            "classic-in-cluster",
+            classic[0].name,
+            f"classic, in a cluster of {facts.nodes} nodes: "
+            f"{_listed(queue.name for queue in classic)}",
+            "Each lives on one node: while that is down nothing can be published to or taken from "
+            "it, and what it was moving may be lost.",
+            remedies.declare_as_quorum(facts, classic),
+        )
+
+
+def _stale_bindings(facts: Facts, question: Question) -> Iterator[Finding]:
+    if facts.bindings is None:
+        return
+    bound = tuple(
+        binding.routing_key
+        for binding in facts.bindings
+        if binding.source == question.exchanges.main
+        and binding.destination == question.queue
+        and binding.routing_key != question.queue
+    )
+    wanted = Subscription(
+        question.queue,
+        bound if question.routing_keys is None else question.routing_keys,
+        question.exchanges,
+    )
+    for binding in stale_bindings(wanted.topology(), facts.bindings):
+        yield Finding(
+            "stale-binding",
+            binding.destination,
+            f"{binding.source} still gives it what matches {binding.routing_key!r}, which the "
+            "subscription does not ask for",
+            "It gets messages that its handler does not expect.",
+            remedies.declare(
+                facts, question.queue, question.exchanges, wanted.routing_keys, prune=True
+            ),
+        )
+
+
+def _listed(words: Iterable[str]) -> str:
+    return ", ".join(words)
+
+
+def _number(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def _seconds(time: timedelta) -> str:
+    return f"{time.total_seconds():g} s"

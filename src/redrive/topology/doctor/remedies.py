@@ -1,0 +1,234 @@
+"""The commands that mend what a diagnosis finds."""
+
+import json
+import re
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
+
+from redrive.topology import names
+from redrive.topology.broker_version import DEAD_LETTERING_MENDED
+from redrive.topology.doctor.facts import Facts, QueueFacts
+from redrive.topology.model import DELIVERY_LIMIT, Binding
+from redrive.topology.names import ExchangeFamily
+
+_PLAIN = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.~")
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+def declare(
+    facts: Facts,
+    queue: str,
+    exchanges: ExchangeFamily,
+    routing_keys: Sequence[str] | None = None,
+    *,
+    prune: bool = False,
+) -> str:
+    """Makes what is missing of a subscription as the rest of it is: the bound patterns, the delay,
+    the queue type."""
+    if routing_keys is None:
+        routing_keys = sorted(
+            binding.routing_key
+            for binding in facts.bindings or ()
+            if binding.source == exchanges.main
+            and binding.destination == queue
+            and binding.routing_key != queue
+        ) or ["PATTERN"]
+    words = [
+        "redrive",
+        "declare",
+        "--queue",
+        queue,
+        *(word for key in routing_keys for word in ("--routing-key", key)),
+    ]
+    usual = ExchangeFamily()
+    for option, value, default in (
+        ("--exchange", exchanges.main, usual.main),
+        ("--retry-suffix", exchanges.retry_suffix, usual.retry_suffix),
+        ("--failed-suffix", exchanges.failed_suffix, usual.failed_suffix),
+    ):
+        words += [] if value == default else [option, value]
+    retry = facts.queues.get(names.retry_queue(queue))
+    delay = retry.argument("x-message-ttl") if retry else None
+    if isinstance(delay, int):
+        words += ["--retry-delay", f"{delay}ms"]
+    if retry and retry.argument("x-dead-letter-exchange") == exchanges.main:
+        words += ["--retry-via", "republish"]
+    types = {
+        str(facts.queues[name].argument("x-queue-type"))
+        for name in (queue, names.retry_queue(queue))
+        if name in facts.queues
+    }
+    if types == {"classic"}:
+        words += ["--queue-type", "classic"]
+    return shlex.join([*words, *(["--prune"] if prune else [])])
+
+
+def release(facts: Facts, queue: QueueFacts) -> str:
+    """Has a queue go on with dead-lettering."""
+    known = facts.version.may_stop_dead_lettering
+    first = (
+        "" if known else "Look at the queue that it dead-letters to; where that takes messages: "
+    )
+    upgrade = (
+        f" Upgrade the broker to {' or '.join(map(str, DEAD_LETTERING_MENDED))} or newer, so that "
+        "it does not come again."
+        if known
+        else ""
+    )
+    if facts.nodes == 1:
+        restart = "rabbitmqctl stop_app && rabbitmqctl start_app"
+        return f"{first}Restart its application: {restart}.{upgrade}"
+    named = erlang_name(facts.virtual_host, queue.name)
+    move = (
+        f"{{ok, Q}} = rabbit_amqqueue:lookup({named}), {{_, Leader}} = amqqueue:get_pid(Q), "
+        "[Other | _] = maps:get(nodes, amqqueue:get_type_state(Q)) -- [Leader], "
+        "rabbit_quorum_queue:transfer_leadership(Q, Other)."
+    )
+    moved = shlex.join(["rabbitmqctl", "eval", move])
+    return f"{first}Move its leader, on any node: {moved}.{upgrade}"
+
+
+def erlang_name(virtual_host: str, queue: str) -> str:
+    """A queue's name as `rabbitmqctl eval` takes it, whatever is in it."""
+    host, name = (
+        f"<<{','.join(str(byte) for byte in text.encode())}>>" for text in (virtual_host, queue)
+    )
+    return f"rabbit_misc:r({host}, queue, {name})"
+
+
+def narrow(facts: Facts, binding: Binding) -> str:
+    """Binds a queue more narrowly."""
+    # The API calls a binding without arguments by its routing key. Source: its documentation,
+    # /api/bindings/vhost/e/…/q/…/props.
+    parts = (
+        facts.virtual_host,
+        "e",
+        binding.source,
+        "q",
+        binding.destination,
+        binding.routing_key or "~",
+    )
+    address = f"http://HOST:15672/api/bindings/{'/'.join(map(_quoted, parts))}"
+    return (
+        "Bind it with the patterns that it needs, and then remove this one: "
+        f"curl -u USER -X DELETE {shlex.quote(address)}. Or have the failing queue retried by "
+        "redrive's own topology, "
+        "whose retries go past all exchanges."
+    )
+
+
+def raise_delivery_limit(facts: Facts, queue: QueueFacts) -> str:
+    """Has a queue keep what is returned to it."""
+    if isinstance(queue.argument("x-delivery-limit"), int):
+        return (
+            "Its own argument can't be changed, and no policy raises it. "
+            f"{_make_anew(facts, queue)}"
+        )
+    return set_policy(facts.virtual_host, queue, "redrive-keep", {"delivery-limit": DELIVERY_LIMIT})
+
+
+def raise_consumer_timeout(facts: Facts, queue: QueueFacts, time: timedelta) -> str:
+    """Lets a delivery stay unsettled for longer."""
+    milliseconds = time // _MILLISECOND
+    if facts.version.has_a_consumer_timeout_for_each_queue and queue.is_quorum:
+        return set_policy(
+            facts.virtual_host, queue, "redrive-timeout", {"consumer-timeout": milliseconds}
+        )
+    return (
+        f"On each node: echo 'consumer_timeout = {milliseconds}' >> "
+        "/etc/rabbitmq/rabbitmq.conf, and restart it. Or hand over sooner."
+    )
+
+
+def take_out(facts: Facts, queue: QueueFacts, setting: str) -> str:
+    """Takes a setting off a queue."""
+    if queue.argument(f"x-{setting}") is not None:
+        return f"Its own argument can't be changed. {_make_anew(facts, queue)}"
+    found = (
+        ("clear_policy", queue.policy_name),
+        ("clear_operator_policy", queue.operator_policy_name),
+    )
+    clear = [
+        shlex.join(["rabbitmqctl", command, "-p", facts.virtual_host, name])
+        for command, name in found
+        if name is not None
+    ]
+    return (
+        f"Take {setting} out of the policy, have its pattern leave this queue out, or clear "
+        "it: "
+        f"{' and '.join(clear)}"
+    )
+
+
+def refuse_what_is_too_much(facts: Facts, queue: QueueFacts) -> str:
+    """Has a full queue refuse messages, so that none is deleted."""
+    if queue.argument("x-overflow") is not None:
+        return f"Its own argument can't be changed. {_make_anew(facts, queue)}"
+    return set_policy(facts.virtual_host, queue, "redrive-refuse", {"overflow": "reject-publish"})
+
+
+def grow(facts: Facts, queue: QueueFacts) -> str:
+    """Gives a quorum queue a copy on other nodes."""
+    command = shlex.join(
+        [
+            "--vhost-pattern",
+            f"^{re.escape(facts.virtual_host)}$",
+            "--queue-pattern",
+            f"^{re.escape(queue.name)}$",
+        ]
+    )
+    return f"For each other node: rabbitmq-queues grow NODE all {command}"
+
+
+def migrate() -> str:
+    """Changes a live queue."""
+    return "redrive topology init, then redrive topology migrate"
+
+
+def set_policy(
+    virtual_host: str, queue: QueueFacts, name: str, definition: Mapping[str, object]
+) -> str:
+    """Sets something for one queue by a policy."""
+    values: Mapping[str, object] = (
+        definition if queue.policy_name is None else {**queue.policy, **definition}
+    )
+    words = [
+        "rabbitmqctl",
+        "set_policy",
+        "-p",
+        virtual_host,
+        name,
+        f"^{re.escape(queue.name)}$",
+        json.dumps(dict(values)),
+    ]
+    command = shlex.join([*words, "--apply-to", "queues"])
+    if queue.policy_name is None:
+        return command
+    return (
+        f"{command} --priority 100 (one policy counts: this one takes over what policy "
+        f"{queue.policy_name!r} sets)"
+    )
+
+
+def declare_as_quorum(facts: Facts, queues: Iterable[QueueFacts]) -> str:
+    """Makes queues anew as quorum queues."""
+    return (
+        f"Once they are empty: {'; '.join(_delete(facts, queue) for queue in queues)}; and "
+        "declare them with --queue-type quorum."
+    )
+
+
+def _make_anew(facts: Facts, queue: QueueFacts) -> str:
+    return f"Create the queue again once it is empty: {_delete(facts, queue)}; redrive declare …"
+
+
+def _delete(facts: Facts, queue: QueueFacts) -> str:
+    """Deletes a queue. Source: RabbitMQ 4.3.6 refuses --if-empty for quorum queues."""
+    command = shlex.join(["rabbitmqctl", "delete_queue", "-p", facts.virtual_host, queue.name])
+    return f"{command} (with all that is in it)" if queue.is_quorum else f"{command} --if-empty"
+
+
+def _quoted(text: str) -> str:
+    """A part of a URL's path."""
+    return "".join(chr(byte) if byte in _PLAIN else f"%{byte:02X}" for byte in text.encode())

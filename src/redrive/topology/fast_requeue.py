@@ -1,0 +1,151 @@
+"""Sends failed messages back by the thousand: what `moves.requeue` makes of an ordinary one, in one
+pass over its bytes.
+
+Most failed messages differ from what is requeued by whole headers. Cutting these out of the
+received bytes costs a fifth of reading and writing all of them. Whatever is not ordinary is left to
+`moves.requeue`; a test holds the two to the same result.
+"""
+
+import struct
+from typing import NamedTuple
+
+from redrive.amqp.field_table import LONG_STRING, Table, decode_scalar, end_of_value
+from redrive.amqp.properties import content_header_room
+from redrive.topology import headers
+from redrive.topology.rewrite import SPENT
+
+_UINT16 = struct.Struct(">H")
+_UINT32 = struct.Struct(">I")
+_CONTENT_TYPE, _CONTENT_ENCODING, _HEADERS = 1 << 15, 1 << 14, 1 << 13
+_EXPIRATION, _USER_ID, _MORE_FLAGS = 1 << 8, 1 << 4, 1
+_CAN_NOT_TRAVEL = _EXPIRATION | _USER_ID | _MORE_FLAGS
+_COUNT, _FAILURE_ID, _JOB, _ORIG_ROUTING_KEY = (
+    name.encode()
+    for name in (headers.COUNT, headers.FAILURE_ID, headers.JOB, headers.ORIG_ROUTING_KEY)
+)
+_MOST_NAMES = 4096
+
+
+class Ordinary(NamedTuple):
+    """A failed message that can be requeued as it is, but for some headers.
+
+    Args:
+        properties: the encoded properties of what is sent.
+        failure_id: the failure id that redrive wrote, if it did.
+        job: the job that requeued it last, if one did.
+        redrives: how often it was requeued before.
+    """
+
+    properties: bytes
+    failure_id: str | None
+    job: str | None
+    redrives: int
+
+
+class BulkRequeue:
+    """Makes the properties of requeued messages, for one job on one connection.
+
+    Args:
+        job: the requeue's id.
+        frame_max: the connection's largest frame, in bytes; 0 for no limit.
+    """
+
+    def __init__(self, job: str, frame_max: int) -> None:
+        self._room = content_header_room(frame_max)
+        self._added: dict[int, bytes] = {}
+        self._job = job
+        self._fates: dict[bytes, int] = {}
+
+    def requeue(self, properties: bytes) -> Ordinary | None:
+        """What is sent in place of a message with these encoded properties; None where it is not
+        ordinary.
+
+        Ordinary is a message that has its original routing key in a header, no property that can't
+        travel, nothing unreadable, and room for what is added.
+        """
+        (flags,) = _UINT16.unpack_from(properties)
+        if not flags & _HEADERS or flags & _CAN_NOT_TRAVEL:
+            return None
+        start = 2
+        if flags & _CONTENT_TYPE:
+            start += 1 + properties[start]
+        if flags & _CONTENT_ENCODING:
+            start += 1 + properties[start]
+        end = start + 4 + _UINT32.unpack_from(properties, start)[0]
+        kept: list[bytes] = []
+        noted: dict[bytes, bytes] = {}
+        fates = self._fates
+        position = start + 4
+        while position < end:
+            value_at = position + 1 + properties[position]
+            name = properties[position + 1 : value_at]
+            # Most values are long strings: to call for each costs more than to read it.
+            if value_at + 5 <= end and properties[value_at] == LONG_STRING:
+                after: int | None = value_at + 5 + _UINT32.unpack_from(properties, value_at + 1)[0]
+            else:
+                after = end_of_value(properties, value_at, end)
+            if after is None or after > end:
+                return None
+            fate = fates.get(name)
+            if fate is None:
+                fate = self._learn(name)
+            if fate is not _DROP:
+                if fate is not _KEEP:
+                    if name in noted:
+                        return None
+                    noted[name] = properties[value_at:after]
+                if fate is not _NOTE_AND_DROP:
+                    kept.append(properties[position:after])
+            position = after
+        key = noted.get(_ORIG_ROUTING_KEY)
+        if key is None or not _is_plain_text(key):
+            return None
+        count = _count_in(noted.get(_COUNT))
+        kept.append(self._added_for(count))
+        table = b"".join(kept)
+        encoded = b"".join((properties[:start], _UINT32.pack(len(table)), table, properties[end:]))
+        if len(encoded) > self._room:
+            return None
+        return Ordinary(encoded, _text_in(noted.get(_FAILURE_ID)), _text_in(noted.get(_JOB)), count)
+
+    def _learn(self, name: bytes) -> int:
+        """What becomes of a header; the names of a queue's headers are few, and asked for each
+        message."""
+        text = name.decode("utf-8", "surrogateescape")
+        drops = text in SPENT or text in (headers.COUNT, headers.JOB) or headers.stays_behind(text)
+        fate = _FATES[name in _NOTED, drops]
+        if len(self._fates) < _MOST_NAMES:
+            self._fates[name] = fate
+        return fate
+
+    def _added_for(self, count: int) -> bytes:
+        """The encoded headers that a requeue adds to a message that was requeued so often
+        before."""
+        added = self._added.get(count)
+        if added is None:
+            added = self._added[count] = Table.of(
+                {headers.COUNT: count + 1, headers.JOB: self._job}
+            ).encode()
+        return added
+
+
+_NOTED = frozenset({_COUNT, _FAILURE_ID, _JOB, _ORIG_ROUTING_KEY})
+_DROP, _KEEP, _NOTE, _NOTE_AND_DROP = range(4)
+_FATES = {
+    (False, False): _KEEP,
+    (False, True): _DROP,
+    (True, False): _NOTE,
+    (True, True): _NOTE_AND_DROP,
+}
+
+
+def _is_plain_text(raw: bytes) -> bool:
+    return raw[:1] == b"S" and raw[5:].isascii()
+
+
+def _count_in(raw: bytes | None) -> int:
+    return headers.counted(decode_scalar(raw)) if raw is not None else 0
+
+
+def _text_in(raw: bytes | None) -> str | None:
+    return headers.text(decode_scalar(raw)) if raw is not None else None

@@ -1,0 +1,427 @@
+"""The topology that a team keeps in a file: what may stand in it, and the subscriptions that it
+means.
+
+    defaults:
+      exchange: master
+      retry: {delay: 30s}
+    subscriptions:
+      ucenter@user:
+        routing_keys: [user.*]
+        retry: {delay: 5m, max_retries: 5}
+
+Reading YAML, and finding the line of a mistake, is `redrive.pubsub.admin.topology_file`'s.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Annotated, Any, TypeVar
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    PlainSerializer,
+    Tag,
+    ValidationError,
+    WithJsonSchema,
+)
+
+from redrive.errors import ConfigurationError
+from redrive.topology import names
+from redrive.topology.backoff import Backoff, Exponential
+from redrive.topology.durations import duration_of, text_of
+from redrive.topology.model import QueueType, RetryVia, Subscription, Topology
+from redrive.topology.names import ExchangeFamily
+from redrive.topology.policy import RetryPolicy
+from redrive.topology.reserved_names import clashes
+from redrive.topology.tags import TagFilter
+
+_T = TypeVar("_T")
+Location = tuple[str | int, ...]
+"""Where in a file: the keys and positions that lead there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A mistake in a topology file.
+
+    Args:
+        location: the keys and positions that lead to it.
+        problem: what is wrong there.
+        remedy: what to do about it.
+    """
+
+    location: Location
+    problem: str
+    remedy: str
+
+
+class InvalidSpec(ConfigurationError):
+    """A topology file can't be understood.
+
+    Args:
+        problems: each mistake, in no order; there is at least one.
+    """
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self.problems = tuple(problems)
+        first = self.problems[0]
+        super().__init__(f"{'.'.join(map(str, first.location))}: {first.problem}", first.remedy)
+
+
+def _as_ours(check: Callable[[_T], object]) -> Callable[[_T], _T]:
+    """A check of ours as pydantic takes it: its words and its remedy, at the place where it found
+    something."""
+
+    def checked(value: _T) -> _T:
+        try:
+            check(value)
+        except ConfigurationError as error:
+            raise _Rejected(error) from error
+        return value
+
+    return checked
+
+
+class _Rejected(ValueError):
+    """An error of ours on its way through pydantic."""
+
+    def __init__(self, error: ConfigurationError) -> None:
+        super().__init__(error.problem)
+        self.problem = error.problem
+        self.remedy = error.remedy
+
+
+def _read_duration(value: object) -> object:
+    if isinstance(value, timedelta):
+        return value
+    try:
+        if not isinstance(value, str):
+            raise ConfigurationError(
+                f"the duration is {value!r}", "Give a number with a unit: 500ms, 30s, 5m, 1h30m."
+            )
+        return duration_of(value)
+    except ConfigurationError as error:
+        raise _Rejected(error) from error
+
+
+def _read_exchange(value: object) -> object:
+    return {"main": value} if isinstance(value, str) else value
+
+
+Duration = Annotated[
+    timedelta,
+    BeforeValidator(_read_duration),
+    PlainSerializer(text_of),
+    WithJsonSchema(
+        {
+            "type": "string",
+            "pattern": r"^([0-9]+(\.[0-9]+)?(ms|s|m|h|d))+$",
+            "examples": ["500ms", "30s", "1h30m"],
+        }
+    ),
+]
+RetryDelay = Annotated[Duration, AfterValidator(_as_ours(lambda delay: RetryPolicy(delay=delay)))]
+Pattern = Annotated[str, AfterValidator(_as_ours(names.check_routing_key))]
+Tags = Annotated[str, AfterValidator(_as_ours(TagFilter))]
+QueueName = Annotated[str, AfterValidator(_as_ours(names.check_queue_name))]
+
+
+class _Spec(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+
+
+class ExchangeSpec(_Spec):
+    """The exchange family; a name alone stands for `main`."""
+
+    main: str = "master"
+    retry_suffix: str = ".retry"
+    failed_suffix: str = ".failed"
+    tick: Duration = Field(
+        default=names.TICK,
+        description="The unit of delayed messages.",
+        json_schema_extra={"default": "1s"},
+    )
+
+
+Exchange = Annotated[
+    ExchangeSpec,
+    BeforeValidator(_read_exchange),
+    WithJsonSchema({"anyOf": [{"type": "string"}, ExchangeSpec.model_json_schema()]}),
+]
+
+
+class BackoffSpec(_Spec):
+    """Delays that grow from retry to retry."""
+
+    first: Duration = Field(description="What the first retry waits.")
+    factor: float = Field(
+        default=2.0,
+        ge=1,
+        strict=False,
+        description="How many times as long each retry waits as the one before it.",
+    )
+    cap: Duration = Field(
+        default=timedelta(hours=1),
+        description="The longest delay.",
+        json_schema_extra={"default": "1h"},
+    )
+    jitter: float = Field(
+        default=0.0, ge=0, le=1, strict=False, description="The share that chance may take off."
+    )
+
+    def built(self) -> Backoff:
+        """The backoff that it means."""
+        return Exponential(self.first, self.factor, self.cap, self.jitter)
+
+
+def _form_of_backoff(value: object) -> str:
+    """Tells growing delays from a list of them by their form, so that a mistake is told of the form
+    that was meant."""
+    return "[growing]" if isinstance(value, Mapping | BackoffSpec) else "[list]"
+
+
+BackoffChoice = Annotated[
+    Annotated[BackoffSpec, Tag("[growing]")]
+    | Annotated[tuple[Duration, ...], Field(strict=False, min_length=1), Tag("[list]")],
+    Discriminator(_form_of_backoff),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {
+                    "type": "array",
+                    "minItems": 1,
+                    "items": {"type": "string"},
+                    "examples": [["10s", "30s", "1m"]],
+                },
+                BackoffSpec.model_json_schema(),
+            ]
+        }
+    ),
+]
+
+
+class RetrySpec(_Spec):
+    """The retry budget."""
+
+    max_retries: int | None = Field(
+        default=None,
+        ge=0,
+        description="Retries after the first attempt; 3, or as many as the backoff lists. The "
+        "broker stores none of it: "
+        "each subscriber has its own.",
+    )
+    delay: RetryDelay = Field(
+        default=timedelta(seconds=30),
+        description="How long a failed message waits before it is tried again.",
+        json_schema_extra={"default": "30s"},
+    )
+    max_crashes: int = Field(
+        default=5,
+        ge=1,
+        description="How often a message may take its process down before it is set aside.",
+    )
+    backoff: BackoffChoice | None = Field(
+        default=None,
+        description="Delays that differ from retry to retry: a list of them, or how they grow. "
+        "They need the delay ladder.",
+    )
+    max_age: Duration | None = Field(
+        default=None, description="A message published longer ago is not tried again."
+    )
+
+
+class SubscriptionDefaults(_Spec):
+    """What holds for every subscription that does not say otherwise."""
+
+    exchange: Exchange = Field(
+        default_factory=ExchangeSpec, description="The main exchange, or the whole family."
+    )
+    queue_type: QueueType = Field(
+        default="quorum", description="The type of the main, the retry and the failed queue."
+    )
+    retry_via: RetryVia = Field(
+        default="dead-letter", description="How a failed attempt gets to the retry queue."
+    )
+    max_failed: int | None = Field(
+        default=None,
+        ge=1,
+        description="How many messages the failed queue takes; over that it refuses, and failures "
+        "stay in the main queue.",
+    )
+    retry: RetrySpec = Field(default_factory=RetrySpec, description="The retry budget.")
+
+
+class SubscriptionSpec(SubscriptionDefaults):
+    """A subscription; its queue's name is its key."""
+
+    ordered: bool = Field(
+        default=False,
+        description="One consumer at a time, one message at a time; a failed one is tried again in "
+        "its place.",
+    )
+    tags: Tags | None = Field(
+        default=None, description="Which tags it wants: vip || eu. Without any, all messages."
+    )
+    routing_keys: tuple[Pattern, ...] = Field(
+        default=(), strict=False, description="Binding patterns: user.*, order.#."
+    )
+
+
+class TopologySpec(_Spec):
+    """A topology file."""
+
+    defaults: SubscriptionDefaults = Field(
+        default_factory=SubscriptionDefaults,
+        description="What holds where a subscription says nothing.",
+    )
+    subscriptions: dict[QueueName, SubscriptionSpec] = Field(
+        description="Each subscription, by the name of its queue."
+    )
+
+    def built(self) -> tuple[Subscription, ...]:
+        """The subscriptions that it means, in the file's order.
+
+        Raises:
+            InvalidSpec: one can't be.
+        """
+        problems: list[Problem] = []
+        subscriptions: list[Subscription] = []
+        for queue, spec in self.subscriptions.items():
+            try:
+                subscriptions.append(_subscription(queue, self.defaults, spec))
+            except ConfigurationError as error:
+                problems.append(Problem(("subscriptions", queue), error.problem, error.remedy))
+        problems += (
+            Problem(("subscriptions", found.queue), problem, "Use another name.")
+            for found, problem in clashes(subscriptions)
+        )
+        if problems:
+            raise InvalidSpec(problems)
+        return tuple(subscriptions)
+
+
+def parse(value: object) -> TopologySpec:
+    """The topology file whose content is `value`.
+
+    Raises:
+        InvalidSpec: something in it can't be; each mistake has its place.
+    """
+    try:
+        spec = TopologySpec.model_validate(value)
+    except ValidationError as error:
+        raise InvalidSpec(
+            [_problem(details) for details in error.errors(include_url=False)]
+        ) from error
+    spec.built()
+    return spec
+
+
+def schema() -> dict[str, object]:
+    """The JSON Schema of a topology file, for editors."""
+    head = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
+    return head | TopologySpec.model_json_schema() | {"title": "redrive topology"}
+
+
+def union_of(topologies: Iterable[Topology]) -> Topology:
+    """Several topologies as one, each object once."""
+    return sum(topologies, Topology((), (), ()))
+
+
+def _subscription(
+    queue: str, defaults: SubscriptionDefaults, spec: SubscriptionSpec
+) -> Subscription:
+    chosen = _over(defaults, spec, SubscriptionDefaults)
+    retry = _over(defaults.retry, spec.retry, RetrySpec)
+    if isinstance(retry["backoff"], BackoffSpec):
+        retry["backoff"] = retry["backoff"].built()
+    if retry["max_retries"] is None:
+        del retry["max_retries"]
+    exchange = _over(defaults.exchange, spec.exchange, ExchangeSpec)
+    return Subscription(
+        queue,
+        spec.routing_keys,
+        ExchangeFamily(**exchange),
+        RetryPolicy(**retry),
+        chosen["queue_type"],
+        chosen["retry_via"],
+        TagFilter(spec.tags) if spec.tags is not None else None,
+        ordered=spec.ordered,
+        max_failed=chosen["max_failed"],
+    )
+
+
+def _over(defaults: BaseModel, own: BaseModel, fields: type[BaseModel]) -> dict[str, Any]:
+    """Each field's value: the subscription's own where it has one, else the default."""
+    return {
+        name: getattr(own if name in own.model_fields_set else defaults, name)
+        for name in fields.model_fields
+    }
+
+
+def _problem(details: Any) -> Problem:
+    location: Location = tuple(
+        part for part in details["loc"] if part not in {"[key]", "[growing]", "[list]"}
+    )
+    context = details.get("ctx", {})
+    match details["type"]:
+        case "value_error" if isinstance(rejected := context.get("error"), _Rejected):
+            return Problem(location, rejected.problem, rejected.remedy)
+        case "extra_forbidden":
+            return Problem(
+                location,
+                f"{location[-1]!r} is no key that redrive knows",
+                f"Known here are {_known_at(location)}.",
+            )
+        case "missing":
+            return Problem(location, f"{location[-1]!r} is missing", "Add it.")
+        case "model_type" | "model_attributes_type" | "dict_type":
+            return Problem(
+                location,
+                f"{_shown(details['input'])} is no mapping",
+                "Give keys and values, one a line: `key: value`.",
+            )
+        case "tuple_type":
+            return Problem(
+                location, f"{_shown(details['input'])} is no list", "Give a list: [a, b]."
+            )
+        case "string_type":
+            return Problem(
+                location, f"{_shown(details['input'])} is no text", "Put it into quotes."
+            )
+        case _:
+            return Problem(
+                location,
+                f"{_shown(details['input'])} can't be: {_lower(details['msg'])}",
+                "See `redrive topology schema`.",
+            )
+
+
+def _known_at(location: Location) -> str:
+    """The keys that may stand beside the one at `location`."""
+    model: type[BaseModel] = TopologySpec
+    for part in location[:-1]:
+        match part:
+            case "defaults":
+                model = SubscriptionDefaults
+            case "subscriptions":
+                model = SubscriptionSpec
+            case "retry":
+                model = RetrySpec
+            case "exchange":
+                model = ExchangeSpec
+            case "backoff":
+                model = BackoffSpec
+    return ", ".join(model.model_fields)
+
+
+def _shown(value: object) -> str:
+    return "nothing" if value is None else repr(value)
+
+
+def _lower(message: str) -> str:
+    return message[:1].lower() + message[1:]

@@ -1,0 +1,177 @@
+"""A topology as people and programs read it: JSON values, RabbitMQ's import format, a Mermaid
+diagram, a tree."""
+
+from collections.abc import Iterable, Iterator
+from typing import assert_never
+
+from redrive.topology.delay_route import delivery_pattern
+from redrive.topology.durations import text_of
+from redrive.topology.model import Binding, Exchange, Queue, Subscription, Topology
+
+
+def json_of(what: Exchange | Queue | Binding) -> dict[str, object]:
+    """An object as JSON values."""
+    match what:
+        case Exchange(name, kind, arguments):
+            return {"kind": "exchange", "name": name, "type": kind, "arguments": dict(arguments)}
+        case Queue(name, arguments):
+            return {"kind": "queue", "name": name, "type": what.type, "arguments": dict(arguments)}
+        case Binding(source, destination, routing_key, to, arguments):
+            place = {"queue": destination} if to == "queue" else {"to_exchange": destination}
+            return {
+                "kind": "binding",
+                "exchange": source,
+                **place,
+                "routing_key": routing_key,
+                "arguments": dict(arguments),
+            }
+        case _:
+            assert_never(what)
+
+
+def definitions_of(
+    topology: Topology, virtual_host: str | None = None
+) -> dict[str, list[dict[str, object]]]:
+    """What RabbitMQ itself imports.
+
+    Source: https://www.rabbitmq.com/docs/definitions; taken in by RabbitMQ 3.10.8, 4.0.5 and 4.3.6.
+
+    Args:
+        topology: the objects.
+        virtual_host: the one that each object names, as `rabbitmqctl import_definitions` needs it.
+            Without one they are what the management API takes at `POST /api/definitions/{vhost}`,
+            for the virtual host in that address.
+    """
+    place = {} if virtual_host is None else {"vhost": virtual_host}
+    return {
+        "exchanges": [
+            {
+                **place,
+                "name": exchange.name,
+                "type": exchange.type,
+                "durable": True,
+                "auto_delete": False,
+                "internal": False,
+                "arguments": dict(exchange.arguments),
+            }
+            for exchange in (*topology.exchanges, *topology.pointers)
+        ],
+        "queues": [
+            {
+                **place,
+                "name": queue.name,
+                "durable": True,
+                "auto_delete": False,
+                "arguments": dict(queue.arguments),
+            }
+            for queue in topology.queues
+        ],
+        "bindings": [
+            {
+                **place,
+                "source": binding.source,
+                "destination": binding.destination,
+                "destination_type": binding.to,
+                "routing_key": binding.routing_key,
+                "arguments": dict(binding.arguments),
+            }
+            for binding in topology.bindings
+        ],
+    }
+
+
+def mermaid_of(topology: Topology) -> str:
+    """A diagram that GitHub, GitLab and most editors draw: exchanges, queues, bindings, and the
+    ways dead letters take."""
+    lines = ["flowchart LR"]
+    exchanges = {exchange.name: f"e{number}" for number, exchange in enumerate(topology.exchanges)}
+    others = dict.fromkeys(
+        binding.source for binding in topology.bindings if binding.source not in exchanges
+    )
+    outside = {name: f"x{number}" for number, name in enumerate(others)}
+    queues = {queue.name: f"q{number}" for number, queue in enumerate(topology.queues)}
+    lines += [
+        f"  {exchanges[exchange.name]}{{{{{_label(exchange.name)}}}}}"
+        for exchange in topology.exchanges
+    ]
+    lines += [f"  {queues[queue.name]}[{_label(queue.name)}]" for queue in topology.queues]
+    lines += [f"  {node}{{{{{_label(name)}}}}}" for name, node in outside.items()]
+    sources = {**outside, **exchanges}
+    for (source, destination, to), keys in _by_ends(topology.bindings).items():
+        node = queues[destination] if to == "queue" else sources[destination]
+        lines.append(f"  {sources[source]} -->|{_label(', '.join(keys))}| {node}")
+    for dead in topology.queues:
+        lines += [
+            f"  {queues[dead.name]} -.->|{_label(why)}| {node}"
+            for node, why in _dead_letters(dead, exchanges, queues)
+        ]
+    return "\n".join(lines)
+
+
+def tree_of(subscriptions: Iterable[Subscription]) -> list[str]:
+    """Each exchange, the queues that subscribe to it, and where their failures go; one line
+    each."""
+    lines: list[str] = []
+    subscriptions = list(subscriptions)
+    for family in dict.fromkeys(subscription.exchanges for subscription in subscriptions):
+        lines.append(f"{family.main}  (retries: {family.retry}, failures: {family.failed})")
+        members = [
+            subscription for subscription in subscriptions if subscription.exchanges == family
+        ]
+        for position, subscription in enumerate(members):
+            last = position == len(members) - 1
+            lines.append(
+                f"{'└─' if last else '├─'} {subscription.queue}  {subscription.queue_type}, "
+                f"{subscription.retry_via}"
+            )
+            lines += [f"{'  ' if last else '│ '} {line}" for line in _branches(subscription)]
+    return lines
+
+
+def _branches(subscription: Subscription) -> list[str]:
+    retry = subscription.retry
+    branches = [
+        f"takes {', '.join(subscription.routing_keys) or 'only what is requeued to it'}",
+        (
+            f"{subscription.retry_queue}  after {text_of(retry.delay)}, "
+            f"at most {retry.max_retries} times"
+        ),
+        f"{subscription.failed_queue}  what was given up",
+    ]
+    return [f"├─ {branch}" for branch in branches[:-1]] + [f"└─ {branches[-1]}"]
+
+
+def _by_ends(bindings: Iterable[Binding]) -> dict[tuple[str, str, str], list[str]]:
+    ends: dict[tuple[str, str, str], list[str]] = {}
+    for binding in bindings:
+        # The bits that a delay's key begins with say nothing to people.
+        key = binding.routing_key.replace(delivery_pattern("r", ""), "…r.").replace(
+            delivery_pattern("p", ""), "…p."
+        )
+        ends.setdefault((binding.source, binding.destination, binding.to), []).append(key)
+    return ends
+
+
+def _dead_letters(
+    queue: Queue, exchanges: dict[str, str], queues: dict[str, str]
+) -> Iterator[tuple[str, str]]:
+    """The node that a queue's dead letters go to, and why they do."""
+    target = queue.arguments.get("x-dead-letter-exchange")
+    key = str(queue.arguments.get("x-dead-letter-routing-key", ""))
+    ttl = queue.arguments.get("x-message-ttl")
+    why = "rejected" if ttl is None else f"after {ttl} ms"
+    if target == "" and key in queues:
+        yield queues[key], why
+    elif isinstance(target, str) and target in exchanges:
+        yield exchanges[target], why
+
+
+def _label(text: str) -> str:
+    """A text in quotes; what means something to Mermaid is written as its entity code."""
+    return (
+        '"'
+        + "".join(
+            f"#{ord(character)};" if character in '#"&<>;|' else character for character in text
+        )
+        + '"'
+    )

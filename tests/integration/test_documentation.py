@@ -1,0 +1,279 @@
+"""Every block of Python in the README and on the pages of `docs` runs, as it stands there.
+
+A page's blocks are one program, in their order. What a page leaves out, since its reader has it
+(the rows to publish, a model), is in `SETUP`; only the addresses of brokers are other ones. The
+README's first block and the page on asyncio are whole programs, and are run as such, too.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from contract.support import DEADLINE, wait_until
+from page_code import PAGES, ROOT, addressed, blocks_of
+
+PROGRAM = Path(__file__).with_name("documentation_program.py")
+
+WHOLE_PROGRAMS = {"README.md", "docs/asyncio.md"}
+"""Pages whose first block runs until it is stopped, and is run as a program of its own below."""
+
+OF_A_PROJECT = {"docs/testing.md": 2}
+"""How many blocks of a page, from its top, are the files of a service's tests. Pytest runs them."""
+
+ELSEWHERE = {"docs/spark.md": "tests/spark/test_spark_page.py runs it, on a session of Spark"}
+
+SETUP = {
+    "docs/asyncio.md": """
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from fastapi import FastAPI
+
+from redrive import AsyncPublisher, AsyncSubscriber
+
+URL = "amqp://"
+subscriber = AsyncSubscriber(URL, queue="ucenter@user", routing_keys=["user.*"])
+
+@subscriber.handler
+async def on_user(user: dict) -> None: ...
+""",
+    "docs/failed-messages.md": """
+from redrive import FailedQueue, Publisher, RetryPolicy, Subscriber
+
+_failing = Subscriber(
+    "amqp://", queue="ucenter@user", routing_keys=["user.*"], retry=RetryPolicy(max_retries=0)
+)
+
+@_failing.handler
+def _fails(body: dict) -> None:
+    raise KeyError("country")
+
+_failing.declare()
+_failing.start()
+with Publisher("amqp://") as _publisher:
+    for number in range(3):
+        _publisher.publish({"id": number}, "user.create")
+wait_until(lambda: FailedQueue("amqp://", "ucenter@user").depth() == 3)
+_failing.stop()
+_failing.wait()
+""",
+    "docs/publishing.md": """
+from redrive import Publisher, Subscriber
+
+Subscriber("amqp://", queue="ucenter@user", routing_keys=["user.*"]).declare()
+body, rows = {"id": 121}, [{"id": number} for number in range(3)]
+""",
+    "docs/subscribing.md": """
+from pydantic import BaseModel
+
+from redrive import Exponential, Publisher, RetryPolicy, Subscriber
+
+class UserCreated(BaseModel):
+    id: int
+
+url = "amqp://"
+order, publisher = {"id": 121}, Publisher(url)
+stop_when_ready("subscriber")
+""",
+    "docs/waiting.md": """
+from datetime import UTC, datetime, timedelta
+
+from redrive import NO_RETRY, ErrorRule, ExchangeFamily, Exponential, Publisher, RetryPolicy
+
+class ValidationFailed(Exception): ...
+
+reminder, publisher = {"id": 121}, Publisher("amqp://")
+""",
+    "docs/testing.md": """
+from redrive import Publisher
+
+rabbitmq_url = "amqp://"
+
+def start_my_service(url: str) -> Publisher:
+    return Publisher(url)
+""",
+}
+"""What the reader of a page has already; each broker's address is the test's."""
+
+AFTERWARDS = {
+    "docs/asyncio.md": """
+async def serves() -> None:
+    app = FastAPI()
+    async with lifespan(app):
+        await app.state.publisher.publish({"id": 121}, "user.create", mandatory=True)
+
+asyncio.run(serves())
+""",
+    "docs/failed-messages.md": """
+assert (report.requeued, report.failed) == (3, []), report
+""",
+    "docs/interop.md": """
+subscriber.declare()
+with publisher:
+    publisher.publish({"id": 121}, "user.create", mandatory=True)
+assert (java.retry, java.failed) == ("master@retry", "master@failed")
+""",
+    "docs/publishing.md": """
+assert (report.confirmed, report.failed, report.unroutable) == (3, [], 0), report
+""",
+    "docs/subscribing.md": "publisher.close()",
+    "docs/waiting.md": "publisher.close()",
+}
+"""What shows that a page's blocks did what the page says."""
+
+
+def run_blocks(blocks: list[tuple[str, str]], url: str, environment: dict[str, str]) -> str:
+    """What a program of these blocks prints."""
+    done = subprocess.run(
+        [sys.executable, "-P", str(PROGRAM)],
+        input=json.dumps([(label, addressed(code, url)) for label, code in blocks]),
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=3 * DEADLINE,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def fragments_of(page: str) -> list[tuple[str, str]]:
+    """The blocks of a page that are neither a whole program nor a file of a project."""
+    first = OF_A_PROJECT.get(page, 1 if page in WHOLE_PROGRAMS else 0)
+    return [
+        (f"{page}, block {number}", block)
+        for number, block in enumerate(blocks_of(page), start=1)
+        if number > first
+    ]
+
+
+def program_of(page: str) -> list[tuple[str, str]]:
+    """A page's fragments, with what comes before and after them."""
+    return [
+        (f"what the reader of {page} has", SETUP.get(page, "")),
+        *fragments_of(page),
+        (f"after {page}", AFTERWARDS.get(page, "")),
+    ]
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if fragments_of(page) and page not in ELSEWHERE]
+)
+def test_the_code_of_a_page_runs(page: str, rabbitmq_url: str) -> None:
+    # A page that makes a broker of its own makes a private one.
+    unset = ("REDRIVE_URL", "REDRIVE_MANAGEMENT_URL")
+    environment = {name: value for name, value in os.environ.items() if name not in unset}
+    run_blocks(program_of(page), rabbitmq_url, environment)
+
+
+def test_the_tests_of_a_service_on_the_page_on_testing_pass(
+    rabbitmq_url: str, rabbitmq_management_url: str, tmp_path: Path
+) -> None:
+    for block in blocks_of("docs/testing.md")[: OF_A_PROJECT["docs/testing.md"]]:
+        name = block.partition("\n")[0].removeprefix("# ")
+        (tmp_path / name).write_text(block, encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"],
+        cwd=tmp_path,
+        env={
+            **os.environ,
+            "REDRIVE_URL": rabbitmq_url,
+            "REDRIVE_MANAGEMENT_URL": rabbitmq_management_url,
+        },
+        capture_output=True,
+        text=True,
+        timeout=3 * DEADLINE,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    assert "1 passed" in done.stdout
+
+
+class Pasted:
+    """A program that runs; it has to leave in order at SIGTERM."""
+
+    def __init__(self, process: subprocess.Popen[bytes], said: Path) -> None:
+        self._process = process
+        self._said = said
+
+    def said(self) -> list[str]:
+        """The lines that it has printed so far; raises if it has ended."""
+        lines = self._said.read_text(encoding="utf-8").splitlines()
+        assert self._process.poll() is None, "\n".join(lines)
+        return lines
+
+
+@contextlib.contextmanager
+def pasted(page: str, url: str, folder: Path) -> Iterator[Pasted]:
+    """The first block of a page, pasted into a file and run."""
+    block = addressed(blocks_of(page)[0], url)
+    program, said = folder / "pasted.py", folder / "said.txt"
+    program.write_text(block, encoding="utf-8")
+    with said.open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-u", str(program)],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+        )
+    try:
+        yield Pasted(process, said)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(DEADLINE) == 0, said.read_text(encoding="utf-8")
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.parametrize("times", [1, 2], ids=["fresh", "again"])
+def test_the_readmes_first_block_handles_its_own_message(
+    rabbitmq_url: str, tmp_path: Path, times: int
+) -> None:
+    for _ in range(times):
+        with pasted("README.md", rabbitmq_url, tmp_path) as program:
+            said = wait_until(program.said, "the message is handled")
+        assert said == ["welcome, guanyiyao"]
+
+
+def test_the_page_on_asyncio_handles_all_that_it_publishes(
+    rabbitmq_url: str, tmp_path: Path
+) -> None:
+    wanted = [
+        'handled {"id":121,"name":"guanyiyao"}',
+        *(f"handled {number}" for number in range(1000)),
+    ]
+    with pasted("docs/asyncio.md", rabbitmq_url, tmp_path) as program:
+        wait_until(lambda: len(program.said()) >= len(wanted) + 2, "all are handled")
+        confirmed, failed, *handled = program.said()
+
+    assert (confirmed, failed) == ("confirmed 1000 not confirmed []", "failed so far 0")
+    assert sorted(handled) == sorted(wanted)
+
+
+# --- nothing is left out --------------------------------------------------------------------------
+
+
+def test_what_is_run_elsewhere_is_on_a_page_and_run_there() -> None:
+    for page, reason in ELSEWHERE.items():
+        assert blocks_of(page)
+        assert page in (ROOT / reason.split()[0]).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("page", sorted({*SETUP, *AFTERWARDS, *OF_A_PROJECT, *WHOLE_PROGRAMS}))
+def test_every_page_that_is_set_up_has_code(page: str) -> None:
+    assert blocks_of(page)
+
+
+def test_a_block_that_fails_is_named_with_its_line(rabbitmq_url: str) -> None:
+    with pytest.raises(AssertionError) as error:
+        run_blocks([("a page, block 1", "x = 1\nmissing(x)\n")], rabbitmq_url, dict(os.environ))
+    assert 'File "a page, block 1", line 2' in str(error.value)
+    assert "missing(x)" in str(error.value)

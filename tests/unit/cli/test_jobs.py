@@ -1,0 +1,62 @@
+"""`redrive jobs` on a journal, without a broker."""
+
+from pathlib import Path
+
+import pytest
+
+from redrive.cli.__main__ import main
+from redrive.failures.job_record import Job
+from redrive.failures.journal import Journal
+
+QUEUE = "shop@orders"
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Path:
+    """A journal of three jobs."""
+    path = tmp_path / "journal.sqlite3"
+    with Journal(path) as opened:
+        for number, kind in enumerate(("expire", "restore", "discard")):
+            opened.begin(Job(f"{number}" * 32, kind, QUEUE, "amqp://elsewhere/", sent=7))
+    return path
+
+
+def test_a_list_that_is_cut_says_how_many_there_are(
+    journal: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["jobs", "list", "--limit", "2", "--journal", str(journal)]) == 0
+    told = capsys.readouterr().out
+    assert "The 2 newest of 3 jobs; --limit 3 shows all." in told
+
+
+def test_as_json_too_and_beside_it(journal: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["jobs", "list", "--limit", "2", "--journal", str(journal), "--output", "json"])
+    printed = capsys.readouterr()
+    assert printed.out.startswith("[")
+    assert printed.err == "The 2 newest of 3 jobs; --limit 3 shows all.\n"
+
+
+def test_a_whole_list_says_nothing_of_the_kind(
+    journal: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(["jobs", "list", "--journal", str(journal)])
+    assert "newest" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("id_", "did"), [("0", "deleted"), ("1", "restored"), ("2", "deleted")])
+def test_a_job_says_what_it_did_with_its_messages(
+    journal: Path, capsys: pytest.CaptureFixture[str], id_: str, did: str
+) -> None:
+    assert main(["jobs", "show", id_, "--journal", str(journal)]) == 0
+    assert [line.split() for line in capsys.readouterr().out.splitlines()].count([did, "7"]) == 1
+
+
+def test_outcomes_that_are_more_than_the_messages_are_explained(
+    journal: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Journal(journal) as opened:
+        opened.begin(Job("5" * 32, "requeue", QUEUE, "amqp://elsewhere/", sent=7, handled=9))
+    assert main(["jobs", "show", "5", "--journal", str(journal)]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert "succeeded     7" in shown
+    assert "reported twice 2 more outcomes than messages: some were delivered twice" in shown

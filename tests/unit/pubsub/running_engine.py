@@ -1,0 +1,119 @@
+"""An engine between a link, workers and a wire that a test plays."""
+
+from collections.abc import Callable
+from datetime import timedelta
+
+from redrive.amqp.field_table import Table
+from redrive.amqp.properties import Properties
+from redrive.errors import GiveUp
+from redrive.pubsub.engine import Engine
+from redrive.pubsub.work import ConsumeOptions, DropCount, WorkItem
+from redrive.topology.decision import Settlement
+from redrive.topology.headers import Delivery
+from redrive.topology.model import Subscription
+from redrive.topology.policy import RetryPolicy
+from unit.pubsub.fake_wire import FakeChannel, FakeLink, FakeWire, FakeWorkers
+
+ORDERS = Subscription("orders", ["order.*"], retry=RetryPolicy(max_retries=3))
+DELAYED = Subscription(
+    "orders", ["order.*"], retry=RetryPolicy(max_retries=3, backoff=[timedelta(seconds=5)] * 3)
+)
+ORDERED = Subscription("orders", ["order.*"], ordered=True)
+BROADCAST = Subscription("orders@1", ["order.*"], broadcast=True)
+FAILURE = ValueError("no such order")
+GIVE_UP = GiveUp("no such customer")
+GRACE = 30.0
+
+
+class RunningEngine:
+    """One run of a subscriber that was begun, and what came of it.
+
+    Args:
+        subscription: what is consumed.
+        prefetch: unsettled deliveries that the broker may send.
+        concurrency: as many handlers as run at a time.
+        declare: declares the topology; None where nothing may be declared.
+        where: says of a message whether it is handled.
+    """
+
+    def __init__(
+        self,
+        subscription: Subscription = ORDERS,
+        *,
+        prefetch: int = 5,
+        concurrency: int = 5,
+        handler_timeout: float | None = None,
+        declare: Callable[[int, bool], object] | None = None,
+        where: Callable[..., bool] | None = None,
+    ) -> None:
+        self.notes: list[Settlement] = []
+        self.dropped = DropCount()
+        self.ends = 0
+        self.engine = Engine(
+            subscription,
+            ConsumeOptions(
+                concurrency, prefetch, where=where, handler_timeout=handler_timeout, grace=GRACE
+            ),
+            declare=declare,
+            dropped=self.dropped,
+            ended=self._ended,
+            note=self._note,
+        )
+        self.workers = FakeWorkers()
+        self.link = FakeLink(self.engine)
+        self.engine.use(self.link, self.workers)
+        self.engine.start()
+
+    def _ended(self) -> None:
+        self.ends += 1
+
+    def _note(self, _: Delivery | None, settlement: Settlement) -> None:
+        self.notes.append(settlement)
+
+    def connect(self) -> FakeWire:
+        """A connection on which everything is answered."""
+        wire = self.link.connect()
+        wire.answer_all()
+        return wire
+
+    @property
+    def consuming(self) -> FakeChannel:
+        """The channel that consumes."""
+        assert self.link.wire is not None
+        return next(channel for channel in self.link.wire.channels if channel.priorities)
+
+    @property
+    def publishing(self) -> FakeChannel:
+        """The channel that publishes."""
+        assert self.link.wire is not None
+        return [channel for channel in self.link.wire.channels if not channel.priorities][-1]
+
+    def begin(self) -> WorkItem:
+        """Begins the item that waits longest; its handler runs."""
+        item = self.workers.waiting.popleft()
+        verdict = self.engine.arrived(item)
+        if verdict is not None:
+            self.engine.settle(item, verdict)
+        return item
+
+    def end(self, item: WorkItem, error: BaseException | None = None) -> None:
+        """A handler returns, or raises."""
+        self.engine.settle(item, self.engine.attempted(item, error))
+        self.link.run()
+
+    def handle(self, error: BaseException | None = None) -> WorkItem:
+        """Runs a handler whole."""
+        item = self.begin()
+        self.end(item, error)
+        return item
+
+    def stop(self) -> None:
+        """Begins to stop."""
+        self.engine.stop(GRACE)
+        self.link.run()
+
+
+def properties(**headers: object) -> bytes:
+    """The bytes of a message's properties; `_` stands for `-` in a header's name."""
+    table = Table.of({name.replace("_", "-"): value for name, value in headers.items()})  # type: ignore[misc]
+    return Properties(headers=table).encode()

@@ -1,0 +1,570 @@
+"""What a running subscriber does with its deliveries, whatever its broker and its handlers do."""
+
+import threading
+import time
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+
+from redrive.errors import ConfigurationError, PermissionDenied, Retry
+from redrive.pubsub.engine import Engine
+from redrive.topology.decision import Ack, Drop, MoveToFailed, RetryByReject
+from unit.pubsub.fake_wire import LOST, FakeChannel, Settling
+from unit.pubsub.running_engine import (
+    BROADCAST,
+    DELAYED,
+    FAILURE,
+    GIVE_UP,
+    GRACE,
+    ORDERED,
+    RunningEngine,
+    properties,
+)
+
+ACKED = [Settling("ack", (1,))]
+REJECTED = [Settling("reject", (1,))]
+RETURNED = [Settling("nack", (1,), requeue=True)]
+
+
+@pytest.fixture
+def running() -> RunningEngine:
+    running = RunningEngine()
+    running.connect()
+    return running
+
+
+# --- verdicts -------------------------------------------------------------------------------------
+
+
+def test_what_was_handled_is_acked(running: RunningEngine) -> None:
+    running.consuming.deliver()
+    running.handle()
+    assert running.consuming.settled == ACKED
+    assert running.notes == [Ack()]
+
+
+def test_what_failed_is_rejected_and_the_broker_retries_it(running: RunningEngine) -> None:
+    running.consuming.deliver()
+    running.handle(FAILURE)
+    assert running.consuming.settled == REJECTED
+    assert isinstance(running.notes[0], RetryByReject)
+
+
+def test_what_is_given_up_is_published_and_acked_once_that_is_confirmed(
+    running: RunningEngine,
+) -> None:
+    running.consuming.deliver(b"body")
+    running.handle(GIVE_UP)
+    (copy,) = running.publishing.published
+    assert (copy.exchange, copy.routing_key, copy.body) == ("master.failed", "orders", b"body")
+    assert running.consuming.settled == []
+    running.publishing.ack(1)
+    assert running.consuming.settled == ACKED
+    assert isinstance(running.notes[0], MoveToFailed)
+
+
+def test_verdicts_that_come_together_are_acked_together(running: RunningEngine) -> None:
+    for _ in range(3):
+        running.consuming.deliver()
+        item = running.begin()
+        running.engine.settle(item, running.engine.attempted(item, None))
+    running.link.run()
+    assert running.consuming.settled == [Settling("ack", (1, 2, 3))]
+
+
+def test_a_verdict_counts_once(running: RunningEngine) -> None:
+    running.consuming.deliver()
+    item = running.handle(FAILURE)
+    running.end(item)
+    assert running.consuming.settled == REJECTED
+    assert len(running.notes) == 1
+
+
+def test_what_can_not_be_read_is_retried_and_not_handled(running: RunningEngine) -> None:
+    running.consuming.deliver(properties=b"\xff\xff\xff")
+    running.begin()
+    running.link.run()
+    assert running.consuming.settled == REJECTED
+
+
+def test_what_a_predicate_declines_is_acked_and_counted() -> None:
+    running = RunningEngine(where=lambda message: message.body == b"wanted")
+    running.connect()
+    running.consuming.deliver(b"other")
+    running.begin()
+    running.link.run()
+    assert (running.consuming.settled, running.dropped.declined) == (ACKED, 1)
+    running.consuming.deliver(b"wanted")
+    assert running.engine.arrived(running.workers.waiting.popleft()) is None
+
+
+def test_a_predicate_that_fails_is_a_failed_attempt() -> None:
+    running = RunningEngine(where=lambda message: message.body[99] == 1)
+    running.connect()
+    running.consuming.deliver()
+    running.begin()
+    running.link.run()
+    assert running.consuming.settled == REJECTED
+
+
+def test_what_fails_in_broadcast_is_acked_and_counted() -> None:
+    running = RunningEngine(BROADCAST)
+    running.connect()
+    running.consuming.deliver()
+    running.handle(FAILURE)
+    assert (running.consuming.settled, running.dropped.let_go) == (ACKED, 1)
+    assert running.notes == [Drop()]
+
+
+def test_what_failed_in_an_ordered_queue_is_held_and_then_returned() -> None:
+    running = RunningEngine(ORDERED, prefetch=1, concurrency=1)
+    running.connect()
+    running.consuming.deliver()
+    running.handle(FAILURE)
+    delay = ORDERED.retry.delay.total_seconds()
+    running.link.sleep(delay / 2)
+    assert running.consuming.settled == []
+    running.link.sleep(delay)
+    assert running.consuming.settled == [Settling("reject", (1,), requeue=True)]
+
+
+def test_what_was_held_on_a_connection_that_was_lost_is_not_returned_on_the_next() -> None:
+    running = RunningEngine(ORDERED, prefetch=1, concurrency=1)
+    running.connect()
+    running.consuming.deliver()
+    running.handle(FAILURE)
+    running.link.lose()
+    running.connect()
+    running.consuming.deliver(redelivered=True)
+    running.link.sleep(ORDERED.retry.delay.total_seconds() + 1)
+    assert running.consuming.settled == []
+
+
+def test_at_first_no_more_is_taken_than_handlers_run() -> None:
+    running = RunningEngine(prefetch=30, concurrency=2)
+    wire = running.connect()
+    assert running.consuming.prefetch == 2
+    running.consuming.deliver()
+    running.handle()
+    wire.answer_all()
+    assert running.consuming.prefetch == 30
+    assert len(running.consuming.consumers) == 1
+
+
+def test_a_message_that_may_have_killed_a_worker_leaves_it_at_few() -> None:
+    running = RunningEngine(prefetch=30, concurrency=2)
+    wire = running.connect()
+    running.consuming.deliver(properties=properties(x_delivery_count=1), redelivered=True)
+    running.handle()
+    wire.answer_all()
+    assert running.consuming.prefetch == 2
+
+
+# --- handlers that take too long ------------------------------------------------------------------
+
+
+def test_a_handler_that_runs_for_too_long_counts_as_failed_and_its_return_does_not() -> None:
+    running = RunningEngine(handler_timeout=1.0)
+    running.connect()
+    running.consuming.deliver()
+    item = running.begin()
+    running.workers.overdue.append((item, "a stack"))
+    running.link.sleep(1.0)
+    assert running.consuming.settled == REJECTED
+    running.end(item)
+    assert running.consuming.settled == REJECTED
+
+
+def test_a_handler_that_was_ended_from_outside_leaves_its_delivery(running: RunningEngine) -> None:
+    running.consuming.deliver()
+    item = running.begin()
+    running.engine.leave(item)
+    running.end(item)
+    assert running.consuming.settled == []
+
+
+# --- a copy that is not taken ---------------------------------------------------------------------
+
+
+def refuse(channel: FakeChannel) -> None:
+    """Nacks the last publish."""
+    channel.nack(channel.published[-1].tag)
+
+
+def give_back(channel: FakeChannel) -> None:
+    """Returns the last publish, and confirms it."""
+    channel.return_(channel.published[-1].tag)
+    channel.ack(channel.published[-1].tag)
+
+
+NOT_TAKEN = pytest.mark.parametrize(
+    "answer", [refuse, give_back, FakeChannel.close_by_broker], ids=["nack", "return", "close"]
+)
+
+
+@NOT_TAKEN
+def test_what_could_not_be_set_aside_stays_unsettled_and_is_tried_again(
+    running: RunningEngine, answer: Callable[[FakeChannel], None]
+) -> None:
+    running.consuming.deliver()
+    running.handle(GIVE_UP)
+    answer(running.publishing)
+    assert running.link.wire is not None
+    running.link.wire.answer_all()
+    assert running.consuming.settled == []
+    running.link.sleep(1)
+    running.publishing.ack(running.publishing.published[-1].tag)
+    assert running.consuming.settled == ACKED
+    assert len(running.notes) == 1
+
+
+@NOT_TAKEN
+def test_it_is_declared_again_where_that_may_help(answer: Callable[[FakeChannel], None]) -> None:
+    declared = threading.Event()
+    running = RunningEngine(declare=lambda _, __: declared.set())
+    running.connect()
+    running.consuming.deliver()
+    running.handle(GIVE_UP)
+    answer(running.publishing)
+    assert declared.wait(0 if answer is refuse else 60) == (answer is not refuse)
+
+
+def test_what_is_too_large_for_the_failed_queue_goes_to_its_retry_queue(
+    running: RunningEngine,
+) -> None:
+    running.consuming.deliver()
+    running.handle(GIVE_UP)
+    running.publishing.close_by_broker(406, "PRECONDITION_FAILED - larger than 16 MB")
+    assert running.consuming.settled == REJECTED
+    assert running.notes == []
+
+
+def test_what_a_forbidden_ladder_does_not_take_goes_to_the_retry_queue() -> None:
+    running = RunningEngine(DELAYED)
+    running.connect()
+    running.consuming.deliver()
+    running.handle(FAILURE)
+    assert running.publishing.published[0].exchange.startswith("master.delay")
+    running.publishing.close_by_broker(403, "ACCESS_REFUSED - write access refused")
+    assert running.consuming.settled == REJECTED
+
+
+def test_a_ladder_that_lacks_a_level_is_declared_before_a_message_is_sent_to_it() -> None:
+    levels: list[int] = []
+    may_declare = threading.Event()
+
+    def declare(count: int, _: bool) -> None:
+        may_declare.wait(60)
+        levels.append(count)
+
+    running = RunningEngine(declare=declare)
+    running.connect()
+    running.consuming.deliver()
+    running.handle(Retry(after=timedelta(days=400)))
+    assert running.publishing.published == []
+    may_declare.set()
+    while not running.link.calls:  # a thread declares, and then calls
+        time.sleep(0.001)
+    running.link.run()
+    (copy,) = running.publishing.published
+    assert copy.exchange == f"master.delay.{levels[0] - 1}"
+
+
+# --- the connection is lost -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("error", [None, FAILURE, GIVE_UP], ids=["success", "failure", "give up"])
+def test_a_verdict_that_comes_after_its_connection_was_lost_settles_nothing(
+    running: RunningEngine, error: BaseException | None
+) -> None:
+    lost = running.consuming
+    lost.deliver()
+    item = running.begin()
+    running.link.lose()
+    running.connect()
+    running.consuming.deliver(redelivered=True)
+    running.end(item, error)
+    assert (lost.settled, running.consuming.settled, running.notes) == ([], [], [])
+    assert running.publishing.published == []
+
+
+def test_what_waited_for_a_handler_is_dropped_with_its_connection(running: RunningEngine) -> None:
+    running.consuming.deliver()
+    running.link.lose()
+    assert not running.workers.waiting
+
+
+def test_a_copy_that_was_not_confirmed_is_not_sent_again_on_the_next_connection(
+    running: RunningEngine,
+) -> None:
+    running.consuming.deliver()
+    running.handle(GIVE_UP)
+    running.link.lose()
+    running.connect()
+    assert running.publishing.published == []
+    running.consuming.deliver(redelivered=True)
+    running.handle(GIVE_UP)
+    running.publishing.ack(1)
+    assert running.consuming.settled == ACKED
+
+
+def test_a_retry_of_a_move_does_not_outlive_its_connection(running: RunningEngine) -> None:
+    running.consuming.deliver()
+    running.handle(GIVE_UP)
+    refuse(running.publishing)
+    running.link.lose()
+    running.connect()
+    running.link.sleep(60)
+    assert running.publishing.published == []
+
+
+# --- the broker blocks ----------------------------------------------------------------------------
+
+
+def test_while_the_broker_takes_no_messages_what_succeeds_is_acked_and_what_is_moved_waits(
+    running: RunningEngine,
+) -> None:
+    assert running.link.wire is not None
+    running.link.wire.block()
+    running.consuming.deliver()
+    running.consuming.deliver()
+    running.handle(GIVE_UP)
+    running.handle()
+    assert running.consuming.settled == [Settling("ack", (2,))]
+    running.link.wire.unblock()
+    running.publishing.ack(1)
+    assert running.consuming.settled[1:] == ACKED
+
+
+# --- the consumer is refused ----------------------------------------------------------------------
+
+
+def test_a_queue_that_can_not_be_consumed_at_all_ends_the_run_with_the_reason() -> None:
+    running = RunningEngine()
+    wire = running.link.connect()
+    wire.answer()
+    wire.answer()
+    wire.channels[1].close_by_broker(403, "ACCESS_REFUSED - access to queue 'orders' refused")
+    assert isinstance(running.engine.failure, PermissionDenied)
+    assert running.ends == 1
+
+
+@pytest.mark.parametrize("how", [FakeChannel.close_by_broker, FakeChannel.cancel_by_broker])
+@pytest.mark.parametrize("deliveries", [0, 1])
+def test_a_consumer_that_is_ended_later_begins_again_on_a_new_connection(
+    running: RunningEngine, how: Callable[[FakeChannel], None], deliveries: int
+) -> None:
+    """Whether or not a message came meanwhile."""
+    for _ in range(deliveries):
+        running.consuming.deliver()
+    how(running.consuming)
+    assert running.engine.failure is None
+    assert len(running.link.reconnects) == 1
+    assert not running.engine.consuming
+    running.connect()
+    assert running.engine.consuming
+
+
+# --- stopping -------------------------------------------------------------------------------------
+
+
+def test_a_stop_with_nothing_in_hand_ends_once_no_more_can_come(running: RunningEngine) -> None:
+    running.stop()
+    assert not running.engine.consuming
+    assert running.ends == 0
+    assert running.link.wire is not None
+    running.link.wire.answer_all()
+    assert running.ends == 1
+    assert running.workers.stopped
+
+
+def test_a_stop_waits_for_the_handler_that_runs_and_returns_what_was_not_begun(
+    running: RunningEngine,
+) -> None:
+    channel = running.consuming
+    channel.deliver()
+    channel.deliver()
+    item = running.begin()
+    running.stop()
+    assert running.link.wire is not None
+    channel.deliver()
+    running.link.wire.answer_all()
+    assert running.ends == 0
+    running.end(item)
+    assert channel.settled == [Settling("ack", (1,)), Settling("nack", (2, 3), requeue=True)]
+    assert running.ends == 1
+
+
+def test_nothing_is_returned_while_it_could_be_delivered_here_again(
+    running: RunningEngine,
+) -> None:
+    channel = running.consuming
+    channel.deliver()
+    channel.deliver()
+    item = running.begin()
+    running.stop()
+    running.end(item)
+    assert channel.settled == ACKED
+    assert running.link.wire is not None
+    running.link.wire.answer_all()
+    assert channel.settled[1:] == [Settling("nack", (2,), requeue=True)]
+
+
+def test_a_stop_waits_for_the_confirm_of_a_copy(running: RunningEngine) -> None:
+    channel = running.consuming
+    channel.deliver()
+    running.handle(GIVE_UP)
+    running.stop()
+    assert running.link.wire is not None
+    running.link.wire.answer_all()
+    assert running.ends == 0
+    running.publishing.ack(1)
+    assert channel.settled == ACKED
+    assert running.ends == 1
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_stop_returns_what_can_not_be_moved(running: RunningEngine, when: str) -> None:
+    channel = running.consuming
+    channel.deliver()
+    running.handle(GIVE_UP)
+    publishing = running.publishing
+    if when == "before":
+        refuse(publishing)
+    running.stop()
+    if when == "after":
+        refuse(publishing)
+    assert running.link.wire is not None
+    running.link.wire.answer_all()
+    assert channel.settled == RETURNED
+    assert running.ends == 1
+
+
+def test_a_stop_before_there_is_a_connection_ends_at_once() -> None:
+    running = RunningEngine()
+    running.stop()
+    assert running.ends == 1
+
+
+@pytest.mark.parametrize("answers", [0, 1, 2, 3])
+def test_a_stop_while_it_begins_to_consume_ends(answers: int) -> None:
+    running = RunningEngine()
+    wire = running.link.connect()
+    for _ in range(answers):
+        wire.answer()
+    running.stop()
+    wire.answer_all()
+    assert running.ends == 1
+
+
+def test_a_stop_without_a_connection_waits_for_the_handler_that_runs(
+    running: RunningEngine,
+) -> None:
+    running.consuming.deliver()
+    item = running.begin()
+    running.link.lose()
+    running.stop()
+    assert running.ends == 0
+    running.end(item)
+    assert running.ends == 1
+
+
+def test_a_connection_that_is_lost_in_a_stop_ends_it(running: RunningEngine) -> None:
+    running.stop()
+    running.link.lose(LOST)
+    assert running.ends == 1
+
+
+def test_a_connection_that_comes_back_in_a_stop_consumes_no_more(running: RunningEngine) -> None:
+    running.consuming.deliver()
+    item = running.begin()
+    running.stop()
+    running.link.lose()
+    wire = running.link.connect()
+    assert not wire.asked
+    running.end(item)
+    assert running.ends == 1
+
+
+def test_a_channel_that_the_broker_closes_in_a_stop_ends_it(running: RunningEngine) -> None:
+    """Nothing can come on it any more, and nothing that came can be settled."""
+    running.stop()
+    running.consuming.close_by_broker(406, "PRECONDITION_FAILED - timeout")
+    assert running.ends == 1
+
+
+def test_a_channel_that_the_broker_closes_in_a_stop_is_no_reason_to_leave_a_handler(
+    running: RunningEngine,
+) -> None:
+    running.consuming.deliver()
+    item = running.begin()
+    running.stop()
+    running.consuming.close_by_broker(406, "PRECONDITION_FAILED - timeout")
+    assert running.ends == 0
+    running.end(item)
+    assert running.ends == 1
+
+
+def test_at_the_end_of_the_grace_period_a_handler_is_left(running: RunningEngine) -> None:
+    channel = running.consuming
+    channel.deliver()
+    running.begin()
+    running.stop()
+    running.link.sleep(GRACE - 1)
+    assert running.ends == 0
+    running.link.sleep(1)
+    assert running.ends == 1
+    assert channel.settled == []
+
+
+def test_a_second_stop_does_nothing(running: RunningEngine) -> None:
+    running.stop()
+    running.stop()
+    assert running.link.wire is not None
+    running.link.wire.answer_all()
+    assert running.ends == 1
+
+
+def test_an_ordered_queue_is_left_by_a_dropped_connection_once_every_ack_is_in() -> None:
+    running = RunningEngine(ORDERED, prefetch=1, concurrency=1)
+    wire = running.connect()
+    channel = running.consuming
+    channel.deliver()
+    item = running.begin()
+    running.stop()
+    assert len(channel.consumers) == 1
+    running.end(item)
+    assert channel.settled == ACKED
+    assert running.ends == 0
+    wire.answer_all()
+    assert running.ends == 1
+    assert running.link.aborted
+
+
+def test_a_run_that_is_aborted_ends() -> None:
+    running = RunningEngine()
+    running.connect()
+    running.engine.abort()
+    assert running.ends == 1
+
+
+def test_a_connection_that_can_not_be_had_is_the_failure_of_the_run() -> None:
+    running = RunningEngine()
+    error = ConfigurationError("a file is missing")
+    running.engine.gave_up(error)
+    assert running.engine.failure is error
+
+
+# --- preparing ------------------------------------------------------------------------------------
+
+
+def test_the_topology_is_declared_before_each_connection_but_not_in_a_stop() -> None:
+    declared: list[tuple[int, bool]] = []
+    running = RunningEngine(declare=lambda levels, again: declared.append((levels, again)))
+    engine: Engine = running.engine
+    engine.prepare()
+    engine.prepare()
+    running.stop()
+    engine.prepare()
+    assert declared == [(0, False), (0, True)]

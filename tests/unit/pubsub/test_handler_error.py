@@ -1,0 +1,118 @@
+"""What a handler's exception means, and which one of an exception group decides."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from redrive import ConfigurationError, GiveUp, InvalidMessage, Retry
+from redrive.pubsub.handler_error import raised, traceback_of
+from redrive.topology.decision import Raised
+from redrive.topology.policy import NO_RETRY, ErrorRule, RetryPolicy
+
+NOW = datetime(2024, 5, 1, tzinfo=UTC)
+MINUTE = timedelta(minutes=1)
+POLICY = RetryPolicy(
+    errors={
+        KeyError: NO_RETRY,
+        ConnectionError: ErrorRule(max_retries=20),
+        TimeoutError: ErrorRule(backoff=MINUTE),
+        OSError: ErrorRule(),
+    }
+)
+
+
+def group(*errors: BaseException) -> BaseExceptionGroup[BaseException]:
+    return BaseExceptionGroup("unhandled errors in a TaskGroup", errors)
+
+
+def outcome(*errors: BaseException) -> Raised:
+    """What a group of these means, which lies in another group."""
+    return raised(group(group(*errors)), NOW, POLICY)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ValueError("no socks"),
+        KeyError("size"),
+        GiveUp("gone"),
+        InvalidMessage("no JSON"),
+        Retry("later", MINUTE),
+        SystemExit(1),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_a_group_of_one_is_that_one(error: BaseException) -> None:
+    assert outcome(error) == raised(error, NOW, POLICY)
+
+
+def test_a_give_up_anywhere_gives_up() -> None:
+    decided = raised(
+        group(
+            ValueError("x"),
+            group(Retry("later", MINUTE), group(GiveUp("gone"))),
+            InvalidMessage("no JSON"),
+        ),
+        NOW,
+        POLICY,
+    )
+    assert (decided.give_up, decided.error.message) == ("gave-up", "gone")
+
+
+def test_an_invalid_message_anywhere_is_one() -> None:
+    decided = outcome(KeyError("size"), InvalidMessage("no JSON"))
+    assert (decided.give_up, decided.error.message) == ("invalid-message", "no JSON")
+
+
+@pytest.mark.parametrize(
+    ("errors", "kind"),
+    [
+        (
+            [ConnectionResetError("cut"), ValueError("x"), KeyError("size"), KeyError("other")],
+            KeyError,
+        ),
+        ([ConnectionResetError("cut"), ValueError("x"), RuntimeError("y")], ValueError),
+        ([ValueError("x"), TimeoutError("slow")], TimeoutError),
+        ([Retry("later"), ValueError("x")], Retry),
+    ],
+)
+def test_else_the_first_that_is_allowed_the_fewest_retries_decides_and_among_equals_one_with_a_rule(
+    errors: list[Exception], kind: type[Exception]
+) -> None:
+    decided = outcome(*errors)
+    assert decided.kind is kind
+    assert decided.error.message == str(next(error for error in errors if type(error) is kind))
+
+
+def test_the_longest_wait_that_a_retry_asks_for_is_the_groups() -> None:
+    errors = (
+        KeyError("size"),
+        Retry("soon", MINUTE),
+        Retry("whenever"),
+        Retry("at noon", NOW + 5 * MINUTE),
+    )
+    assert outcome(*errors).after == 5 * MINUTE
+    assert outcome(ValueError("x"), Retry("whenever")).after is None
+
+
+def test_the_traceback_keeps_the_whole_group() -> None:
+    text = traceback_of(group(ValueError("one"), group(GiveUp("two"))))
+    assert all(
+        part in text
+        for part in ("unhandled errors in a TaskGroup", "ValueError: one", "GiveUp: two")
+    )
+
+
+def test_groups_in_groups_may_be_deep() -> None:
+    error: BaseException = GiveUp("gone")
+    for _ in range(5000):
+        error = group(error)
+    assert raised(error, NOW, POLICY).give_up == "gave-up"
+
+
+@pytest.mark.parametrize("kind", [ExceptionGroup, BaseExceptionGroup])
+def test_a_rule_for_groups_which_nothing_would_look_at_is_refused(
+    kind: type[BaseException],
+) -> None:
+    with pytest.raises(ConfigurationError, match="groups are taken apart"):
+        RetryPolicy(errors={kind: NO_RETRY})

@@ -1,0 +1,60 @@
+"""What a publisher says of messages that no queue got."""
+
+import logging
+
+import pytest
+
+from redrive.pubsub.publisher_base import MOST_UNHEARD_KEYS, UnheardKeys
+
+
+def keys_told(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """The routing keys that the log names, in their order."""
+    return [record.__dict__["redrive"]["routing_key"] for record in caplog.records]
+
+
+def test_each_key_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    keys = UnheardKeys("master")
+    keys.tell(["user.create", "user.create"])
+    keys.tell(["user.update", "user.create"])
+
+    assert keys_told(caplog) == ["user.create", "user.update"]
+    assert {record.levelno for record in caplog.records} == {logging.WARNING}
+
+
+def test_where_each_message_has_a_key_of_its_own_the_log_is_not_flooded(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    keys = UnheardKeys("master")
+    for number in range(10 * MOST_UNHEARD_KEYS):
+        keys.tell([f"user.{number}"])
+
+    assert len(caplog.records) == MOST_UNHEARD_KEYS + 1
+    assert caplog.messages[-1].startswith(
+        f"there are {MOST_UNHEARD_KEYS} routing keys without a queue"
+    )
+
+
+def test_a_key_can_not_forge_a_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    UnheardKeys("mas\nter").tell(["user\n2026-01-01 ERROR \x1b[2J\u202e\x9b\udc80"])
+
+    (message,) = caplog.messages
+    assert message.isprintable()
+
+
+def test_a_log_handler_that_publishes_for_nobody_does_not_go_round_in_circles(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    keys = UnheardKeys("master")
+
+    class Publishes(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            keys.tell(["log.warning"])
+
+    handler = Publishes()
+    logging.getLogger("redrive").addHandler(handler)
+    try:
+        keys.tell(["user.create"])
+    finally:
+        logging.getLogger("redrive").removeHandler(handler)
+
+    assert sorted(keys_told(caplog)) == ["log.warning", "user.create"]

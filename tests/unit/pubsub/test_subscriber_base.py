@@ -1,0 +1,102 @@
+"""What a subscriber refuses when it is made, and what it is told of."""
+
+from datetime import timedelta
+
+import pytest
+
+from redrive.errors import ConfigurationError
+from redrive.pubsub.message import Message
+from redrive.pubsub.service_connection import Address
+from redrive.pubsub.subscriber_base import PREFETCH_PER_HANDLER, SubscriberBase
+from redrive.pubsub.tls import ContextSource
+from redrive.pubsub.url import Credentials
+from redrive.pubsub.work import ConsumeOptions
+
+
+class Subscriber(SubscriberBase):
+    """A subscriber that never connects."""
+
+    _handlers_are_async = False
+
+    def _lead_to(
+        self,
+        url: Address,
+        name: str,
+        credentials: Credentials | None,
+        ssl_context: ContextSource | None,
+    ) -> None:
+        self.name = name
+
+    @property
+    def options(self) -> ConsumeOptions:
+        """What it makes of its arguments."""
+        return self._options
+
+
+def made(**arguments: object) -> Subscriber:
+    """A subscriber with these arguments."""
+    return Subscriber("amqp://localhost/", "orders", ["order.*"], **arguments)  # type: ignore[arg-type]
+
+
+async def wanted(_: Message) -> bool:
+    return True
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ({"concurrency": 0}, "concurrency is 0"),
+        ({"concurrency": True}, "concurrency is True"),
+        ({"concurrency": 1001}, "concurrency is 1001"),
+        ({"prefetch": 65536}, "prefetch is 65536"),
+        ({"concurrency": 5, "prefetch": 4}, "prefetch is 4 with a concurrency of 5"),
+        ({"ordered": True, "concurrency": 2}, "concurrency of 2"),
+        ({"ordered": True, "prefetch": 2}, "prefetch of 2"),
+        ({"where": "vip"}, "where is 'vip'"),
+        ({"where": wanted}, "which is async"),
+        ({"grace": -1}, "-1"),
+        ({"patience": float("inf")}, "inf"),
+    ],
+)
+def test_an_argument_that_is_invalid_is_named(arguments: dict[str, object], problem: str) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        made(**arguments)
+    assert problem in str(refused.value)
+
+
+def test_the_prefetch_is_thirty_for_each_handler_and_one_where_order_counts() -> None:
+    assert made(concurrency=3).options.prefetch == 3 * PREFETCH_PER_HANDLER
+    assert made(ordered=True).options.prefetch == 1
+
+
+def test_times_are_seconds_or_timedeltas() -> None:
+    options = made(
+        grace=timedelta(minutes=1), patience=5, handler_timeout=timedelta(seconds=2)
+    ).options
+    assert (options.grace, options.patience, options.handler_timeout) == (
+        60.0,
+        timedelta(seconds=5),
+        2.0,
+    )
+
+
+def test_each_broadcast_subscriber_has_a_queue_of_its_own() -> None:
+    queues = {made(broadcast=True).subscription.queue for _ in range(2)}
+    assert len(queues) == 2
+    assert all(queue.startswith("orders@") for queue in queues)
+
+
+def test_a_second_handler_is_refused() -> None:
+    subscriber = made()
+    subscriber.handler(lambda message: None)
+    with pytest.raises(ConfigurationError, match="has a handler already"):
+        subscriber.handler(lambda message: None)
+
+
+def test_messages_that_would_stay_unsettled_for_long_are_warned_of(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    made(handler_timeout=10)
+    assert caplog.messages == []
+    made(handler_timeout=100)
+    assert "may stay unsettled for 50 min" in caplog.text

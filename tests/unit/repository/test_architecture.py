@@ -1,0 +1,278 @@
+"""The arrows of the design: which part of redrive may import what."""
+
+import ast
+import importlib.util
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+import redrive
+
+SOURCE = Path(redrive.__file__).parent
+ROOT = Path(__file__).resolve().parents[3]
+MODULES = sorted(SOURCE.rglob("*.py"))
+
+BYTES = frozenset({"amqp", "duration_text", "errors", "redaction"})
+PURE = BYTES | {"topology"}
+MAY_IMPORT = {
+    "redaction": frozenset({"redaction"}),
+    "duration_text": frozenset({"duration_text"}),
+    "errors": frozenset({"duration_text", "errors", "redaction"}),
+    "amqp": BYTES,
+    "topology": PURE,
+    "pubsub": PURE | {"pubsub"},
+    "failures": PURE | {"pubsub", "failures"},
+    "cli": PURE | {"pubsub", "spark_reprocess", "failures", "cli", "testing", ""},
+    "spark_reprocess": PURE | {"pubsub", "failures", "spark_reprocess", ""},
+    "testing": PURE | {"pubsub", "testing", ""},
+    "": PURE | {"pubsub", "failures", ""},
+}
+"""What each part of redrive may import of it; the empty name is the package itself, which gives the
+public names."""
+
+IMPURE = frozenset(
+    {
+        "asyncio",
+        "concurrent",
+        "http",
+        "io",
+        "logging",
+        "multiprocessing",
+        "os",
+        "pathlib",
+        "platform",
+        "random",
+        "secrets",
+        "select",
+        "selectors",
+        "signal",
+        "socket",
+        "ssl",
+        "subprocess",
+        "sys",
+        "tempfile",
+        "threading",
+        "time",
+        "urllib",
+        "uuid",
+    }
+)
+TOPOLOGY_LIBRARIES = (sys.stdlib_module_names - IMPURE) | {"pydantic"}
+CLOCKS = frozenset({"now", "utcnow", "today"})
+
+
+def part_of(module: Path) -> str:
+    """The part of redrive that a file belongs to."""
+    first = module.relative_to(SOURCE).parts[0].removesuffix(".py")
+    return "" if first.startswith("__") else first
+
+
+def imported(source: str) -> Iterator[str]:
+    """The dotted name of each module that a source imports, wherever in it."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level:
+            yield "." * node.level + (node.module or "")
+        elif isinstance(node, ast.ImportFrom) and node.module == "redrive":
+            yield from (f"redrive.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+
+
+def forbidden_imports(part: str, source: str) -> list[str]:
+    """What a source of this part imports and must not."""
+    return [name for name in imported(source) if not _is_allowed(part, name)]
+
+
+def _is_allowed(part: str, name: str) -> bool:
+    library, _, rest = name.partition(".")
+    if library == "redrive":
+        target = rest.split(".")[0]
+        return (target if target in MAY_IMPORT else "") in MAY_IMPORT[part]
+    if not library:
+        return False
+    return library in TOPOLOGY_LIBRARIES if part in PURE else True
+
+
+def clock_readings(source: str) -> list[int]:
+    """The lines that ask a clock for the time."""
+    return [
+        node.lineno
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in CLOCKS
+    ]
+
+
+def _name(module: Path) -> str:
+    return module.relative_to(SOURCE).as_posix()
+
+
+@pytest.mark.parametrize("module", MODULES, ids=_name)
+def test_arrows_point_one_way(module: Path) -> None:
+    assert forbidden_imports(part_of(module), module.read_text()) == []
+
+
+@pytest.mark.parametrize(
+    "module", [module for module in MODULES if part_of(module) in PURE], ids=_name
+)
+def test_the_pure_part_looks_at_no_clock(module: Path) -> None:
+    assert clock_readings(module.read_text()) == []
+
+
+@pytest.mark.parametrize(
+    "module", [module for module in MODULES if part_of(module) == "pubsub"], ids=_name
+)
+def test_what_the_shells_share_knows_no_client_and_each_shell_only_its_own(module: Path) -> None:
+    names = set(imported(module.read_text()))
+    shell = module.parent.name
+    if shell not in ("blocking", "transfer", "admin"):
+        assert not {name for name in names if name.partition(".")[0] == "pika"}
+    if shell != "aio":
+        assert not {
+            name
+            for name in names
+            if name.partition(".")[0] in ("aiormq", "aio_pika", "pamqp") or "pubsub.aio" in name
+        }
+    if shell == "pubsub":
+        assert not {name for name in names if "pubsub.blocking" in name}
+    if shell == "aio" and module.name not in (
+        "declarer.py",
+        "outcome_reporter.py",
+    ):  # which do their work on a thread
+        assert not {name for name in names if "pubsub.blocking" in name}
+
+
+def test_no_two_modules_have_one_name_but_in_the_two_shells() -> None:
+    names = Counter(
+        module.name
+        for module in MODULES
+        if not module.name.startswith("__") and not _is_of_a_shell(module)
+    )
+    shells = {module.name for module in MODULES if _is_of_a_shell(module)}
+    assert [name for name, count in names.items() if count > 1 or name in shells] == []
+
+
+def _classes(module: Path) -> set[str]:
+    return {
+        node.name
+        for node in ast.parse(module.read_text()).body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    }
+
+
+def test_no_two_classes_have_one_name_but_in_the_two_shells() -> None:
+    """A shell's class may bear the name of the protocol that it fulfils."""
+    names = Counter(
+        name
+        for module in MODULES
+        if module.parent.name not in ("blocking", "aio")
+        for name in _classes(module)
+    )
+    assert [name for name, count in names.items() if count > 1] == []
+
+
+def _is_of_a_shell(module: Path) -> bool:
+    return module.parent.name in ("blocking", "aio")
+
+
+def test_no_module_imports_itself_over_others() -> None:
+    imports = {_dotted(module): set(_modules_imported(module)) for module in MODULES}
+    try:
+        TopologicalSorter(imports).prepare()
+    except CycleError as error:
+        pytest.fail(f"a circle: {' -> '.join(error.args[1])}")
+
+
+def _dotted(module: Path) -> str:
+    return ".".join(module.relative_to(SOURCE.parent).with_suffix("").parts).removesuffix(
+        ".__init__"
+    )
+
+
+def _modules_imported(module: Path) -> Iterator[str]:
+    known = {_dotted(other) for other in MODULES}
+    for node in ast.walk(ast.parse(module.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("redrive"):
+            for alias in node.names:
+                inner = f"{node.module}.{alias.name}"
+                # The package gives the public names, which are imported when they are asked for.
+                if inner in known or node.module != "redrive":
+                    yield inner if inner in known else node.module
+
+
+@pytest.mark.parametrize("link", sorted(path.name for path in ROOT.iterdir() if path.is_symlink()))
+def test_a_link_at_the_top_of_the_repository_is_no_second_way_to_import_a_part(link: str) -> None:
+    assert importlib.util.find_spec(link) is None
+
+
+def test_every_part_of_the_package_has_its_arrows() -> None:
+    assert {part_of(module) for module in MODULES} <= set(MAY_IMPORT)
+
+
+# --- the walk itself ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("part", "source"),
+    [
+        ("topology", "import socket"),
+        ("topology", "import os.path"),
+        ("topology", "from time import monotonic"),
+        ("topology", "def f() -> None:\n    import random"),
+        ("topology", "import pika"),
+        ("topology", "from redrive.pubsub import config"),
+        ("topology", "from redrive import pubsub"),
+        ("topology", "from redrive import Publisher"),
+        ("topology", "import redrive"),
+        ("topology", "from . import names"),
+        ("topology", "from .names import retry_queue"),
+        ("pubsub", "from redrive.cli import main"),
+        ("pubsub", "from redrive.testing import broker"),
+        ("pubsub", "from redrive.failures import columns"),
+        ("failures", "from redrive.cli import main"),
+        ("failures", "from redrive import Publisher"),
+        ("spark_reprocess", "from redrive.cli import main"),
+        ("amqp", "from redrive.topology import names"),
+        ("errors", "from redrive.amqp import field_table"),
+        ("redaction", "from redrive.errors import RedriveError"),
+    ],
+)
+def test_an_import_against_the_arrows_is_found(part: str, source: str) -> None:
+    assert len(forbidden_imports(part, source)) == 1
+
+
+@pytest.mark.parametrize(
+    ("part", "source"),
+    [
+        ("topology", "from redrive.topology import names"),
+        ("topology", "from datetime import datetime"),
+        ("topology", "from pydantic import BaseModel"),
+        ("pubsub", "import pika, socket, time, logging, os"),
+        ("pubsub", "from redrive.topology.decision import decide"),
+        ("failures", "from redrive.pubsub.message import FailedMessage"),
+        ("cli", "from redrive import Publisher"),
+        ("cli", "from redrive.failures import columns"),
+        ("spark_reprocess", "from redrive.pubsub.message import Message"),
+        ("cli", "from redrive.spark_reprocess import job"),
+    ],
+)
+def test_an_import_along_the_arrows_is_allowed(part: str, source: str) -> None:
+    assert forbidden_imports(part, source) == []
+
+
+@pytest.mark.parametrize(
+    "source", ["datetime.now(UTC)", "datetime.datetime.utcnow()", "date.today()"]
+)
+def test_a_look_at_the_clock_is_found(source: str) -> None:
+    assert clock_readings(source) == [1]
+
+
+def test_a_time_that_was_given_is_no_look_at_the_clock() -> None:
+    assert clock_readings("iso(circumstances.now)") == []

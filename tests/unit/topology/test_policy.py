@@ -1,0 +1,95 @@
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from redrive.errors import ConfigurationError
+from redrive.topology.backoff import Exponential
+from redrive.topology.durations import Duration
+from redrive.topology.policy import NO_RETRY, ErrorRule, RetryPolicy
+
+
+def test_a_message_is_tried_again_three_times_after_30_seconds_by_default() -> None:
+    policy = RetryPolicy()
+    assert (policy.max_retries, policy.delay_ms, policy.max_crashes) == (3, 30_000, 5)
+
+
+@given(st.integers(1, 2**32 - 1))
+def test_the_delay_is_given_to_the_broker_in_milliseconds(milliseconds: int) -> None:
+    assert RetryPolicy(delay=timedelta(milliseconds=milliseconds)).delay_ms == milliseconds
+
+
+@pytest.mark.parametrize(
+    "delay",
+    [
+        timedelta(0),
+        timedelta(microseconds=999),
+        timedelta(seconds=-1),
+        timedelta(milliseconds=2**32),
+        timedelta.max,
+    ],
+)
+def test_a_delay_that_no_queue_can_have_is_refused(delay: timedelta) -> None:
+    with pytest.raises(ConfigurationError, match="retry delay"):
+        RetryPolicy(delay=delay)
+
+
+@pytest.mark.parametrize("delay", [30, 30.0, "30s", timedelta(seconds=30)], ids=repr)
+def test_a_delay_may_be_given_in_seconds_as_a_text_or_as_a_timedelta(delay: Duration) -> None:
+    policy = RetryPolicy(
+        delay=delay, backoff=[delay], max_age=delay, errors={ValueError: ErrorRule(backoff=delay)}
+    )
+    same = timedelta(seconds=30)
+    assert (policy.delay, policy.max_age) == (same, same)
+    assert policy.delay_of(None, 1, 0) == policy.delay_of(ValueError, 1, 0) == same
+
+
+@pytest.mark.parametrize("delay", [None, True, "30", "soon", b"30s", float("nan")], ids=repr)
+def test_what_is_no_delay_is_refused(delay: Duration) -> None:
+    with pytest.raises(ConfigurationError, match=r"duration|delay"):
+        RetryPolicy(delay=delay)
+
+
+@pytest.mark.parametrize("number", [-1, 1.0, "3", True], ids=repr)
+def test_a_number_of_retries_that_is_none_is_refused(number: int) -> None:
+    with pytest.raises(ConfigurationError, match="max_retries"):
+        RetryPolicy(max_retries=number)
+
+
+@pytest.mark.parametrize("number", [0, -1, 1.0, "3", None, True], ids=repr)
+def test_a_number_of_crashes_that_is_none_is_refused(number: int) -> None:
+    with pytest.raises(ConfigurationError, match="max_crashes"):
+        RetryPolicy(max_crashes=number)
+
+
+def test_no_retries_and_one_crash_are_the_least() -> None:
+    policy = RetryPolicy(max_retries=0, max_crashes=1)
+    assert (policy.max_retries, policy.max_crashes) == (0, 1)
+
+
+def test_a_delay_finer_than_a_millisecond_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="retry delay"):
+        RetryPolicy(delay=timedelta(microseconds=1999))
+
+
+def test_a_list_of_delays_is_as_many_retries_unless_a_number_is_given() -> None:
+    delays = [timedelta(seconds=number) for number in range(1, 6)]
+    assert RetryPolicy(backoff=delays).max_retries == 5
+    assert RetryPolicy(max_retries=2, backoff=delays).max_retries == 2
+    assert RetryPolicy(backoff=Exponential(timedelta(seconds=1))).max_retries == 3
+
+
+@pytest.mark.parametrize(
+    "made",
+    [RetryPolicy.rocketmq, lambda **rest: RetryPolicy.levels("1s 5s", **rest)],
+    ids=["rocketmq", "levels"],
+)
+def test_the_levels_of_rocketmq_take_the_rest_of_a_policy(made: Callable[..., RetryPolicy]) -> None:
+    policy = made(max_crashes=2, errors={KeyError: NO_RETRY}, max_age=timedelta(hours=1))
+    assert (policy.max_crashes, policy.max_retries_of(KeyError), policy.max_age) == (
+        2,
+        0,
+        timedelta(hours=1),
+    )
