@@ -1,0 +1,85 @@
+"""What can happen to the node where a queue's leader is."""
+
+from collections.abc import Callable
+from urllib.parse import unquote, urlsplit
+
+from contract.support import wait_until
+from redrive.errors import BrokerUnavailable, RedriveError
+from redrive.testing import Cluster
+
+Fault = Callable[[Cluster, str, str], None]
+
+
+def virtual_host_of(url: str) -> str:
+    """The virtual host of a broker's URL."""
+    return unquote(urlsplit(url).path[1:])
+
+
+def killed(cluster: Cluster, url: str, queue: str) -> None:
+    """Its node is killed, and starts again once another leads."""
+    nodes = cluster.nodes
+    _lose(cluster, url, queue, lambda at: nodes[at].kill(), lambda at: nodes[at].start())
+
+
+def bystander_killed(cluster: Cluster, url: str, queue: str) -> None:
+    """A node is killed that the queue is not on, or does not have its leader on."""
+    leader = cluster.leader(virtual_host_of(url), queue)
+    other = cluster.nodes[(leader + 1) % len(cluster.nodes)]
+    other.kill()
+    other.start()
+    mend(cluster)
+
+
+def paused(cluster: Cluster, url: str, queue: str) -> None:
+    """Its node stands still until another leads."""
+    nodes = cluster.nodes
+    _lose(cluster, url, queue, lambda at: nodes[at].pause(), lambda at: nodes[at].resume())
+
+
+def cut_off(cluster: Cluster, url: str, queue: str) -> None:
+    """Its node loses the others until one of them leads."""
+    _lose(cluster, url, queue, cluster.cut_off, cluster.heal)
+
+
+def mend(cluster: Cluster) -> None:
+    """Waits until the cluster is whole. RabbitMQ 3.10 at times stays parted after a pause, until
+    the nodes that don't see the others are restarted, as its documentation on partitions says."""
+    try:
+        cluster.wait_until_whole(45)
+    except BrokerUnavailable:
+        for node in cluster.parted():
+            node.restart()
+        cluster.wait_until_whole()
+
+
+def moved(cluster: Cluster, url: str, queue: str) -> None:
+    """Another node leads, and nothing else happens."""
+    leader = cluster.leader(virtual_host_of(url), queue)
+    cluster.move_leader(virtual_host_of(url), queue, (leader + 1) % len(cluster.nodes))
+    _wait_for_another(cluster, url, queue, leader)
+
+
+def _lose(
+    cluster: Cluster,
+    url: str,
+    queue: str,
+    lose: Callable[[int], object],
+    regain: Callable[[int], object],
+) -> None:
+    leader = cluster.leader(virtual_host_of(url), queue)
+    lose(leader)
+    _wait_for_another(cluster, url, queue, leader)
+    regain(leader)
+    mend(cluster)
+
+
+def _wait_for_another(cluster: Cluster, url: str, queue: str, leader: int) -> None:
+    other = (leader + 1) % len(cluster.nodes)
+
+    def leads() -> bool:
+        try:
+            return cluster.leader(virtual_host_of(url), queue, told_by=other) != leader
+        except RedriveError:
+            return False  # it is being elected
+
+    wait_until(leads, f"another node leads {queue}", 120)
