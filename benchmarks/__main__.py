@@ -13,13 +13,19 @@ MESSAGES = 20_000
 
 
 def main() -> int:
-    """Runs what the command line asks for; the exit status is 1 where a run failed, whether or not the targets are met."""
+    """Runs what the command line asks for; the exit status is 1 where a run failed, whether or not
+    the targets are met."""
     options = _options()
     missing = machine.missing()
     if missing:
-        print(f"The peers to measure against are not all installed: {', '.join(missing)} missing.", file=sys.stderr)
         print(
-            "Install them: pip install -r benchmarks/requirements.txt (or uv pip install, where uv made the environment)", file=sys.stderr
+            f"The peers to measure against are not all installed: {', '.join(missing)} missing.",
+            file=sys.stderr,
+        )
+        print(
+            "Install them: pip install -r benchmarks/requirements.txt (or uv pip install, where uv "
+            "made the environment)",
+            file=sys.stderr,
         )
         return 2
     return _measure(options)
@@ -46,12 +52,24 @@ def _measure(options: argparse.Namespace) -> int:
         with broker_of(name) as broker:
             on.append(f"{broker.version} ({broker.kind})")
             for scenario in wanted:
-                result = measure(scenario, broker, runs=options.runs, messages=options.messages, say=console.out)
+                result = measure(
+                    scenario, broker, runs=options.runs, messages=options.messages, say=console.out
+                )
                 report.show(console, result)
                 results.append(result)
-                verdicts += [verdict(target, result) for target in TARGETS if target.scenario == scenario.name]
+                verdicts += [
+                    verdict(target, result)
+                    for target in TARGETS
+                    if target.scenario == scenario.name
+                ]
                 # After each scenario: a run that is interrupted keeps what it has.
-                report.write(options.output, _command(), [*described, ("RabbitMQ", ", ".join(on))], results, verdicts)
+                report.write(
+                    options.output,
+                    _command(),
+                    [*described, ("RabbitMQ", ", ".join(on))],
+                    results,
+                    verdicts,
+                )
     report.show_verdicts(console, verdicts)
     return 1 if any(result.failures for result in results) else 0
 
@@ -63,24 +81,42 @@ def _command() -> str:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks",
-        description="Measures redrive beside its peers on a private RabbitMQ, prints tables and writes RESULTS.md.",
+        description="Measures redrive beside its peers on a private RabbitMQ, prints tables and "
+        "writes RESULTS.md.",
     )
     parser.add_argument(
         "--only",
         type=_scenarios,
         metavar="NAMES",
-        help=f"the scenarios to measure, comma-separated, of {', '.join(scenario.name for scenario in SCENARIOS)}; default all",
+        help="the scenarios to measure, comma-separated, of "
+        f"{', '.join(scenario.name for scenario in SCENARIOS)}; default all",
     )
-    parser.add_argument("--runs", type=_count, default=RUNS, help="rounds, each contender once in each; default %(default)s")
-    parser.add_argument("--messages", type=_count, default=MESSAGES, help=f"messages of {SIZE} bytes in a run; default %(default)s")
+    parser.add_argument(
+        "--runs",
+        type=_count,
+        default=RUNS,
+        help="rounds, each contender once in each; default %(default)s",
+    )
+    parser.add_argument(
+        "--messages",
+        type=_count,
+        default=MESSAGES,
+        help=f"messages of {SIZE} bytes in a run; default %(default)s",
+    )
     parser.add_argument(
         "--brokers",
         type=lambda text: tuple(text.split(",")),
         metavar="NAMES",
-        help="comma-separated versions (4.3), images, or `local`; the first is measured on, and requeue on every one; "
+        help="comma-separated versions (4.3), images, or `local`; the first is measured on, and "
+        "requeue on every one; "
         "default 4.3,4.0,3.10 where a container engine answers, else local",
     )
-    parser.add_argument("--output", type=Path, default=Path(__file__).with_name("RESULTS.md"), help="where to write the results")
+    parser.add_argument(
+        "--output",
+        type=Path,
+        default=Path(__file__).with_name("RESULTS.md"),
+        help="where to write the results",
+    )
     return parser.parse_args()
 
 
@@ -89,7 +125,9 @@ def _scenarios(text: str) -> list[Scenario]:
     try:
         return [known[name] for name in text.split(",")]
     except KeyError as error:
-        raise argparse.ArgumentTypeError(f"no scenario {error}; there are {', '.join(known)}") from error
+        raise argparse.ArgumentTypeError(
+            f"no scenario {error}; there are {', '.join(known)}"
+        ) from error
 
 
 def _count(text: str) -> int:

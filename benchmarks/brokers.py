@@ -3,7 +3,7 @@
 import re
 
 from redrive.testing import Broker, private_broker
-from redrive.testing.engine import engine_answers, has_image
+from redrive.testing.container_engine import engine_answers, has_image
 
 VERSIONS = ("4.3", "4.0", "3.10")
 LOCAL = "local"
@@ -18,11 +18,16 @@ def broker_of(name: str) -> Broker:
     """A broker that is not started yet.
 
     Args:
-        name: a version such as `4.3`, an image, or `local` for what `redrive.testing` finds by itself.
+        name: a version such as `4.3`, an image, or `local` for what `redrive.testing` finds by
+            itself.
     """
     if name == LOCAL:
         return private_broker()
     if not re.fullmatch(r"\d+\.\d+", name):
         return private_broker(image=name)
     stand_in = f"redrive-rabbitmq:{name}"
-    return private_broker(image=stand_in if engine_answers() and has_image(stand_in) else f"rabbitmq:{name}-management")
+    return private_broker(
+        image=stand_in
+        if engine_answers() and has_image(stand_in)
+        else f"rabbitmq:{name}-management"
+    )

@@ -1,4 +1,5 @@
-"""One run in a process of its own. Reads what to do as JSON from standard input, and writes what it measured as JSON."""
+"""One run in a process of its own. Reads what to do as JSON from standard input, and writes what it
+measured as JSON."""
 
 import importlib
 import json
@@ -28,7 +29,15 @@ def main() -> None:
         clock = Clock()
         with clock:
             done = function(place, load)
-    json.dump({"done": done, "seconds": clock.seconds, "cpu_seconds": clock.cpu_seconds, "peak_mb": peak_memory_mb()}, sys.stdout)
+    json.dump(
+        {
+            "done": done,
+            "seconds": clock.seconds,
+            "cpu_seconds": clock.cpu_seconds,
+            "peak_mb": peak_memory_mb(),
+        },
+        sys.stdout,
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""Failed messages for the requeue: as many as are asked for, each like one that has really failed, twice, headers and all."""
+"""Failed messages for the requeue: as many as are asked for, each like one that has really failed,
+twice, headers and all."""
 
 import logging
 import threading
@@ -18,11 +19,15 @@ _REALLY_FAILED = 200
 
 
 def fill(place: Place, load: Load) -> int:
-    """Has a handler fail on a few messages, and sets aside as many like them as the load asks for, each with ids of its own.
+    """Has a handler fail on a few messages, and sets aside as many like them as the load asks for,
+    each with ids of its own.
 
-    To have each of them fail takes a multiple of the time of the run that is measured, and makes the same bytes.
+    To have each of them fail takes a multiple of the time of the run that is measured, and makes
+    the same bytes.
     """
-    logging.getLogger("redrive").setLevel(logging.CRITICAL)  # it says of every message where it now is
+    logging.getLogger("redrive").setLevel(
+        logging.CRITICAL
+    )  # it says of every message where it now is
     failed = FailedQueue(place.url, place.queue, place.exchange)
     _fail(place, failed, min(load.count, _REALLY_FAILED))
     patterns = list(failed.browse())
@@ -63,11 +68,17 @@ def _like(patterns: list[FailedMessage], load: Load) -> Iterator[Delivery]:
     for body, message in zip(load.bodies(), cycle(patterns), strict=False):
         delivery = message.delivery
         table = delivery.properties.headers.with_values({headers.FAILURE_ID: str(uuid.uuid4())})
-        yield replace(delivery, body=body, properties=delivery.properties._replace(headers=table, message_id=str(uuid.uuid4())))
+        yield replace(
+            delivery,
+            body=body,
+            properties=delivery.properties._replace(headers=table, message_id=str(uuid.uuid4())),
+        )
 
 
 def _charge(body: bytes) -> None:
     try:
         raise ConnectionRefusedError(111, "Connection refused")
     except OSError as error:
-        raise RuntimeError(f"payment provider did not answer for order {body[:16].decode()}") from error
+        raise RuntimeError(
+            f"payment provider did not answer for order {body[:16].decode()}"
+        ) from error

@@ -22,7 +22,8 @@ class RunFailed(Exception):
 
 
 def measure(scenario: Scenario, broker: Broker, *, runs: int, messages: int, say: Say) -> Result:
-    """Runs a scenario's contenders round by round: A B C, A B C, so that a slow minute of the machine hits them all."""
+    """Runs a scenario's contenders round by round: A B C, A B C, so that a slow minute of the
+    machine hits them all."""
     result = Result(scenario, broker.version)
     runs = scenario.runs or runs
     for number in range(1, runs + 1):
@@ -36,7 +37,10 @@ def measure(scenario: Scenario, broker: Broker, *, runs: int, messages: int, say
                 say(f"{name}: FAILED: {error}")
                 continue
             result.add(entry, run)
-            say(f"{name}: {run.rate:,.0f}/s, {run.cpu_us:.0f} µs of CPU a message, peak {run.peak_mb:.0f} MB")
+            say(
+                f"{name}: {run.rate:,.0f}/s, {run.cpu_us:.0f} µs of CPU a message, peak "
+                f"{run.peak_mb:.0f} MB"
+            )
     return result
 
 
@@ -49,18 +53,31 @@ def _run(scenario: Scenario, entry: Entry, broker: Broker, count: int) -> Run:
         elif not entry.own_queue:
             declare(place)
         if scenario.action == "consume":
-            _child(module if entry.own_queue else "benchmarks.contenders.pika_in_flight", "publish", place, count)
+            _child(
+                module if entry.own_queue else "benchmarks.contenders.pika_in_flight",
+                "publish",
+                place,
+                count,
+            )
             expected = 0
         run = _child(module, entry.action or scenario.action, place, count)
         if run.done != count:
             raise RunFailed(f"{run.done} of {count} messages")
         if (depth := settled_depth(place, expected)) != expected:
-            raise RunFailed(f"the queue holds {depth} messages afterwards, and should hold {expected}")
+            raise RunFailed(
+                f"the queue holds {depth} messages afterwards, and should hold {expected}"
+            )
         return run
 
 
 def _child(module: str, action: str, place: Place, count: int) -> Run:
-    task = {"module": module, "action": action, "place": asdict(place), "count": count, "size": SIZE}
+    task = {
+        "module": module,
+        "action": action,
+        "place": asdict(place),
+        "count": count,
+        "size": SIZE,
+    }
     try:
         process = subprocess.run(
             [sys.executable, "-m", "benchmarks.child"],
@@ -74,7 +91,9 @@ def _child(module: str, action: str, place: Place, count: int) -> Run:
         raise RunFailed(f"it did not end within {_LONGEST_RUN_SECONDS} s") from error
     if process.returncode != 0:
         reason = process.stderr.strip().rpartition("\n")[2]
-        raise RunFailed(f"exit status {process.returncode}: {reason}\n{process.stderr.strip()[-3000:]}")
+        raise RunFailed(
+            f"exit status {process.returncode}: {reason}\n{process.stderr.strip()[-3000:]}"
+        )
     try:
         return Run(**json.loads(process.stdout.strip().rpartition("\n")[2]))
     except ValueError as error:

@@ -13,7 +13,9 @@ _REQUIREMENTS = Path(__file__).with_name("requirements.txt")
 
 def requirements() -> dict[str, str]:
     """The peers' packages and the versions that they are pinned to."""
-    return dict(re.findall(r"^([\w.-]+)(?:\[[\w,-]+\])?==(\S+)", _REQUIREMENTS.read_text(), re.MULTILINE))
+    return dict(
+        re.findall(r"^([\w.-]+)(?:\[[\w,-]+\])?==(\S+)", _REQUIREMENTS.read_text(), re.MULTILINE)
+    )
 
 
 def missing() -> list[str]:
@@ -24,10 +26,20 @@ def missing() -> list[str]:
 def description() -> list[tuple[str, str]]:
     """What the numbers were measured on, as pairs of a name and a value."""
     load = ", ".join(f"{value:.2f}" for value in os.getloadavg())
-    libraries = ", ".join(f"{name} {_version(name)}" for name in ("redrive", "pika", "pydantic", *requirements()) if _version(name))
+    libraries = ", ".join(
+        f"{name} {_version(name)}"
+        for name in ("redrive", "pika", "pydantic", *requirements())
+        if _version(name)
+    )
     return [
         ("date", f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"),
-        ("CPU", f"{os.cpu_count()} cores, {_first('/proc/cpuinfo', 'model name') or platform.machine()}"),
+        (
+            "CPU",
+            (
+                f"{os.cpu_count()} cores, "
+                f"{_first('/proc/cpuinfo', 'model name') or platform.machine()}"
+            ),
+        ),
         ("memory", _memory()),
         ("load average at the start", load),
         ("OS", f"{_system()}, kernel {platform.release().partition('-')[0]}"),

@@ -35,7 +35,8 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """The messages of a run: ASCII of one size, each beginning with its number, so that JSON wraps them without growth."""
+    """The messages of a run: ASCII of one size, each beginning with its number, so that JSON wraps
+    them without growth."""
 
     count: int
     size: int
@@ -64,7 +65,12 @@ class Clock:
         self.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.stop()
 
     def start(self) -> None:
@@ -102,7 +108,8 @@ class Ledger:
                 self._when_complete()
 
     def is_tried_first(self, body: bytes | str) -> bool:
-        """Whether a handler was given this body for the first time: then it is to fail. From any thread."""
+        """Whether a handler was given this body for the first time: then it is to fail. From any
+        thread."""
         self._begin()
         number = int(body[:_ID_DIGITS])
         if number in self._tried:
@@ -128,7 +135,8 @@ class Ledger:
 def peak_memory_mb() -> float:
     """The most resident memory that this process has had, in MB (1024 * 1024 bytes).
 
-    On Linux not `ru_maxrss`: a program inherits the peak of the process that started it. Source: Linux, fs/exec.c, `exec_mmap`.
+    On Linux not `ru_maxrss`: a program inherits the peak of the process that started it. Source:
+    Linux, fs/exec.c, `exec_mmap`.
     """
     try:
         with open("/proc/self/status") as status:

@@ -1,8 +1,10 @@
-"""`python -m benchmarks.migration`: live subscriptions with 20,000 messages get other arguments, by a command that is killed ten times.
+"""`python -m benchmarks.migration`: live subscriptions with 20,000 messages get other arguments, by
+a command that is killed ten times.
 
-A quarter of the messages each is in the main queue, the retry queue, the delay ladder and the failed queue when `redrive topology migrate`
-begins; a publisher and a consumer go on all the while. The command is killed -9 at ten random instants and run again after each.
-Checked by id: each message is handled or in the failed queue in the end, and no more are there twice than is told.
+A quarter of the messages each is in the main queue, the retry queue, the delay ladder and the
+failed queue when `redrive topology migrate` begins; a publisher and a consumer go on all the while.
+The command is killed -9 at ten random instants and run again after each. Checked by id: each
+message is handled or in the failed queue in the end, and no more are there twice than is told.
 """
 
 import argparse
@@ -30,7 +32,7 @@ from benchmarks.brokers import broker_of, default_brokers
 from benchmarks.places import past_the_proxy
 from redrive import FailedQueue, GiveUp, Message, Publisher, Retry, RetryPolicy, Subscriber
 from redrive.pubsub.blocking.connection import Connector
-from redrive.pubsub.blocking.declare import declare
+from redrive.pubsub.blocking.declarer import declare
 from redrive.topology.model import Subscription
 
 QUEUE = "shop@orders"
@@ -41,10 +43,13 @@ _HOUR = RetryPolicy(delay=timedelta(hours=1))
 CHANGES = {
     "another delay": replace(_NEW, retry=_HOUR),
     "quorum for classic": replace(_NEW, retry=_HOUR, queue_type="classic"),
-    "default kind for shared kind": replace(_NEW, retry=_HOUR, queue_type="classic", retry_via="republish"),
+    "default kind for shared kind": replace(
+        _NEW, retry=_HOUR, queue_type="classic", retry_via="republish"
+    ),
 }
 _SPREAD = {"another delay": 1.0}
-"""Seconds of a run, at most, before it is killed, so that it takes ten; 6 of the changes that take longer."""
+"""Seconds of a run, at most, before it is killed, so that it takes ten; 6 of the changes that take
+longer."""
 _ON_THE_LADDER = timedelta(seconds=90)
 _LEVELS = 8
 """Of the delay ladder: enough for that."""
@@ -76,7 +81,8 @@ class Shop:
         self._lock = threading.Lock()
 
     def handle(self, message: Message) -> None:
-        """As its kind wants it: done, tried again after the queue's delay or another, or set aside."""
+        """As its kind wants it: done, tried again after the queue's delay or another, or set
+        aside."""
         kind, number = json.loads(message.body)
         with self._lock:
             self.tried_at_first[kind] += message.retries == 0
@@ -144,12 +150,17 @@ class Shop:
 
     def failed(self) -> Counter[int]:
         """What is in the failed queue."""
-        return Counter(json.loads(message.body)[1] for message in FailedQueue(self.url, QUEUE).browse())
+        return Counter(
+            json.loads(message.body)[1] for message in FailedQueue(self.url, QUEUE).browse()
+        )
 
     def where_are(self, missing: set[int]) -> str:
         """What is known of messages that were not handled."""
         kinds = Counter(self.numbers[number] for number in missing)
-        set_aside = {json.loads(message.body)[1]: message for message in FailedQueue(self.url, QUEUE).browse()}
+        set_aside = {
+            json.loads(message.body)[1]: message
+            for message in FailedQueue(self.url, QUEUE).browse()
+        }
         reasons = Counter(set_aside[number].reason for number in missing & set_aside.keys())
         return f"{dict(kinds)} are not; of them are in the failed queue: {dict(reasons)}"
 
@@ -164,7 +175,13 @@ def main() -> int:
             for change in options.changes or CHANGES:
                 url = broker.create_virtual_host("migration")
                 found.append(
-                    _measure(f"{broker.version} ({broker.kind})", past_the_proxy(url), str(broker.management_url), change, options)
+                    _measure(
+                        f"{broker.version} ({broker.kind})",
+                        past_the_proxy(url),
+                        str(broker.management_url),
+                        change,
+                        options,
+                    )
                 )
                 print(_row(found[-1]), flush=True)
                 broker.delete_virtual_host("migration")
@@ -172,7 +189,9 @@ def main() -> int:
     return 0
 
 
-def _measure(broker: str, url: str, management_url: str, change: str, options: argparse.Namespace) -> Found:
+def _measure(
+    broker: str, url: str, management_url: str, change: str, options: argparse.Namespace
+) -> Found:
     old, shop, chance = CHANGES[change], Shop(url), random.Random(options.seed)
     declare(Connector(url, "migration"), old, levels=_LEVELS)
     quarter = options.count // len(KINDS)
@@ -183,37 +202,65 @@ def _measure(broker: str, url: str, management_url: str, change: str, options: a
             with Publisher(url) as publisher:
                 for kind in ("bad", "waits", "waits long"):
                     shop.publish(publisher, kind, quarter)
-                _wait(lambda: sum(shop.tried_at_first.values()) >= 3 * quarter, "each was tried once")
+                _wait(
+                    lambda: sum(shop.tried_at_first.values()) >= 3 * quarter, "each was tried once"
+                )
                 shop.publish(publisher, "good", quarter)
             with shop.publishing():
                 began = time.perf_counter()
-                kills, told = _migrate(file, url, management_url, options.kills, chance, _SPREAD.get(change, 6.0))
+                kills, told = _migrate(
+                    file, url, management_url, options.kills, chance, _SPREAD.get(change, 6.0)
+                )
                 seconds = time.perf_counter() - began
         shop.slowly = False
         with shop.consuming(_NEW):
             wanted = {number for number, kind in shop.numbers.items() if kind != "bad"}
             set_aside = shop.numbers.keys() - wanted
-            _wait(lambda: wanted <= shop.handled.keys(), "each is handled", lambda: shop.where_are(wanted - shop.handled.keys()))
+            _wait(
+                lambda: wanted <= shop.handled.keys(),
+                "each is handled",
+                lambda: shop.where_are(wanted - shop.handled.keys()),
+            )
             _wait(lambda: FailedQueue(url, QUEUE).depth() >= len(set_aside), "each is set aside")
     failed = shop.failed()
-    assert failed.keys() == set_aside, f"{len(set_aside - failed.keys())} are missing in the failed queue"
+    assert failed.keys() == set_aside, (
+        f"{len(set_aside - failed.keys())} are missing in the failed queue"
+    )
     assert shop.handled.keys() == wanted
     twice = shop.handled.total() - len(wanted) + failed.total() - len(set_aside)
     assert twice <= told, f"{twice} messages are there twice, and {told} were told of"
     return Found(broker, change, len(shop.numbers), kills, seconds, twice, told)
 
 
-def _migrate(file: Path, url: str, management_url: str, kills: int, chance: random.Random, spread: float) -> tuple[int, int]:
-    """Runs the command until it is done; how often it was killed, and how many messages it said may be there twice."""
-    command = [sys.executable, "-m", "redrive.cli", "topology", "migrate", str(file), "--yes", "--url", url]
+def _migrate(
+    file: Path, url: str, management_url: str, kills: int, chance: random.Random, spread: float
+) -> tuple[int, int]:
+    """Runs the command until it is done; how often it was killed, and how many messages it said may
+    be there twice."""
+    command = [
+        sys.executable,
+        "-m",
+        "redrive.cli",
+        "topology",
+        "migrate",
+        str(file),
+        "--yes",
+        "--url",
+        url,
+    ]
     command += ["--management-url", management_url]
     killed = told = 0
     while True:
         with tempfile.TemporaryFile("w+") as notes:
-            with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=notes) as process:
+            with subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=notes
+            ) as process:
                 if killed < kills:
                     # Some seconds from its first step on: ten of them reach all over what it does.
-                    _wait(lambda: os.fstat(notes.fileno()).st_size > 0 or process.poll() is not None, "it begins")
+                    _wait(
+                        lambda: os.fstat(notes.fileno()).st_size > 0 or process.poll() is not None,
+                        "it begins",
+                    )
                     with contextlib.suppress(subprocess.TimeoutExpired):
                         process.wait(chance.uniform(0, spread))
                     killed += process.poll() is None
@@ -235,31 +282,70 @@ def _wait(condition: Callable[[], bool], what: str, so_far: Callable[[], str] = 
 
 def _row(found: Found) -> str:
     return (
-        f"| {found.broker} | {found.change} | {found.messages:,} | {found.kills} | {found.seconds:.0f} | 0 | {found.twice} | {found.told} |"
+        f"| {found.broker} | {found.change} | {found.messages:,} | {found.kills} | "
+        f"{found.seconds:.0f} | 0 | {found.twice} | {found.told} |"
     )
 
 
 def _write(path: Path, count: int, found: list[Found]) -> None:
     words = (
-        "Written by `python -m benchmarks.migration`: a quarter of the messages each in the main queue, the retry queue, the delay ladder",
-        "and the failed queue, and a publisher and a consumer that go on. `redrive topology migrate` is killed at random instants, and run",
-        "again. Checked by id: each message is handled or in the failed queue in the end, and no more are there twice than was told.",
+        (
+            "Written by `python -m benchmarks.migration`: a quarter of the messages each in the "
+            "main queue, the retry queue, the delay ladder"
+        ),
+        (
+            "and the failed queue, and a publisher and a consumer that go on. `redrive topology "
+            "migrate` is killed at random instants, and run"
+        ),
+        (
+            "again. Checked by id: each message is handled or in the failed queue in the end, and "
+            "no more are there twice than was told."
+        ),
     )
     columns = (
-        "| RabbitMQ | change | messages | kills | seconds, all runs | lost | twice | told of as possible |\n"
+        "| RabbitMQ | change | messages | kills | seconds, all runs | lost | twice | told of as "
+        "possible |\n"
         "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |"
     )
-    page.write(path, f"Live migrations with {count:,} messages, killed on the way", words, columns, map(_row, found))
+    page.write(
+        path,
+        f"Live migrations with {count:,} messages, killed on the way",
+        words,
+        columns,
+        map(_row, found),
+    )
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.migration", description="Migrates live queues, and is killed on the way.")
-    parser.add_argument("--count", type=int, default=20_000, help="how many messages; default %(default)s")
-    parser.add_argument("--kills", type=int, default=10, help="how often the command is killed; default %(default)s")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.migration",
+        description="Migrates live queues, and is killed on the way.",
+    )
+    parser.add_argument(
+        "--count", type=int, default=20_000, help="how many messages; default %(default)s"
+    )
+    parser.add_argument(
+        "--kills", type=int, default=10, help="how often the command is killed; default %(default)s"
+    )
     parser.add_argument("--seed", type=int, default=0, help="of the instants; default %(default)s")
-    parser.add_argument("--changes", type=lambda text: tuple(text.split(",")), metavar="NAMES", help=f"of {', '.join(CHANGES)}")
-    parser.add_argument("--brokers", type=lambda text: tuple(text.split(",")), metavar="NAMES", help="as of python -m benchmarks")
-    parser.add_argument("--output", type=Path, default=Path(__file__).with_name("RESULTS-migration.md"), help="where to write the results")
+    parser.add_argument(
+        "--changes",
+        type=lambda text: tuple(text.split(",")),
+        metavar="NAMES",
+        help=f"of {', '.join(CHANGES)}",
+    )
+    parser.add_argument(
+        "--brokers",
+        type=lambda text: tuple(text.split(",")),
+        metavar="NAMES",
+        help="as of python -m benchmarks",
+    )
+    parser.add_argument(
+        "--output",
+        type=Path,
+        default=Path(__file__).with_name("RESULTS-migration.md"),
+        help="where to write the results",
+    )
     return parser.parse_args()
 
 

@@ -11,7 +11,7 @@ import pika
 from benchmarks.measure import Place
 from redrive.testing import Broker
 from redrive.testing.address import Address
-from redrive.testing.engine import engine_answers
+from redrive.testing.container_engine import engine_answers
 from redrive.topology.model import Subscription
 from redrive.topology.names import ExchangeFamily
 
@@ -20,10 +20,13 @@ _PORT = 5672
 
 @contextlib.contextmanager
 def fresh_place(broker: Broker, prefetch: int | None) -> Iterator[Place]:
-    """A virtual host that one run has to itself; it is deleted afterwards with all that is in it."""
+    """A virtual host that one run has to itself; it is deleted afterwards with all that is in
+    it."""
     name = f"benchmark-{uuid.uuid4().hex[:8]}"
     try:
-        yield Place(past_the_proxy(broker.create_virtual_host(name)), broker.management_url or "", prefetch)
+        yield Place(
+            past_the_proxy(broker.create_virtual_host(name)), broker.management_url or "", prefetch
+        )
     finally:
         broker.delete_virtual_host(name)
 
@@ -31,8 +34,8 @@ def fresh_place(broker: Broker, prefetch: int | None) -> Iterator[Place]:
 def past_the_proxy(url: str) -> str:
     """The URL with the container's own address, where this machine reaches it.
 
-    An engine hands each byte of a published port on through a process of its own. On two cores that is measured as the client's cost,
-    and as none of the shovel's, which works inside the broker.
+    An engine hands each byte of a published port on through a process of its own. On two cores that
+    is measured as the client's cost, and as none of the shovel's, which works inside the broker.
     """
     address = Address.parse(url)
     if not engine_answers():
@@ -42,18 +45,24 @@ def past_the_proxy(url: str) -> str:
     with contextlib.closing(docker.from_env()) as engine:
         for container in engine.containers.list(filters={"publish": str(address.port)}):
             for network in container.attrs["NetworkSettings"]["Networks"].values():
-                with contextlib.suppress(OSError), socket.create_connection((network["IPAddress"], _PORT), timeout=1):
+                with (
+                    contextlib.suppress(OSError),
+                    socket.create_connection((network["IPAddress"], _PORT), timeout=1),
+                ):
                     return address.at(network["IPAddress"], _PORT).url
     return url
 
 
 def declare(place: Place) -> None:
-    """Declares what redrive's subscriber would: the same queue, down to its arguments, for every contender that can use one."""
+    """Declares what redrive's subscriber would: the same queue, down to its arguments, for every
+    contender that can use one."""
     topology = Subscription(place.queue, [place.pattern], ExchangeFamily(place.exchange)).topology()
     with pika.BlockingConnection(pika.URLParameters(place.url)) as connection:
         channel = connection.channel()
         for exchange in topology.exchanges:
-            channel.exchange_declare(exchange.name, exchange.type, durable=True, arguments=dict(exchange.arguments))
+            channel.exchange_declare(
+                exchange.name, exchange.type, durable=True, arguments=dict(exchange.arguments)
+            )
         for queue in topology.queues:
             channel.queue_declare(queue.name, durable=True, arguments=dict(queue.arguments))
         for binding in topology.bindings:
@@ -61,7 +70,8 @@ def declare(place: Place) -> None:
 
 
 def settled_depth(place: Place, expected: int, seconds: float = 10.0) -> int:
-    """How many messages are ready in the main queue once there are `expected`, or after so many seconds."""
+    """How many messages are ready in the main queue once there are `expected`, or after so many
+    seconds."""
     deadline = time.monotonic() + seconds
     with pika.BlockingConnection(pika.URLParameters(place.url)) as connection:
         channel = connection.channel()

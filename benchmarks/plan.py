@@ -112,7 +112,8 @@ SCENARIOS = (
     ),
     Scenario(
         "consume",
-        f"consume: an empty handler, each message acknowledged, prefetch {PREFETCH} where no other is named",
+        f"consume: an empty handler, each message acknowledged, prefetch {PREFETCH} where no other "
+        "is named",
         "consume",
         (
             Entry("redrive Subscriber", "redrive"),
@@ -129,7 +130,8 @@ SCENARIOS = (
     ),
     Scenario(
         "retry",
-        "retry: each message fails once, waits a second, and succeeds; from the first failure to the last success",
+        "retry: each message fails once, waits a second, and succeeds; from the first failure to "
+        "the last success",
         "consume",
         (
             Entry("redrive, delay ladder", "redrive", "consume_by_ladder"),
@@ -141,22 +143,48 @@ SCENARIOS = (
     ),
     Scenario(
         "requeue",
-        "requeue: failed messages sent back to their queue",
+        "requeue: failed messages to their queue",
         "requeue",
-        (Entry("redrive requeue", "redrive"), Entry("redrive requeue, --where", "redrive", "requeue_where"), Entry("shovel", "shovel")),
+        (
+            Entry("redrive requeue", "redrive"),
+            Entry("redrive requeue, --where", "redrive", "requeue_where"),
+            Entry("shovel", "shovel"),
+        ),
         reference="shovel",
         every_broker=True,
     ),
 )
 
 TARGETS = (
-    Target("publish_many ≥ 0.95 × plain pika in flight", "publish", "redrive publish_many", "pika, confirms in flight", 0.95),
+    Target(
+        "publish_many ≥ 0.95 × plain pika in flight",
+        "publish",
+        "redrive publish_many",
+        "pika, confirms in flight",
+        0.95,
+    ),
     Target("publish_many ≥ 5 × FastStream", "publish", "redrive publish_many", "FastStream", 5),
-    Target("AsyncPublisher.publish_many ≥ 1.5 × aio-pika, 500 in flight", "publish", "redrive AsyncPublisher", "aio-pika", 1.5),
-    Target("Subscriber ≥ 1.2 × plain pika's blocking loop", "consume", "redrive Subscriber", "pika, blocking loop", 1.2),
+    Target(
+        "AsyncPublisher.publish_many ≥ 1.5 × aio-pika, 500 in flight",
+        "publish",
+        "redrive AsyncPublisher",
+        "aio-pika",
+        1.5,
+    ),
+    Target(
+        "Subscriber ≥ 1.2 × plain pika's blocking loop",
+        "consume",
+        "redrive Subscriber",
+        "pika, blocking loop",
+        1.2,
+    ),
     Target("Subscriber ≥ 4 × FastStream", "consume", "redrive Subscriber", "FastStream", 4),
-    Target("AsyncSubscriber ≥ 1.2 × aio-pika", "consume", "redrive AsyncSubscriber", "aio-pika", 1.2),
+    Target(
+        "AsyncSubscriber ≥ 1.2 × aio-pika", "consume", "redrive AsyncSubscriber", "aio-pika", 1.2
+    ),
     Target("requeue ≥ 0.7 × shovel", "requeue", "redrive requeue", "shovel", 0.7),
-    Target("requeue with a filter ≥ 0.6 × shovel", "requeue", "redrive requeue, --where", "shovel", 0.6),
+    Target(
+        "requeue with a filter ≥ 0.6 × shovel", "requeue", "redrive requeue, --where", "shovel", 0.6
+    ),
     Target("a million from a generator < 120 MB", "million", "redrive publish_many", under_mb=120),
 )

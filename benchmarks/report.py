@@ -10,12 +10,20 @@ from benchmarks.results import Result, Verdict
 
 RESULTS = Path(__file__).with_name("RESULTS.md")
 
-_HEADINGS = ("contender", "messages/s", "lowest–highest", "ratio", "CPU µs a message", "peak MB", "runs")
+_HEADINGS = (
+    "contender",
+    "messages/s",
+    "lowest–highest",
+    "ratio",
+    "CPU µs a message",
+    "peak MB",
+    "runs",
+)
 
 
 def rows_of(result: Result) -> list[tuple[str, ...]]:
     """A scenario's table, a row for each contender."""
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for entry in result.scenario.entries:
         if entry.name not in result.runs:
             rows.append((entry.name, "failed", "", "", "", "", "0"))
@@ -52,30 +60,62 @@ def show_verdicts(console: Console, verdicts: Iterable[Verdict]) -> None:
     table = Table("target", "RabbitMQ", "measured", "")
     for verdict in verdicts:
         table.add_row(
-            verdict.target.promise, verdict.broker_version, verdict.measured, "[green]met[/]" if verdict.met else "[bold red]MISSED[/]"
+            verdict.target.promise,
+            verdict.broker_version,
+            verdict.measured,
+            "[green]met[/]" if verdict.met else "[bold red]MISSED[/]",
         )
     console.print(table)
 
 
-def write(path: Path, command: str, machine: list[tuple[str, str]], results: list[Result], verdicts: list[Verdict]) -> None:
+def write(
+    path: Path,
+    command: str,
+    machine: list[tuple[str, str]],
+    results: list[Result],
+    verdicts: list[Verdict],
+) -> None:
     """Writes the record of one run of the benchmarks."""
-    lines = ["# Results", "", "Written by the benchmarks; [README.md](README.md) says what is measured and how to read it.", ""]
+    lines = [
+        "# Results",
+        "",
+        (
+            "Written by the benchmarks; [README.md](README.md) says what is measured and how to "
+            "read it."
+        ),
+        "",
+    ]
     lines += ["```", command, "```", ""]
     lines += _markdown(("", ""), [(f"**{name}**", value) for name, value in machine])
     lines += ["## Targets", ""]
     lines += _markdown(
         ("target", "RabbitMQ", "measured", ""),
         [
-            (verdict.target.promise, verdict.broker_version, verdict.measured, "met" if verdict.met else "**missed**")
+            (
+                verdict.target.promise,
+                verdict.broker_version,
+                verdict.measured,
+                "met" if verdict.met else "**missed**",
+            )
             for verdict in verdicts
         ],
     )
     for result in results:
-        lines += [f"## {_title(result)}", "", f"The ratio is to *{result.scenario.reference}*, round by round, the median.", ""]
+        lines += [
+            f"## {_title(result)}",
+            "",
+            f"The ratio is to *{result.scenario.reference}*, round by round, the median.",
+            "",
+        ]
         lines += _markdown(_HEADINGS, rows_of(result), right=1)
     failures = [failure for result in results for failure in result.failures]
     if failures:
-        lines += ["## Runs that failed", "", *(f"- {failure.splitlines()[0][:300]}" for failure in failures), ""]
+        lines += [
+            "## Runs that failed",
+            "",
+            *(f"- {failure.splitlines()[0][:300]}" for failure in failures),
+            "",
+        ]
     path.write_text("\n".join(lines).rstrip() + "\n")
 
 
@@ -84,6 +124,10 @@ def _title(result: Result) -> str:
     return f"{title[0].upper()}{title[1:]} (RabbitMQ {result.broker_version})"
 
 
-def _markdown(headings: tuple[str, ...], rows: Iterable[tuple[str, ...]], right: int | None = None) -> list[str]:
-    rules = ["---" if right is None or number < right else "---:" for number in range(len(headings))]
+def _markdown(
+    headings: tuple[str, ...], rows: Iterable[tuple[str, ...]], right: int | None = None
+) -> list[str]:
+    rules = [
+        "---" if right is None or number < right else "---:" for number in range(len(headings))
+    ]
     return [f"| {' | '.join(row)} |" for row in (headings, tuple(rules), *rows)] + [""]

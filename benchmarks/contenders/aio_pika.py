@@ -26,7 +26,10 @@ async def _publish(place: Place, load: Load, clock: Clock) -> int:
             while group := list(islice(bodies, IN_FLIGHT)):
                 await asyncio.gather(
                     *(
-                        exchange.publish(aio_pika.Message(body, delivery_mode=aio_pika.DeliveryMode.PERSISTENT), place.routing_key)
+                        exchange.publish(
+                            aio_pika.Message(body, delivery_mode=aio_pika.DeliveryMode.PERSISTENT),
+                            place.routing_key,
+                        )
                         for body in group
                     )
                 )

@@ -1,4 +1,5 @@
-"""Celery: a task sent with confirms, and its worker in one process (the `solo` pool), acking late as the others do."""
+"""Celery: a task sent with confirms, and its worker in one process (the `solo` pool), acking late
+as the others do."""
 
 import contextlib
 import threading
@@ -33,7 +34,10 @@ def publish(place: Place, load: Load, clock: Clock) -> int:
     def on_message(body: str) -> None:
         """Never called: the worker is another process."""
 
-    with application.connection_for_write() as connection, application.amqp.Producer(connection) as producer:
+    with (
+        application.connection_for_write() as connection,
+        application.amqp.Producer(connection) as producer,
+    ):
         for queue in application.amqp.queues.values():
             queue(connection.default_channel).declare()
         with clock:
@@ -49,7 +53,13 @@ def consume(place: Place, ledger: Ledger) -> None:
 
 def consume_failing_once(place: Place, ledger: Ledger) -> None:
     """Each task fails once, and its `autoretry_for` sends it anew with a countdown."""
-    _run(place, ledger, autoretry_for=(ConnectionRefusedError,), max_retries=1, default_retry_delay=RETRY_SECONDS)
+    _run(
+        place,
+        ledger,
+        autoretry_for=(ConnectionRefusedError,),
+        max_retries=1,
+        default_retry_delay=RETRY_SECONDS,
+    )
 
 
 def _run(place: Place, ledger: Ledger, **retry: object) -> None:

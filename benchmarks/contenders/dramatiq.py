@@ -1,4 +1,5 @@
-"""dramatiq: an actor enqueued with confirms, and its Worker with the threads that its command line starts in one process."""
+"""dramatiq: an actor enqueued with confirms, and its Worker with the threads that its command line
+starts in one process."""
 
 import functools
 import logging
@@ -12,16 +13,21 @@ from benchmarks.measure import RETRY_SECONDS, Clock, Ledger, Load, Place
 
 
 class _QuorumBroker(RabbitmqBroker):
-    """dramatiq declares classic queues and has no option for another type; the comparison needs the same type for all."""
+    """dramatiq declares classic queues and has no option for another type; the comparison needs the
+    same type for all."""
 
     def _build_queue_arguments(self, queue_name: str) -> dict[str, object]:
         return {**super()._build_queue_arguments(queue_name), "x-queue-type": "quorum"}
 
 
-def _actor(place: Place, handler: Callable[[str], None], **retry: int) -> dramatiq.Actor[[str], None]:
+def _actor(
+    place: Place, handler: Callable[[str], None], **retry: int
+) -> dramatiq.Actor[[str], None]:
     broker = _QuorumBroker(url=place.url, confirm_delivery=True)
     dramatiq.set_broker(broker)
-    return dramatiq.actor(handler, actor_name="on_message", queue_name=place.queue, broker=broker, **retry)
+    return dramatiq.actor(
+        handler, actor_name="on_message", queue_name=place.queue, broker=broker, **retry
+    )
 
 
 def publish(place: Place, load: Load, clock: Clock) -> int:
@@ -42,14 +48,18 @@ def consume(place: Place, ledger: Ledger) -> None:
 
 def consume_failing_once(place: Place, ledger: Ledger) -> None:
     """Each message fails once, and the middleware `Retries` enqueues it anew with a delay."""
-    logging.getLogger("dramatiq").setLevel(logging.CRITICAL)  # it logs each failure with its traceback
+    logging.getLogger("dramatiq").setLevel(
+        logging.CRITICAL
+    )  # it logs each failure with its traceback
     delay_ms = RETRY_SECONDS * 1000
     _run(place, ledger, _fail_once, max_retries=1, min_backoff=delay_ms, max_backoff=delay_ms)
 
 
 def _run(place: Place, ledger: Ledger, handle: Callable[[Ledger, str], None], **retry: int) -> None:
     if place.prefetch is not None:
-        dramatiq.worker.QUEUE_PREFETCH = place.prefetch  # else an environment variable, read at the import
+        dramatiq.worker.QUEUE_PREFETCH = (
+            place.prefetch
+        )  # else an environment variable, read at the import
     actor = _actor(place, functools.partial(handle, ledger), **retry)
     worker = dramatiq.Worker(actor.broker)
     worker.start()

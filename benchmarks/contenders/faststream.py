@@ -26,7 +26,13 @@ async def _publish(place: Place, load: Load, clock: Clock) -> int:
             while group := list(islice(bodies, IN_FLIGHT)):
                 await asyncio.gather(
                     *(
-                        broker.publish(body, routing_key=place.routing_key, exchange=exchange, persist=True, mandatory=True)
+                        broker.publish(
+                            body,
+                            routing_key=place.routing_key,
+                            exchange=exchange,
+                            persist=True,
+                            mandatory=True,
+                        )
                         for body in group
                     )
                 )

@@ -1,4 +1,5 @@
-"""Plain pika as its tutorials show it: BlockingConnection, a confirm awaited for each publish, an ack for each message."""
+"""Plain pika as its tutorials show it: BlockingConnection, a confirm awaited for each publish, an
+ack for each message."""
 
 import pika
 from pika.adapters.blocking_connection import BlockingChannel
@@ -14,7 +15,9 @@ def publish(place: Place, load: Load, clock: Clock) -> int:
         persistent = pika.BasicProperties(delivery_mode=2)
         with clock:
             for body in load.bodies():
-                channel.basic_publish(place.exchange, place.routing_key, body, persistent, mandatory=True)
+                channel.basic_publish(
+                    place.exchange, place.routing_key, body, persistent, mandatory=True
+                )
         return load.count
 
 
@@ -24,7 +27,12 @@ def consume(place: Place, ledger: Ledger) -> None:
         channel = connection.channel()
         channel.basic_qos(prefetch_count=place.prefetch or 0)
 
-        def on_message(channel: BlockingChannel, method: pika.spec.Basic.Deliver, properties: pika.BasicProperties, body: bytes) -> None:
+        def on_message(
+            channel: BlockingChannel,
+            method: pika.spec.Basic.Deliver,
+            properties: pika.BasicProperties,
+            body: bytes,
+        ) -> None:
             ledger.note(body)
             channel.basic_ack(method.delivery_tag)
             if ledger.complete.is_set():

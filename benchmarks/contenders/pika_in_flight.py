@@ -1,4 +1,5 @@
-"""Plain pika as somebody writes it who knows it well: SelectConnection, a window of confirms in flight, every confirm accounted for."""
+"""Plain pika as somebody writes it who knows it well: SelectConnection, a window of confirms in
+flight, every confirm accounted for."""
 
 from collections.abc import Iterator
 
@@ -23,10 +24,13 @@ class _Publishing:
         self.confirmed = 0
         self.connection = pika.SelectConnection(
             pika.URLParameters(place.url),
-            on_open_callback=lambda connection: connection.channel(on_open_callback=self._opened),
+            on_open_callback=self._connected,
             on_open_error_callback=self._failed,
             on_close_callback=lambda connection, reason: connection.ioloop.stop(),
         )
+
+    def _connected(self, connection: pika.connection.Connection) -> None:
+        connection.channel(on_open_callback=self._opened)
 
     def _failed(self, connection: pika.SelectConnection, error: BaseException) -> None:
         raise error
@@ -40,7 +44,11 @@ class _Publishing:
         self._fill()
 
     def _fill(self) -> None:
-        in_flight, publish, persistent = self._in_flight, self._channel.basic_publish, self._persistent
+        in_flight, publish, persistent = (
+            self._in_flight,
+            self._channel.basic_publish,
+            self._persistent,
+        )
         exchange, routing_key = self._place.exchange, self._place.routing_key
         while len(in_flight) < WINDOW:
             body = next(self._bodies, None)
@@ -53,9 +61,15 @@ class _Publishing:
             in_flight[self._last_tag] = body
             publish(exchange, routing_key, body, persistent, mandatory=True)
 
-    def _on_confirm(self, frame: "pika.frame.Method[pika.spec.Basic.Ack | pika.spec.Basic.Nack]") -> None:
+    def _on_confirm(
+        self, frame: "pika.frame.Method[pika.spec.Basic.Ack | pika.spec.Basic.Nack]"
+    ) -> None:
         method, in_flight = frame.method, self._in_flight
-        tags = range(self._lowest, method.delivery_tag + 1) if method.multiple else (method.delivery_tag,)
+        tags = (
+            range(self._lowest, method.delivery_tag + 1)
+            if method.multiple
+            else (method.delivery_tag,)
+        )
         settled = 0
         for tag in tags:
             settled += in_flight.pop(tag, None) is not None
@@ -63,7 +77,9 @@ class _Publishing:
             self._lowest = method.delivery_tag + 1
         if isinstance(method, pika.spec.Basic.Ack):
             self.confirmed += settled
-        if len(in_flight) <= WINDOW // 2:  # many at a time: filling up after each confirm was slower
+        if (
+            len(in_flight) <= WINDOW // 2
+        ):  # many at a time: filling up after each confirm was slower
             self._fill()
 
 

@@ -29,25 +29,39 @@ def publish_one(place: Place, load: Load, clock: Clock) -> int:
 
 def consume(place: Place, ledger: Ledger) -> None:
     """A subscriber with one handler thread."""
-    subscriber = Subscriber(place.url, queue=place.queue, routing_keys=[place.pattern], exchange=place.exchange, prefetch=place.prefetch)
+    subscriber = Subscriber(
+        place.url,
+        queue=place.queue,
+        routing_keys=[place.pattern],
+        exchange=place.exchange,
+        prefetch=place.prefetch,
+    )
 
     @subscriber.handler
     def on_message(body: bytes) -> None:
         ledger.note(body)
 
-    threading.Thread(target=lambda: (ledger.complete.wait(), subscriber.stop()), daemon=True).start()
+    threading.Thread(target=_stop_when_complete, args=(ledger, subscriber), daemon=True).start()
     subscriber.run()
 
 
 def consume_by_ladder(place: Place, ledger: Ledger) -> None:
-    """Each message fails once and waits on the delay ladder, as any does whose delay is not that of the retry queue."""
+    """Each message fails once and waits on the delay ladder, as any does whose delay is not that of
+    the retry queue."""
     _fail_once(place, ledger, RetryPolicy(max_retries=1, backoff=timedelta(seconds=RETRY_SECONDS)))
 
 
 def _fail_once(place: Place, ledger: Ledger, policy: RetryPolicy) -> None:
-    logging.getLogger("redrive").setLevel(logging.CRITICAL)  # it says of every message where it now is
+    logging.getLogger("redrive").setLevel(
+        logging.CRITICAL
+    )  # it says of every message where it now is
     subscriber = Subscriber(
-        place.url, queue=place.queue, routing_keys=[place.pattern], exchange=place.exchange, prefetch=place.prefetch, retry=policy
+        place.url,
+        queue=place.queue,
+        routing_keys=[place.pattern],
+        exchange=place.exchange,
+        prefetch=place.prefetch,
+        retry=policy,
     )
 
     @subscriber.handler
@@ -56,7 +70,7 @@ def _fail_once(place: Place, ledger: Ledger, policy: RetryPolicy) -> None:
             raise ConnectionRefusedError(111, "Connection refused")
         ledger.note(body)
 
-    threading.Thread(target=lambda: (ledger.complete.wait(), subscriber.stop()), daemon=True).start()
+    threading.Thread(target=_stop_when_complete, args=(ledger, subscriber), daemon=True).start()
     subscriber.run()
 
 
@@ -69,8 +83,14 @@ def requeue(place: Place, clock: Clock) -> int:
 
 
 def requeue_where(place: Place, clock: Clock) -> int:
-    """The same with a filter that is asked of each message and is true of all, as `redrive failed requeue --where` asks it."""
+    """The same with a filter that is asked of each message and is true of all, as
+    `redrive failed requeue --where` asks it."""
     with clock, Chooser(Selection("error_type = 'RuntimeError' and retries = 1")) as chooser:
         report = FailedQueue(place.url, place.queue, place.exchange).requeue(choose=chooser)
     assert not report.failed, report.failed[0]
     return report.requeued
+
+
+def _stop_when_complete(ledger: Ledger, subscriber: Subscriber) -> None:
+    ledger.complete.wait()
+    subscriber.stop()

@@ -14,7 +14,9 @@ def publish(place: Place, load: Load, clock: Clock) -> int:
 async def _publish(place: Place, load: Load, clock: Clock) -> int:
     async with AsyncPublisher(place.url, exchange=place.exchange) as publisher:
         with clock:
-            report = await publisher.publish_many((body, place.routing_key) for body in load.bodies())
+            report = await publisher.publish_many(
+                (body, place.routing_key) for body in load.bodies()
+            )
         assert not report.failed, report.failed[0]
         return report.confirmed - report.unroutable
 
@@ -26,7 +28,11 @@ def consume(place: Place, ledger: Ledger) -> None:
 
 async def _consume(place: Place, ledger: Ledger) -> None:
     subscriber = AsyncSubscriber(
-        place.url, queue=place.queue, routing_keys=[place.pattern], exchange=place.exchange, prefetch=place.prefetch
+        place.url,
+        queue=place.queue,
+        routing_keys=[place.pattern],
+        exchange=place.exchange,
+        prefetch=place.prefetch,
     )
 
     @subscriber.handler

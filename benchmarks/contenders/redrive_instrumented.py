@@ -1,4 +1,5 @@
-"""redrive with metrics and traces on: every message is counted, timed and traced, and the numbers stay in memory."""
+"""redrive with metrics and traces on: every message is counted, timed and traced, and the numbers
+stay in memory."""
 
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader

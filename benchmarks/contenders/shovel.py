@@ -1,4 +1,5 @@
-"""The broker's own shovel: a dynamic one, from the failed queue to the main queue, that ends when the queue's depth is through."""
+"""The broker's own shovel: a dynamic one, from the failed queue to the main queue, that ends when
+the queue's depth is through."""
 
 import base64
 import json
@@ -14,7 +15,8 @@ _LOOK_EVERY = 0.02
 
 
 def requeue(place: Place, clock: Clock) -> int:
-    """Puts the shovel and waits until all messages are ready in the main queue. The work is the broker's: this process only waits."""
+    """Puts the shovel and waits until all messages are ready in the main queue. The work is the
+    broker's: this process only waits."""
     with pika.BlockingConnection(pika.URLParameters(place.url)) as connection:
         channel = connection.channel()
 
@@ -31,7 +33,9 @@ def requeue(place: Place, clock: Clock) -> int:
 
 def _put_shovel(place: Place) -> None:
     address = urlsplit(place.url)
-    inside = f"amqp:///{address.path[1:]}"  # without a host: the broker connects to itself, not over TCP
+    inside = (
+        f"amqp:///{address.path[1:]}"  # without a host: the broker connects to itself, not over TCP
+    )
     shovel = {
         "src-protocol": "amqp091",
         "src-uri": inside,
