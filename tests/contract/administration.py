@@ -10,6 +10,7 @@ from urllib.parse import quote, urlsplit, urlunsplit
 import httpx
 
 from contract.support import wait_until
+from redrive.testing import Broker
 
 
 class Administration:
@@ -109,6 +110,12 @@ class Administration:
             self._send("DELETE", f"connections/{quote(connection, safe='')}")
         return len(found)
 
+    def has_an_alarm(self) -> bool:
+        """Whether a node says that it is short of memory or of disk space; seconds late."""
+        return any(
+            node.get("mem_alarm") or node.get("disk_free_alarm") for node in self._get("nodes")
+        )
+
     def delete(self, path: str) -> None:
         """Deletes what is at a path below `/api/`."""
         self._send("DELETE", path)
@@ -122,3 +129,24 @@ class Administration:
             answer = client.request(method, f"{self._api}/{path}", json=content)
             answer.raise_for_status()
             return answer.content
+
+
+class Memory:
+    """The memory of a broker, which can be said to be used up."""
+
+    def __init__(self, broker: Broker, administration: Administration) -> None:
+        self._broker = broker
+        self._administration = administration
+
+    def use_up(self) -> None:
+        """The broker blocks whoever publishes."""
+        self._broker.control("set_vm_memory_high_watermark", "0.0000001")
+
+    def free(self) -> None:
+        """It takes messages again."""
+        self._broker.control("set_vm_memory_high_watermark", "0.6")
+
+    def wait_until_it_is_free(self) -> None:
+        """Frees it, and waits until the management API has heard of that."""
+        self.free()
+        wait_until(lambda: not self._administration.has_an_alarm(), "the alarm has passed")

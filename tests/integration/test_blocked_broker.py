@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from contract.administration import Administration, Memory
 from contract.shells import Shell
 from contract.support import DEADLINE, Recorder, Service, assert_it_helps, both_shells, retrying
 from redrive import BrokerUnavailable, FailedQueue, Publisher, PublishTimeout
@@ -13,27 +14,14 @@ from redrive.testing import Broker
 pytestmark = pytest.mark.every_broker
 
 
-class Memory:
-    """The memory of the broker, which can be said to be used up."""
-
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-
-    def use_up(self) -> None:
-        """The broker blocks whoever publishes."""
-        self._broker.control("set_vm_memory_high_watermark", "0.0000001")
-
-    def free(self) -> None:
-        """It takes messages again."""
-        self._broker.control("set_vm_memory_high_watermark", "0.6")
-
-
 @pytest.fixture
-def memory(rabbitmq_broker: Broker) -> Iterator[Memory]:
+def memory(
+    rabbitmq_broker: Broker, rabbitmq_management_url: str, rabbitmq_url: str
+) -> Iterator[Memory]:
     """The broker's memory; it is free again after the test."""
-    memory = Memory(rabbitmq_broker)
+    memory = Memory(rabbitmq_broker, Administration(rabbitmq_management_url, rabbitmq_url))
     yield memory
-    memory.free()
+    memory.wait_until_it_is_free()
 
 
 @both_shells

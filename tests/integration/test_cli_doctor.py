@@ -11,7 +11,7 @@ import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
 from cli_support import declare, redrive, wait_until
-from contract.administration import Administration
+from contract.administration import Administration, Memory
 from contract.plain import plain_channel
 from redrive import Message, Subscriber
 from redrive.testing import Broker
@@ -406,20 +406,25 @@ def test_a_failed_queue_that_a_policy_has_delete_its_oldest_messages_is_found(
 
 
 def test_a_node_that_is_short_of_memory_is_found_and_permissions_are_left_out(
-    rabbitmq_broker: Broker, doctor: Doctor, rabbitmq_url: str, rabbitmq_management_url: str
+    rabbitmq_broker: Broker,
+    administration: Administration,
+    doctor: Doctor,
+    rabbitmq_url: str,
+    rabbitmq_management_url: str,
 ) -> None:
     declare(rabbitmq_url, QUEUE)
-    rabbitmq_broker.control("set_vm_memory_high_watermark", "0.0000001")
+    memory = Memory(rabbitmq_broker, administration)
+    memory.use_up()
     try:
         wait_until(lambda: "alarm" in dict(kinds(doctor())), "the alarm is listed")
         # A check of a permission to write publishes, and the broker would never answer.
         done = redrive("doctor", "--management-url", rabbitmq_management_url, url=rabbitmq_url)
         blind = redrive("doctor", QUEUE, "--management-url", NOWHERE, url=rabbitmq_url)
     finally:
-        rabbitmq_broker.control("set_vm_memory_high_watermark", "0.6")
+        memory.wait_until_it_is_free()
     assert "Permissions were not checked" in done.err
     assert "Permissions were not checked" in blind.err
-    wait_until(lambda: doctor() == [], "the alarm has passed")
+    assert doctor() == []
 
 
 def test_what_an_upgrade_will_hurt_is_found_before(

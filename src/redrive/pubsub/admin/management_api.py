@@ -188,34 +188,25 @@ class ManagementAPI:
     def delivery_limit(self, queue: str) -> int | None:
         """The delivery limit that a policy or an argument gives a queue; None where neither
         does."""
-        found = self._get(f"/api/queues/{self._vhost}/{quote(queue, safe='')}")
+        found = self._queue(queue)
         limits = [
-            found.get("arguments", {}).get("x-delivery-limit"),
-            (found.get("effective_policy_definition") or {}).get("delivery-limit"),
+            table(found.get("arguments")).get("x-delivery-limit"),
+            table(found.get("effective_policy_definition")).get("delivery-limit"),
         ]
         numbers = [limit for limit in limits if isinstance(limit, int)]
         return min(numbers) if numbers else None
 
     def arguments_of(self, queue: str) -> dict[str, object]:
         """The arguments that a queue was declared with."""
-        return dict(
-            self._get(f"/api/queues/{self._vhost}/{quote(queue, safe='')}?columns=arguments").get(
-                "arguments"
-            )
-            or {}
-        )
+        return table(self._queue(queue, "columns=arguments").get("arguments"))
 
     def count(self, queue: str) -> QueueCount:
         """What is in a queue, up to five seconds old."""
-        return _count_of(self._get(f"/api/queues/{self._vhost}/{quote(queue, safe='')}?{_COUNTS}"))
+        return _count_of(self._queue(queue, _COUNTS))
 
     def message_count(self, queue: str) -> int:
         """The messages of a queue, those that consumers hold included; some seconds old."""
-        return int(
-            self._get(f"/api/queues/{self._vhost}/{quote(queue, safe='')}?columns=messages").get(
-                "messages", 0
-            )
-        )
+        return int(self._queue(queue, "columns=messages").get("messages", 0))
 
     def dead_lettering(self) -> dict[str, int]:
         """How many messages each queue of the virtual host is dead-lettering, up to five seconds
@@ -243,7 +234,7 @@ class ManagementAPI:
             queues={
                 queue["name"]: {
                     "x-queue-type": queue.get("type", "classic"),
-                    **queue.get("arguments", {}),
+                    **table(queue.get("arguments")),
                 }
                 for queue in self._get(f"/api/queues/{self._vhost}")
             },
@@ -258,7 +249,7 @@ class ManagementAPI:
                 binding["destination"],
                 binding["routing_key"],
                 binding["destination_type"],
-                tuple(sorted((binding.get("arguments") or {}).items())),
+                tuple(sorted(table(binding.get("arguments")).items())),
             )
             for binding in self._get(f"/api/bindings/{self._vhost}")
             if binding["source"]
@@ -287,6 +278,10 @@ class ManagementAPI:
     @property
     def _vhost(self) -> str:
         return quote(self._virtual_host, safe="")
+
+    def _queue(self, queue: str, asked: str = "") -> dict[str, Any]:
+        """What is asked of a queue; nothing, if it is too young to have any of it."""
+        return table(self._get(f"/api/queues/{self._vhost}/{quote(queue, safe='')}?{asked}"))
 
     def _get(self, path: str) -> Any:
         if self._is_stale:
@@ -383,6 +378,14 @@ class ManagementAPI:
         return BrokerUnavailable(where, f"its management API does not answer ({error})", _ENABLE)
 
 
+def table(value: object) -> dict[str, Any]:
+    """A JSON object of an answer; an empty one comes as an empty list from some versions.
+
+    Source: measured on RabbitMQ 3.10.8, for a queue that was just declared.
+    """
+    return dict(value) if isinstance(value, Mapping) else {}
+
+
 def _cause(error: BaseException | None, kind: type[_Error]) -> _Error | None:
     """The first of `kind` among an exception and what caused it."""
     while error is not None:
@@ -399,7 +402,7 @@ def _reason_in(content: object) -> str:
 
 
 def _count_of(queue: Mapping[str, Any]) -> QueueCount:
-    counted = queue.get("message_stats") or {}
+    counted = table(queue.get("message_stats"))
     growth = _rate_of(queue, "messages_unacknowledged", None)
     # A queue that nothing went through has no counts. Where `management.rates_mode` is `none` no
     # queue has any, nor this rate.
@@ -422,5 +425,5 @@ def _dead_lettering(queue: Mapping[str, Any]) -> int:
 
 
 def _rate_of(counts: Mapping[str, Any], name: str, unknown: float | None) -> float | None:
-    details = counts.get(f"{name}_details") or {}  # an empty list where there is none
+    details = table(counts.get(f"{name}_details"))
     return float(details["avg_rate"]) if "avg_rate" in details else unknown

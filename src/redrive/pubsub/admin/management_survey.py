@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from datetime import timedelta
 
 from redrive.errors import PermissionDenied
-from redrive.pubsub.admin.management_api import ManagementAPI
+from redrive.pubsub.admin.management_api import ManagementAPI, table
 from redrive.pubsub.url import is_ours
 from redrive.topology.broker_version import BrokerVersion
 from redrive.topology.doctor.facts import Access, Consumers, Facts, QueueFacts
@@ -52,18 +52,13 @@ def _queue(queue: Mapping[str, object], consumers: Mapping[str, Consumers]) -> Q
     name = str(queue["name"])
     return QueueFacts(
         name,
-        {"x-queue-type": queue.get("type", "classic"), **_table(queue.get("arguments"))},
-        _table(queue.get("effective_policy_definition")),
+        {"x-queue-type": queue.get("type", "classic"), **table(queue.get("arguments"))},
+        table(queue.get("effective_policy_definition")),
         _name(queue.get("policy")),
         _name(queue.get("operator_policy")),
         consumers.get(name, Consumers(0, 0)),
         len(members) if isinstance(members := queue.get("members"), list) else None,
     )
-
-
-def _table(value: object) -> dict[str, object]:
-    """A JSON object; an empty one comes as an empty list from some versions."""
-    return dict(value) if isinstance(value, Mapping) else {}
 
 
 def _name(value: object) -> str | None:
@@ -75,14 +70,13 @@ def _consumers(management: ManagementAPI) -> dict[str, Consumers]:
     ours = _connections_of_ours(management)
     found: dict[str, list[Mapping[str, object]]] = defaultdict(list)
     for consumer in management.listed("consumers/{vhost}"):
-        found[str(_table(consumer.get("queue")).get("name"))].append(consumer)
+        found[str(table(consumer.get("queue")).get("name"))].append(consumer)
     return {queue: _summary(consumers, ours) for queue, consumers in found.items()}
 
 
 def _summary(consumers: list[Mapping[str, object]], ours: Mapping[str, bool]) -> Consumers:
     connections = [
-        str(_table(consumer.get("channel_details")).get("connection_name"))
-        for consumer in consumers
+        str(table(consumer.get("channel_details")).get("connection_name")) for consumer in consumers
     ]
     seen = all(name in ours for name in connections)
     return Consumers(
@@ -104,7 +98,7 @@ def _connections_of_ours(management: ManagementAPI) -> dict[str, bool]:
     except PermissionDenied:
         return {}
     return {
-        str(connection["name"]): is_ours(_table(connection.get("client_properties")))
+        str(connection["name"]): is_ours(table(connection.get("client_properties")))
         for connection in connections
     }
 

@@ -132,6 +132,14 @@ def test_what_it_lists_is_read() -> None:
         assert names(address) == ["a", "b"]
 
 
+def test_a_queue_that_the_broker_knows_nothing_of_yet_is_empty() -> None:
+    with answering(200, "[]") as address, ManagementAPI(BROKER, address) as management:
+        assert management.message_count("young") == 0
+        assert management.arguments_of("young") == {}
+        assert management.delivery_limit("young") is None
+        assert management.count("young").ready == 0
+
+
 def test_a_certificate_that_is_not_trusted_is_said_with_how_to_name_its_ca(
     certificate: Path,
 ) -> None:
