@@ -15,7 +15,7 @@ from redrive.pubsub.consumer import Consumer
 T = TypeVar("T")
 Leave = Callable[[Callable[[list[Consumer]], None]], None]
 
-_PATIENCE = 60.0
+PATIENCE = 60.0
 """Seconds that a broker may take to end a consumer or a channel: thousands of acks may be before
 that, and each costs it a search."""
 _BACK_WITHIN = 5.0
@@ -31,6 +31,7 @@ def return_in_order(
     leave: Leave,
     ended: threading.Event,
     on_returned: Callable[[int], None] = lambda _: None,
+    patience: float = PATIENCE,
 ) -> bool:
     """Ends consumers, the oldest first, and waits between them until what one held is back.
 
@@ -46,11 +47,12 @@ def return_in_order(
             any of them.
         ended: set once the link is gone.
         on_returned: told, after each consumer, how many messages it has returned.
+        patience: seconds that the broker may take for each answer.
 
     Returns:
         Whether the broker has taken in every ack.
     """
-    consumers: list[Consumer] = _answer(link, ended, leave) or []
+    consumers: list[Consumer] = _answer(link, ended, leave, patience) or []
     with contextlib.ExitStack() as stack:
         declarer = None
         if len(consumers) > 1:
@@ -58,7 +60,7 @@ def return_in_order(
                 declarer = stack.enter_context(declaring(connector))
         for consumer in consumers:
             before = _depth(declarer, queue)
-            returned = _answer(link, ended, consumer.return_in_order)
+            returned = _answer(link, ended, consumer.return_in_order, patience)
             if returned is None:
                 return False
             if before is not None and returned:
@@ -68,12 +70,15 @@ def return_in_order(
 
 
 def _answer(
-    link: Link, ended: threading.Event, ask: Callable[[Callable[[T], None]], None]
+    link: Link,
+    ended: threading.Event,
+    ask: Callable[[Callable[[T], None]], None],
+    patience: float,
 ) -> T | None:
     """What is answered on the link's thread; None where that has ended, or takes too long."""
     answers: SimpleQueue[T] = SimpleQueue()
     link.call(lambda: ask(answers.put))
-    deadline = time.monotonic() + _PATIENCE
+    deadline = time.monotonic() + patience
     while not ended.is_set() and time.monotonic() < deadline:
         with contextlib.suppress(Empty):
             return answers.get(timeout=_QUIET)

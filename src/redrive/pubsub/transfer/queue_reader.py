@@ -17,7 +17,7 @@ from redrive.pubsub.blocking.connection import Connector, Link
 from redrive.pubsub.confirms import Outbox, Outgoing
 from redrive.pubsub.consumer import Consumer
 from redrive.pubsub.mailbox import Mailbox
-from redrive.pubsub.transfer.ordered_return import return_in_order
+from redrive.pubsub.transfer.ordered_return import PATIENCE, return_in_order
 from redrive.pubsub.wire_protocol import Wire
 from redrive.topology.headers import Delivery
 
@@ -305,7 +305,14 @@ class QueueReader:
 
         self._returning(left)
         self._is_settled = return_in_order(
-            self._connector, self._link, self._queue, self._begin_to_leave, self._ended, told
+            self._connector,
+            self._link,
+            self._queue,
+            self._begin_to_leave,
+            self._ended,
+            told,
+            # A broker that blocks this connection reads nothing of what it is asked.
+            PATIENCE if self.blocked is None else _CLOSING_TIME,
         )
         self._link.close()
         if not self._ended.wait(_CLOSING_TIME):
