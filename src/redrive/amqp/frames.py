@@ -364,11 +364,11 @@ def reject_frame(channel: int, delivery_tag: int, *, requeue: bool = False) -> b
     return _TAG_AND_BITS.pack(METHOD, channel, 13, _REJECT, delivery_tag, requeue, _END_CODE)
 
 
-def return_all_frame(channel: int, delivery_tag: int) -> bytes:
-    """The frame of a `basic.nack` that returns all up to `delivery_tag` to their queue, in their
-    order.
+def return_all_frame(channel: int) -> bytes:
+    """The frame of a `basic.nack` that returns all that is unsettled to its queue, in its order.
 
     Source: measured on RabbitMQ 3.10.8, 4.0.5 and 4.3.6: the only form that keeps the order on
-    quorum queues.
+    quorum queues. The delivery tag is 0, which stands for all: the broker closes a channel that
+    names one that is settled already.
     """
-    return _TAG_AND_BITS.pack(METHOD, channel, 13, _NACK, delivery_tag, 0b11, _END_CODE)
+    return _TAG_AND_BITS.pack(METHOD, channel, 13, _NACK, 0, 0b11, _END_CODE)

@@ -236,8 +236,8 @@ class Consumer:
     def return_all(self) -> None:
         """Returns everything unsettled to its place in the queue. Cancel first, or it comes again
         at once."""
-        if self.alive and self._last_tag > self._settled_up_to:
-            self._connection.write(return_all_frame(self._number, self._last_tag))
+        if self.alive:
+            self._connection.write(return_all_frame(self._number))
 
     def _opened(self, channel: Channel) -> None:
         self._channel = channel

@@ -228,11 +228,13 @@ class FakeChannel:
             self._settle("nack", tag, bool(bits & 1), bool(bits & 2))
 
     def _settle(self, how: str, tag: int, multiple: bool, requeue: bool) -> None:
-        assert tag in self.unsettled or (multiple and self.unsettled), (
+        assert tag in self.unsettled or (multiple and not tag), (
             f"{how} of delivery {tag}, which is settled already or never was"
         )
-        tags = [one for one in self.unsettled if one <= tag] if multiple else [tag]
-        assert tags, f"{how} of nothing"
+        # All, for 0.
+        tags = [one for one in self.unsettled if one <= (tag or one)] if multiple else [tag]
+        if not tags:
+            return
         for one in tags:
             received = self.unsettled.pop(one)
             self._wire.on_settled(received, how, requeue)

@@ -139,6 +139,13 @@ def test_everything_unsettled_is_returned_by_one_nack(consuming: Consuming) -> N
     assert consuming.channel.settled[2:] == [Settling("nack", (1, 3, 5), requeue=True)]
 
 
+def test_all_is_returned_whose_last_is_settled(consuming: Consuming) -> None:
+    consuming.deliver(3)
+    consuming.consumer.reject(3)
+    consuming.consumer.return_all()
+    assert consuming.channel.settled[1:] == [Settling("nack", (1, 2), requeue=True)]
+
+
 def test_where_all_is_settled_nothing_is_returned(consuming: Consuming) -> None:
     for tag in consuming.deliver(3):
         consuming.consumer.ack(tag)
