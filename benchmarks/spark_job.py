@@ -6,7 +6,7 @@ them) are drained and requeued by Spark on one core and on two, and moved by the
 start is not counted, nor is the filling. Each master has a process of its own, so that the peak of
 memory is its own.
 
-With `--where`, what the filter picks is sent. To compare two versions, run this file with
+With `--where`, what the filter means is sent. To compare two versions, run this file with
 `PYTHONPATH` set to the `src` of each in turn.
 """
 

@@ -6,7 +6,6 @@ from datetime import timedelta
 
 from benchmarks.measure import RETRY_SECONDS, Clock, Ledger, Load, Place
 from redrive import FailedQueue, Publisher, RetryPolicy, Subscriber
-from redrive.failures.selection import Chooser, Selection
 
 
 def publish(place: Place, load: Load, clock: Clock) -> int:
@@ -85,8 +84,10 @@ def requeue(place: Place, clock: Clock) -> int:
 def requeue_where(place: Place, clock: Clock) -> int:
     """The same with a filter that is asked of each message and is true of all, as
     `redrive failed requeue --where` asks it."""
-    with clock, Chooser(Selection("error_type = 'RuntimeError' and retries = 1")) as chooser:
-        report = FailedQueue(place.url, place.queue, place.exchange).requeue(choose=chooser)
+    with clock:
+        report = FailedQueue(place.url, place.queue, place.exchange).requeue(
+            "error_type = 'RuntimeError' and retries = 1"
+        )
     assert not report.failed, report.failed[0]
     return report.requeued
 

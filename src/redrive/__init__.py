@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     )
     from redrive.failures.async_failed_queue import AsyncFailedQueue
     from redrive.failures.failed_queue import FailedQueue
+    from redrive.failures.filter import Filter
     from redrive.pubsub.aio.publisher import AsyncPublisher
     from redrive.pubsub.aio.subscriber import AsyncSubscriber
     from redrive.pubsub.aio.subscriber import run as run_async
@@ -68,6 +69,7 @@ __all__ = [
     "FailedPublish",
     "FailedQueue",
     "FailedRequeue",
+    "Filter",
     "GiveUp",
     "HandlerTimeout",
     "InvalidMessage",
@@ -112,6 +114,7 @@ _MODULES = {
     ),
     "redrive.failures.async_failed_queue": ("AsyncFailedQueue",),
     "redrive.failures.failed_queue": ("FailedQueue",),
+    "redrive.failures.filter": ("Filter",),
     "redrive.pubsub.aio.publisher": ("AsyncPublisher",),
     "redrive.pubsub.aio.subscriber": ("AsyncSubscriber",),
     "redrive.pubsub.blocking.publisher": ("Publisher",),

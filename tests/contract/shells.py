@@ -38,8 +38,9 @@ from redrive import (
     Subscriber,
 )
 from redrive.amqp.field_table import FieldValue
+from redrive.failures.filter import Filter, Predicate
 from redrive.failures.outcome_watch import Watch, Whereabouts
-from redrive.failures.requeue import Choose, Edit
+from redrive.failures.requeue import Edit
 from redrive.pubsub.blocking.declarer import Depth
 from redrive.pubsub.reports import DiscardReport, LookProgress
 from redrive.topology.headers import Delivery
@@ -119,10 +120,9 @@ class KeepsFailed(Protocol):
 
     def requeue(
         self,
-        where: Callable[[FailedMessage], bool] | None = None,
+        where: Filter | str | Predicate | None = None,
         limit: int | None = None,
         *,
-        choose: Choose | None = None,
         to: str | None = None,
         rate: float | None = None,
         edit: Edit | None = None,
@@ -134,10 +134,8 @@ class KeepsFailed(Protocol):
 
     def discard(
         self,
-        where: Callable[[FailedMessage], bool] | None = None,
+        where: Filter | str | Predicate | None = None,
         limit: int | None = None,
-        *,
-        choose: Choose | None = None,
     ) -> DiscardReport: ...
 
     def restore(self, deliveries: Iterable[Delivery]) -> PublishReport: ...
@@ -346,7 +344,7 @@ class _KeepsFailed:
 
     def requeue(
         self,
-        where: Callable[[FailedMessage], bool] | None = None,
+        where: Filter | str | Predicate | None = None,
         limit: int | None = None,
         **options: Any,
     ) -> RequeueReport:
@@ -354,12 +352,10 @@ class _KeepsFailed:
 
     def discard(
         self,
-        where: Callable[[FailedMessage], bool] | None = None,
+        where: Filter | str | Predicate | None = None,
         limit: int | None = None,
-        *,
-        choose: Choose | None = None,
     ) -> DiscardReport:
-        return asyncio.run(self._failed.discard(where, limit, choose=choose))
+        return asyncio.run(self._failed.discard(where, limit))
 
     def restore(self, deliveries: Iterable[Delivery]) -> PublishReport:
         return asyncio.run(self._failed.restore(deliveries))

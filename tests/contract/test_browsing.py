@@ -158,7 +158,7 @@ def test_a_failed_queue_that_looking_would_empty_is_refused_where_the_broker_has
     )
 
 
-def test_choosing_what_to_send_back_from_such_a_queue_is_refused_too(foreign: ForeignQueue) -> None:
+def test_choosing_what_to_requeue_from_such_a_queue_is_refused_too(foreign: ForeignQueue) -> None:
     if not foreign.loses_messages:
         assert foreign.failed.requeue(lambda message: False).skipped == 1
         return
@@ -188,7 +188,7 @@ def test_the_policy_that_the_refusal_names_mends_the_queue(
     assert [foreign.look() for _ in range(50)] == [["old"]] * 50
 
 
-def test_all_of_such_a_queue_can_be_sent_back_without_a_policy(foreign: ForeignQueue) -> None:
+def test_all_of_such_a_queue_can_be_requeued_without_a_policy(foreign: ForeignQueue) -> None:
     assert foreign.failed.requeue().requeued == 1
 
 
@@ -223,14 +223,14 @@ def test_a_queue_whose_leader_is_silent_for_a_while_is_not_taken_for_empty(
 
 
 @both_types
-def test_more_than_one_consumer_holds_is_shown_sent_back_and_given_back_in_its_order(
+def test_more_than_one_consumer_holds_is_shown_requeued_and_given_back_in_its_order(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("redrive.pubsub.transfer.queue_reader.WINDOW", 40)
     ids = service.fail(150)
-    picked = set(ids[::3])
+    wanted = set(ids[::3])
 
     assert service.failed_ids() == ids
-    report = service.failed_queue.requeue(lambda message: message.message_id in picked)
+    report = service.failed_queue.requeue(lambda message: message.message_id in wanted)
     assert (report.requeued, report.skipped) == (50, 100)
-    assert service.failed_ids() == [message_id for message_id in ids if message_id not in picked]
+    assert service.failed_ids() == [message_id for message_id in ids if message_id not in wanted]

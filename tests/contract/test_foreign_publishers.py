@@ -100,7 +100,7 @@ def test_the_log_names_a_message_of_php_by_the_id_in_its_envelope(
 
 
 @both_types
-def test_a_user_id_of_somebody_else_does_not_stop_a_message_from_being_set_aside_and_sent_back(
+def test_a_user_id_of_somebody_else_does_not_stop_a_message_from_being_set_aside_and_requeued(
     service: Service, rabbitmq_management_url: str
 ) -> None:
     with Administration(rabbitmq_management_url, service.url).user("somebody-else") as url:

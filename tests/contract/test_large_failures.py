@@ -118,7 +118,7 @@ def test_a_message_whose_headers_leave_no_room_is_set_aside_without_ours(service
 
 
 @both_types
-def test_a_message_whose_headers_leave_no_room_can_be_sent_back(service: Service) -> None:
+def test_a_message_whose_headers_leave_no_room_can_be_requeued(service: Service) -> None:
     table = Table.of({"blob": "x" * (131_072 - 60)})
     failing = True
 

@@ -85,7 +85,7 @@ def test_a_message_that_spends_its_budget_is_set_aside_and_the_queue_goes_on(
     )
 
 
-def test_a_failed_message_that_is_sent_back_has_its_whole_budget_again(service: Service) -> None:
+def test_a_failed_message_that_is_requeued_has_its_whole_budget_again(service: Service) -> None:
     handler = Recorder(always_fails)
     with service.subscriber(handler, ordered=True, retry=retrying(2, BRIEF)):
         service.publish()

@@ -25,7 +25,7 @@ def fails_for_odd_ones(message: Message) -> None:
         raise ValueError("odd")
 
 
-def test_a_subscriber_tells_what_became_of_messages_that_were_sent_back(service: Service) -> None:
+def test_a_subscriber_tells_what_became_of_messages_that_were_requeued(service: Service) -> None:
     service.fail(10)
     failed = FailedQueue(service.url, service.queue)
     heard: Counter[str] = Counter()

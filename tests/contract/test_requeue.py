@@ -1,16 +1,16 @@
-"""Sending failed messages back: which, in what order, and as what."""
+"""Requeueing failed messages: which, in what order, and as what."""
 
 import pika
 import pytest
 
 from contract.plain import depth, plain_channel
 from contract.support import Recorder, Service, always_fails, assert_it_helps, both_types, retrying
-from redrive import ConfigurationError, FailedMessage, Message, RequeueProgress
+from redrive import ConfigurationError, FailedMessage, Filter, Message, RequeueProgress
 from redrive.topology import headers
 
 
 @both_types
-def test_all_are_sent_back_and_handled(service: Service) -> None:
+def test_all_are_requeued_and_handled(service: Service) -> None:
     ids = service.fail(10)
     recorder = Recorder()
     with service.subscriber(recorder):
@@ -29,7 +29,7 @@ def test_all_are_sent_back_and_handled(service: Service) -> None:
 
 
 @both_types
-def test_the_first_few_are_sent_back_and_the_rest_keeps_its_order(service: Service) -> None:
+def test_the_first_few_are_requeued_and_the_rest_keeps_its_order(service: Service) -> None:
     ids = service.fail(10)
     report = service.failed_queue.requeue(limit=3)
 
@@ -39,31 +39,43 @@ def test_the_first_few_are_sent_back_and_the_rest_keeps_its_order(service: Servi
 
 
 @both_types
-def test_those_that_a_predicate_picks_are_sent_back_and_the_rest_keeps_its_order(
+def test_those_that_a_function_means_are_requeued_and_the_rest_keeps_its_order(
     service: Service,
 ) -> None:
     ids = service.fail(20)
-    picked = set(ids[::3])
+    wanted = set(ids[::3])
     recorder = Recorder()
-    report = service.failed_queue.requeue(lambda message: message.message_id in picked)
+    report = service.failed_queue.requeue(lambda message: message.message_id in wanted)
 
     assert (report.requeued, report.skipped) == (7, 13)
-    assert service.failed_ids() == [message_id for message_id in ids if message_id not in picked]
+    assert service.failed_ids() == [message_id for message_id in ids if message_id not in wanted]
     with service.subscriber(recorder):
-        recorder.wait_for_handled(picked)
+        recorder.wait_for_handled(wanted)
     assert recorder.order == ids[::3]
 
 
 @both_types
-def test_the_first_few_that_a_predicate_picks_are_sent_back(service: Service) -> None:
+def test_the_first_few_that_a_function_means_are_requeued(service: Service) -> None:
     ids = service.fail(20)
-    picked = ids[1::2]
-    report = service.failed_queue.requeue(lambda message: message.message_id in picked, limit=4)
+    wanted = ids[1::2]
+    report = service.failed_queue.requeue(lambda message: message.message_id in wanted, limit=4)
 
     assert report.requeued == 4
     assert service.failed_ids() == [
-        message_id for message_id in ids if message_id not in picked[:4]
+        message_id for message_id in ids if message_id not in wanted[:4]
     ]
+
+
+def test_a_filter_may_be_an_expression_and_may_name_messages_besides(service: Service) -> None:
+    ids = service.fail(4)
+    queue = service.failed_queue
+    first, second, *_ = queue.browse()
+    named = Filter("size > 0", digests={first.digest, second.digest})
+
+    assert queue.requeue("size > 1000000").skipped == 4
+    assert queue.requeue(named).requeued == 2
+    assert queue.discard(f"message_id = '{ids[2]}'").discarded == 1
+    assert service.failed_ids() == ids[3:]
 
 
 @both_types
@@ -107,7 +119,7 @@ def test_a_message_that_fails_again_meanwhile_stays_in_the_failed_queue(service:
 
 
 @both_types
-def test_a_message_that_is_sent_back_has_a_fresh_budget(service: Service) -> None:
+def test_a_message_that_is_requeued_has_a_fresh_budget(service: Service) -> None:
     first, second = Recorder(always_fails), Recorder(always_fails)
     with service.subscriber(first):
         service.publish()
@@ -174,7 +186,7 @@ def test_each_failure_has_an_identity_of_its_own_and_one_beginning(service: Serv
 
 
 @both_types
-def test_messages_that_a_peer_set_aside_are_sent_back_too(service: Service) -> None:
+def test_messages_that_a_peer_set_aside_are_requeued_too(service: Service) -> None:
     service.declare()
     with plain_channel(service.url) as channel:
         for number in range(5):
@@ -207,14 +219,14 @@ def test_a_requeue_tells_how_far_it_is(service: Service) -> None:
     )
 
 
-def test_an_empty_failed_queue_is_nothing_to_send_back(service: Service) -> None:
+def test_an_empty_failed_queue_is_nothing_to_requeue(service: Service) -> None:
     service.declare()
     report = service.failed_queue.requeue()
 
     assert (report.requeued, report.skipped, report.failed) == (0, 0, [])
 
 
-def test_what_was_sent_back_is_out_of_the_failed_queue_when_the_call_returns(
+def test_what_was_requeued_is_out_of_the_failed_queue_when_the_call_returns(
     service: Service,
 ) -> None:
     service.declare()
@@ -240,7 +252,7 @@ def test_a_main_queue_that_is_not_there_is_an_error_before_anything_is_taken(
     assert service.failed_ids() == ids
 
 
-def test_what_was_sent_back_too_often_stays_unless_it_is_forced(service: Service) -> None:
+def test_what_was_requeued_too_often_stays_unless_it_is_forced(service: Service) -> None:
     service.set_aside(4)
     service.set_aside_declared(3, {"redrive-count": 5})
     service.set_aside_declared(2, {"redrive-count": 4})
@@ -251,7 +263,7 @@ def test_what_was_sent_back_too_often_stays_unless_it_is_forced(service: Service
     assert (forced.requeued, forced.too_often) == (3, 0)
 
 
-def test_what_was_sent_back_too_often_is_in_the_way_of_none(service: Service) -> None:
+def test_what_was_requeued_too_often_is_in_the_way_of_none(service: Service) -> None:
     service.set_aside(0)
     service.set_aside_declared(5, {"redrive-count": 5})
     service.set_aside_declared(4)

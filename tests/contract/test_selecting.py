@@ -92,7 +92,7 @@ def test_a_mandatory_message_whose_tags_nobody_wants_is_unroutable(service: Serv
         publisher.publish("x", "order.paid", tags={"eu"}, mandatory=True)
 
 
-def test_a_tagged_message_that_fails_is_retried_set_aside_and_sent_back(service: Service) -> None:
+def test_a_tagged_message_that_fails_is_retried_set_aside_and_requeued(service: Service) -> None:
     handler = Recorder(always_fails)
     with service.subscriber(handler, tags="vip"):
         message_id = service.publish(tags={"vip"})

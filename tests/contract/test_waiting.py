@@ -317,7 +317,7 @@ def test_on_a_shared_queue_a_message_that_always_fails_is_tried_as_often_as_its_
     )
 
 
-def test_on_a_shared_queue_a_failed_message_that_is_sent_back_has_a_fresh_budget(
+def test_on_a_shared_queue_a_failed_message_that_is_requeued_has_a_fresh_budget(
     service: Service,
 ) -> None:
     shared = replace(service, queue_type="classic")

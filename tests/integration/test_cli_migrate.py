@@ -139,7 +139,7 @@ def test_a_message_that_many_killed_runs_held_is_not_taken_for_one_that_kills_it
     done = redrive("topology", "migrate", str(file), "--yes", *management, url=rabbitmq_url)
     assert done.code == 0, done.err
     with plain_channel(rabbitmq_url) as channel:
-        # Given back so, RabbitMQ 4.3 does not count it, and what a publisher said of its count
+        # Returned so, RabbitMQ 4.3 does not count it, and what a publisher said of its count
         # stays.
         method, _, _ = next(channel.consume("shop@orders"))
         assert method is not None

@@ -55,12 +55,12 @@ def busy_url(rabbitmq_url: str, request: pytest.FixtureRequest) -> Iterator[str]
                     publisher.publish(str(published), "order.paid")
                     published += 1
 
-    def send_back() -> None:
+    def requeue() -> None:
         failed = FailedQueue(rabbitmq_url, QUEUE)
         while not over.wait(0.5):
             failed.requeue()
 
-    threads = [threading.Thread(target=publish), threading.Thread(target=send_back)]
+    threads = [threading.Thread(target=publish), threading.Thread(target=requeue)]
     subscriber.start()
     for thread in threads:
         thread.start()

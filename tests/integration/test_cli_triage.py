@@ -379,7 +379,7 @@ def test_messages_go_to_another_queue_at_a_rate(incident: str) -> None:
     assert depth_of(incident, QUEUE) == {"main": 0, "retry": 0, "failed": 2}
 
 
-def test_a_message_is_not_sent_back_for_ever(rabbitmq_url: str) -> None:
+def test_a_message_is_not_requeued_for_ever(rabbitmq_url: str) -> None:
     declare(rabbitmq_url, QUEUE)
     with plain_channel(rabbitmq_url) as channel:
         for count in (4, 5):

@@ -86,7 +86,7 @@ def rest_of(service: Service, count: int) -> list[str]:
 # --- everything once, on both loops ---------------------------------------------------------------
 
 
-def test_a_message_is_published_fails_comes_back_is_set_aside_and_sent_back(
+def test_a_message_is_published_fails_comes_back_is_set_aside_and_requeued(
     service: Service, run: Run[Any]
 ) -> None:
     retries: list[int] = []
@@ -516,7 +516,7 @@ def test_an_async_predicate_is_refused(service: Service) -> None:
     with pytest.raises(ConfigurationError) as told:
         asyncio.run(AsyncFailedQueue(service.url, service.queue).requeue(where))  # type: ignore[arg-type]
 
-    assert_it_helps(told.value, "`where` that is async")
+    assert_it_helps(told.value, "`where` is an async function")
 
 
 def test_a_publisher_of_a_loop_that_is_over_begins_anew_and_one_of_another_that_runs_is_refused(

@@ -74,7 +74,7 @@ def test_a_declarer_declares(user_with: As) -> None:
         Subscriber(url, QUEUE, ["order.*"]).declare()
 
 
-def test_an_operator_looks_and_sends_back(rabbitmq_url: str, user_with: As) -> None:
+def test_an_operator_looks_and_requeues(rabbitmq_url: str, user_with: As) -> None:
     ids = Service(rabbitmq_url).fail(3)
     with user_with(least_rights("operator", SUBSCRIPTION)) as url:
         failed = FailedQueue(url, QUEUE)

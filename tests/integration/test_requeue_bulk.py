@@ -9,7 +9,7 @@ from redrive.topology.model import QueueType
 
 
 @both_types
-def test_ten_thousand_messages_are_sent_back_and_handled_once_each(
+def test_ten_thousand_messages_are_requeued_and_handled_once_each(
     rabbitmq_url: str, queue_type: QueueType
 ) -> None:
     service = Service(rabbitmq_url, queue_type=queue_type)
@@ -24,22 +24,22 @@ def test_ten_thousand_messages_are_sent_back_and_handled_once_each(
     assert service.failed() == []
 
 
-def test_a_hundredth_of_five_thousand_is_sent_back_and_the_rest_keeps_its_order(
+def test_a_hundredth_of_five_thousand_is_requeued_and_the_rest_keeps_its_order(
     rabbitmq_url: str,
 ) -> None:
     service = Service(rabbitmq_url)
     ids = service.set_aside(5000)
-    picked = ids[50::100]
-    chosen = set(picked)
+    wanted = ids[50::100]
+    chosen = set(wanted)
     report = service.failed_queue.requeue(lambda message: message.message_id in chosen)
 
     assert (report.requeued, report.skipped, report.failed) == (50, 4950, [])
     wait_until(lambda: service.failed_queue.depth() == 4950, "those left are back")
     assert service.failed_ids() == [message_id for message_id in ids if message_id not in chosen]
-    assert [properties.message_id for properties, _ in drain(service.url, service.queue)] == picked
+    assert [properties.message_id for properties, _ in drain(service.url, service.queue)] == wanted
 
 
-def test_large_messages_are_sent_back_too(rabbitmq_url: str) -> None:
+def test_large_messages_are_requeued_too(rabbitmq_url: str) -> None:
     service = Service(rabbitmq_url)
     body = b"x" * 2_000_000
     service.declare()
@@ -67,9 +67,7 @@ def test_what_is_picked_out_of_very_many_is_sent_once_and_the_rest_keeps_its_ord
     ids = service.set_aside(count)
     failed = FailedQueue(rabbitmq_url, service.queue)
 
-    sent = failed.requeue(
-        choose=lambda messages: [int(message.failure_id) % 7 == 0 for message in messages]
-    )
+    sent = failed.requeue(lambda message: int(message.failure_id) % 7 == 0)
     main = Counter(
         str(properties.message_id) for properties, _ in drain(rabbitmq_url, service.queue)
     )
@@ -92,14 +90,12 @@ def test_what_is_left_keeps_its_order_where_all_that_is_picked_came_last(
     # puts into the queue.
     service = Service(rabbitmq_url, queue_type=queue_type)
     ids = service.set_aside(10_000)
-    picked = ids[5001::2]
-    chosen = set(picked)
+    wanted = ids[5001::2]
+    chosen = set(wanted)
     failed = FailedQueue(rabbitmq_url, service.queue)
-    sent = failed.requeue(
-        choose=lambda messages: [message.failure_id in chosen for message in messages]
-    )
+    sent = failed.requeue(lambda message: message.failure_id in chosen)
 
-    assert (sent.requeued, sent.possible_duplicates) == (len(picked), 0)
+    assert (sent.requeued, sent.possible_duplicates) == (len(wanted), 0)
     assert [message.message_id for message in failed.browse()] == [
         message_id for message_id in ids if message_id not in chosen
     ]

@@ -45,7 +45,7 @@ def long_wire(url: str) -> Iterator[Proxy]:
         yield proxy
 
 
-def sent_back(service: Service) -> Counter[str]:
+def requeued(service: Service) -> Counter[str]:
     """How often each message is in the main queue, by its id."""
     return Counter(
         str(properties.message_id) for properties, _ in drain(service.url, service.queue)
@@ -62,7 +62,7 @@ def test_a_requeue_that_is_cancelled_leaves_the_rest_where_it_is(
     once = Once(cancel.set)
     with long_wire(rabbitmq_url) as proxy:
         report = FailedQueue(proxy.url, service.queue).requeue(on_progress=once, cancel=cancel)
-    main, failed = sent_back(service), service.failed_ids()
+    main, failed = requeued(service), service.failed_ids()
 
     assert once.done
     assert report.cancelled
@@ -72,7 +72,7 @@ def test_a_requeue_that_is_cancelled_leaves_the_rest_where_it_is(
 
 
 @both_types
-def test_a_requeue_whose_wire_is_cut_sends_back_all_and_tells_of_possible_duplicates(
+def test_a_requeue_whose_wire_is_cut_requeues_all_and_tells_of_possible_duplicates(
     rabbitmq_url: str, queue_type: QueueType
 ) -> None:
     service = Service(rabbitmq_url, queue_type=queue_type)
@@ -80,7 +80,7 @@ def test_a_requeue_whose_wire_is_cut_sends_back_all_and_tells_of_possible_duplic
     with long_wire(rabbitmq_url) as proxy:
         once = Once(proxy.cut)
         report = FailedQueue(proxy.url, service.queue).requeue(on_progress=once)
-    main, failed = sent_back(service), service.failed_ids()
+    main, failed = requeued(service), service.failed_ids()
 
     assert once.done
     assert main.keys() | set(failed) == set(ids)
@@ -88,25 +88,25 @@ def test_a_requeue_whose_wire_is_cut_sends_back_all_and_tells_of_possible_duplic
     assert failed == []
 
 
-def test_a_requeue_of_some_whose_wire_is_cut_sends_back_those_and_leaves_the_others(
+def test_a_requeue_of_some_whose_wire_is_cut_requeues_those_and_leaves_the_others(
     rabbitmq_url: str,
 ) -> None:
     service = Service(rabbitmq_url)
     ids = service.set_aside(COUNT)
-    picked = set(ids[::2])
+    wanted = set(ids[::2])
 
     def where(message: FailedMessage) -> bool:
-        return message.message_id in picked
+        return message.message_id in wanted
 
     with long_wire(rabbitmq_url) as proxy:
         once = Once(proxy.cut)
         report = FailedQueue(proxy.url, service.queue).requeue(where, on_progress=once)
-    main, failed = sent_back(service), service.failed_ids()
+    main, failed = requeued(service), service.failed_ids()
 
     assert once.done
     assert main.keys() | set(failed) == set(ids)
-    assert_all_are_back(report, main, picked)
-    assert sorted(failed) == sorted(set(ids) - picked)
+    assert_all_are_back(report, main, wanted)
+    assert sorted(failed) == sorted(set(ids) - wanted)
 
 
 def test_progress_is_told_while_the_last_confirms_are_waited_for(rabbitmq_url: str) -> None:
@@ -145,7 +145,7 @@ def test_a_requeue_during_which_the_broker_is_killed_loses_nothing(
     once = Once(kill_and_start)
     with long_wire(rabbitmq_url) as proxy:
         report = FailedQueue(proxy.url, service.queue).requeue(on_progress=once)
-    main, failed = sent_back(service), service.failed_ids()
+    main, failed = requeued(service), service.failed_ids()
 
     assert once.done
     assert main.keys() | set(failed) == set(ids)
@@ -167,7 +167,7 @@ def test_a_requeue_whose_broker_does_not_come_back_is_an_error_and_loses_nothing
         once = Once(hang_up)
         with pytest.raises(BrokerUnavailable):
             FailedQueue(proxy.url, service.queue, timeout=15).requeue(on_progress=once)
-    main, failed = sent_back(service), service.failed_ids()
+    main, failed = requeued(service), service.failed_ids()
 
     assert once.done
     assert main.keys() | set(failed) == set(ids)

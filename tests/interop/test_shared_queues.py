@@ -172,12 +172,12 @@ def set_aside_by_the_peer(service: SharedService, peer: Peer) -> None:
     assert seen.then == "failed"
 
 
-def sent_back_by_redrive(service: SharedService, peer: Peer) -> None:
+def requeued_by_redrive(service: SharedService, peer: Peer) -> None:
     report = service.failed_queue.requeue()
     assert (report.requeued, report.failed) == (1, [])
 
 
-def sent_back_by_the_peer(service: SharedService, peer: Peer) -> None:
+def requeued_by_the_peer(service: SharedService, peer: Peer) -> None:
     peer.requeue(QUEUE, PATTERN, count=1)
 
 
@@ -204,12 +204,12 @@ Handling = Callable[[SharedService, Peer], Seen]
 
 
 @pytest.mark.parametrize(
-    ("set_aside", "send_back", "handle"),
+    ("set_aside", "requeue", "handle"),
     [
-        (set_aside_by_the_peer, sent_back_by_redrive, handled_by_the_peer),
-        (set_aside_by_the_peer, sent_back_by_redrive, handled_by_redrive),
-        (set_aside_by_redrive, sent_back_by_the_peer, handled_by_redrive),
-        (set_aside_by_redrive, sent_back_by_the_peer, handled_by_the_peer),
+        (set_aside_by_the_peer, requeued_by_redrive, handled_by_the_peer),
+        (set_aside_by_the_peer, requeued_by_redrive, handled_by_redrive),
+        (set_aside_by_redrive, requeued_by_the_peer, handled_by_redrive),
+        (set_aside_by_redrive, requeued_by_the_peer, handled_by_the_peer),
     ],
     ids=[
         "peer's, by redrive, to the peer",
@@ -218,26 +218,26 @@ Handling = Callable[[SharedService, Peer], Seen]
         "redrive's, by the peer, to it",
     ],
 )
-def test_either_side_sends_back_what_the_other_set_aside(
-    service: SharedService, peer: Peer, set_aside: Step, send_back: Step, handle: Handling
+def test_either_side_requeues_what_the_other_set_aside(
+    service: SharedService, peer: Peer, set_aside: Step, requeue: Step, handle: Handling
 ) -> None:
     set_aside(service, peer)
     (failed,) = service.failed()
-    send_back(service, peer)
+    requeue(service, peer)
 
     assert (failed.json(), failed.routing_key) == (USER, "user.create")
     assert handle(service, peer) == Seen(USER, "user.create", 0, "done")
     assert service.failed_queue.depth() == 0
 
 
-def test_a_failed_message_without_any_header_is_seen_and_sent_back(
+def test_a_failed_message_without_any_header_is_seen_and_requeued(
     service: SharedService, peer: Peer
 ) -> None:
     peer.declare(QUEUE, PATTERN)
     nothing = pika.BasicProperties()  # type: ignore[no-untyped-call]
     publish_plain(service.url, QUEUE, b"{}", nothing, exchange=service.exchanges.failed)
     (failed,) = service.failed()
-    sent_back_by_redrive(service, peer)
+    requeued_by_redrive(service, peer)
 
     assert (failed.message_id, failed.routing_key, failed.reason, len(failed.failure_id)) == (
         None,

@@ -158,7 +158,7 @@ def ask_for_columns(asked: Database, sql: str) -> object:
 
 def ask_of_each(asked: Database, sql: str) -> object:
     row = row_of(failed())
-    return asked.picks(sql, [row], asked.columns_of(sql))
+    return asked.meant(sql, [row], asked.columns_of(sql))
 
 
 def ask_of_all(asked: Database, sql: str) -> object:

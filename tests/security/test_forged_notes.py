@@ -120,8 +120,8 @@ def test_a_message_that_waits_for_its_retry_is_moved_without_what_its_publisher_
 
 def test_a_message_that_waits_for_its_retry_is_moved_with_what_a_requeue_wrote() -> None:
     broker = ModelBroker(VERSIONS[1])
-    sent_back = rewrite.requeue(first_delivery(), job="job-1", frame_max=FRAME_MAX)
-    found = migrate_while_it_waits(broker.reject(broker.delivery_of(sent_back))).properties.headers
+    requeued = rewrite.requeue(first_delivery(), job="job-1", frame_max=FRAME_MAX)
+    found = migrate_while_it_waits(broker.reject(broker.delivery_of(requeued))).properties.headers
     assert (found[headers.JOB], found[headers.COUNT]) == ("job-1", 1)
 
 
@@ -180,11 +180,11 @@ def test_what_redrive_wrote_is_believed_after_a_requeue_and_its_retries(
     version: BrokerVersion,
 ) -> None:
     broker = ModelBroker(version)
-    sent_back = broker.delivery_of(
+    requeued = broker.delivery_of(
         rewrite.requeue(first_delivery(), job="job-1", frame_max=FRAME_MAX)
     )
-    again = broker.reject(broker.reject(sent_back))
-    assert [one.job for one in (sent_back, again)] == ["job-1", "job-1"]
+    again = broker.reject(broker.reject(requeued))
+    assert [one.job for one in (requeued, again)] == ["job-1", "job-1"]
     assert retries_made(again) == 2
     found = give_up(again).properties.headers
     assert (found[headers.JOB], found[headers.COUNT]) == ("job-1", 1)

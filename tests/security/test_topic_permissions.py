@@ -97,7 +97,7 @@ def test_its_retries_wait_on_the_ladder(
     assert not any("can't be had" in record.getMessage() for record in caplog.records)
 
 
-def test_an_operator_restores_and_sends_back(rabbitmq_url: str, restricted_operator: str) -> None:
+def test_an_operator_restores_and_requeues(rabbitmq_url: str, restricted_operator: str) -> None:
     Service(rabbitmq_url, queue=MINE).set_aside(3)
     failed = FailedQueue(restricted_operator, MINE)
     taken = [message.delivery for message in failed.browse()]

@@ -78,7 +78,7 @@ def test_a_file_is_sent_by_spark_and_what_is_not_chosen_stays_in_the_archive(
     assert numbers(failures.in_failed()) == [number for number in range(30) if number % 5]
 
 
-def test_a_file_is_put_back_by_spark_once(
+def test_a_file_is_restored_by_spark_once(
     archive: Archive, rabbitmq_url: str, tmp_path: Path
 ) -> None:
     failures, file = Failures(rabbitmq_url).fill(20), tmp_path / "failed.parquet"

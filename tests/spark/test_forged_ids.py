@@ -65,7 +65,7 @@ def test_a_message_with_a_copied_id_is_sent_beside_the_genuine_one(
     }
 
 
-def test_only_the_one_that_is_chosen_is_sent_and_the_other_is_put_back(
+def test_only_the_one_that_is_chosen_is_sent_and_the_other_is_restored(
     spark: "SparkSession", archive: Archive, rabbitmq_url: str
 ) -> None:
     failures = set_aside(rabbitmq_url, message(b"genuine"), message(b"attacker", error="Spam"))

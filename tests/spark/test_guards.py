@@ -268,7 +268,7 @@ def test_the_commands_words_and_exit_code_are_those_of_a_requeue_on_one_machine(
     assert (done.code, "All 20 succeeded; going on." in done.err) == (0, True), done.err
 
 
-def test_what_was_sent_back_too_often_stays_and_is_counted(
+def test_what_was_requeued_too_often_stays_and_is_counted(
     spark: "SparkSession", archive: Archive, rabbitmq_url: str
 ) -> None:
     set_aside(rabbitmq_url, range(10))

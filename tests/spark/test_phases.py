@@ -58,7 +58,7 @@ def test_what_was_drained_goes_back_with_a_fresh_budget(
         assert not {headers.X_DEATH, headers.FAILURE_ID, headers.RETRIES} & one.headers.keys()
 
 
-def test_what_is_not_chosen_is_put_back_byte_for_byte(
+def test_what_is_not_chosen_is_restored_byte_for_byte(
     spark: "SparkSession", archive: Archive, rabbitmq_url: str
 ) -> None:
     failures = Failures(rabbitmq_url).fill(COUNT)
@@ -293,7 +293,7 @@ def test_equal_messages_of_a_peer_that_a_broken_off_draining_left_in_both_places
     assert sorted(times) == list(range(200))
 
 
-def test_discarded_messages_are_neither_sent_nor_put_back(
+def test_discarded_messages_are_neither_sent_nor_restored(
     spark: "SparkSession", archive: Archive, rabbitmq_url: str
 ) -> None:
     failures = Failures(rabbitmq_url).fill(COUNT)

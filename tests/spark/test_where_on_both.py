@@ -1,4 +1,4 @@
-"""One expression picks the same messages on one machine and on Spark."""
+"""One expression means the same messages on one machine and on Spark."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -146,7 +146,7 @@ def test_the_same_messages_are_picked(frame: "DataFrame") -> None:
     ).collect()
     with Database(NOW) as database:
         for number, one in enumerate(EXPRESSIONS):
-            expected = database.picks(one, rows, database.columns_of(one))
+            expected = database.meant(one, rows, database.columns_of(one))
             found = [row[f"p{number}"] for row in by_spark]
             wrong = [
                 rows_given()[place] for place in range(ROWS) if expected[place] != found[place]
@@ -162,7 +162,7 @@ def test_a_session_in_another_time_zone_reads_times_alike(frame: "DataFrame") ->
     finally:
         session.conf.set("spark.sql.session.timeZone", "UTC")
     with Database(NOW) as database:
-        chosen = database.picks(where, rows_given(), database.columns_of(where))
+        chosen = database.meant(where, rows_given(), database.columns_of(where))
     expected = [row["failure_id"] for row, one in zip(rows_given(), chosen, strict=True) if one]
     assert [row["failure_id"] for row in found] == expected
     assert 0 < len(expected) < ROWS

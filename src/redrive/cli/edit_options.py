@@ -19,9 +19,9 @@ import typer
 
 from redrive.cli.output import Printer
 from redrive.errors import ConfigurationError
+from redrive.failures.filter import OpenFilter
 from redrive.failures.order import Order
 from redrive.failures.plan import Plan
-from redrive.failures.selection import Chooser
 from redrive.pubsub.message import FailedMessage
 
 
@@ -142,8 +142,8 @@ def tell(printer: Printer, plan: Plan) -> None:
 
 def _first_of(order: Order, messages: Iterable[FailedMessage]) -> Messages:
     """Return the messages that an order means, one more than may be edited at most."""
-    with Chooser(order.selection) as chooser:
-        return list(islice(chooser.of(messages), order.limit or _MOST_EDITED + 1))
+    with OpenFilter(order.filter) as open_filter:
+        return list(islice(open_filter.of(messages), order.limit or _MOST_EDITED + 1))
 
 
 def _edited(order: Order, chosen: Messages) -> Order:
@@ -160,7 +160,7 @@ def _edited(order: Order, chosen: Messages) -> Order:
                 edits[message.digest] = base64.b64encode(
                     _edited_body(message, Path(folder, f"message-{number}.json"))
                 ).decode()
-    return replace(order, edits=edits, selection=replace(order.selection, digests=frozenset(edits)))
+    return replace(order, edits=edits, filter=replace(order.filter, digests=frozenset(edits)))
 
 
 def _edited_body(message: FailedMessage, path: Path) -> bytes:

@@ -2,7 +2,7 @@
 
 import uuid
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,10 +17,9 @@ from redrive.cli.message_lookup import check_groups, find_some
 from redrive.cli.output import Form, Printer, count_of
 from redrive.errors import ConfigurationError
 from redrive.failures.failed_queue import FailedQueue
+from redrive.failures.filter import Filter, OpenFilter, Predicate
 from redrive.failures.job_record import Job, State
 from redrive.failures.journal import Journal
-from redrive.failures.requeue import Choose
-from redrive.failures.selection import Chooser, Selection
 from redrive.failures.shared_ids import SharedIds
 from redrive.failures.snapshot import Snapshot
 from redrive.pubsub.message import FailedMessage
@@ -65,7 +64,7 @@ def discard(
     """
     printer = Printer(output)
     failed = message_options.failed_queue_of(queue, broker)
-    selection = message_options.selection_of(where, groups)
+    filter_ = message_options.filter_of(where, groups)
     if ids:
         chosen = looked_at(
             printer,
@@ -73,16 +72,16 @@ def discard(
             failed_queue(queue),
             lambda messages: find_some(messages, ids, failed_queue(queue)),
         )
-        selection = replace(selection, digests=frozenset(message.digest for message in chosen))
+        filter_ = replace(filter_, digests=frozenset(message.digest for message in chosen))
     job = Job(
         str(uuid.uuid4()),
         "discard",
         queue,
         BrokerURL.parse(broker.url).address,
-        {"selection": selection.as_json()},
+        {"selection": filter_.as_json()},
         reason=reason,
     )
-    _move_out(printer, failed, job, selection, file, journal, dry_run=dry_run, yes=yes)
+    _move_out(printer, failed, job, filter_, file, journal, dry_run=dry_run, yes=yes)
 
 
 @options.expanded
@@ -125,23 +124,23 @@ def expire(
         raise ConfigurationError(
             f"{older_than} ago is before the year 1", "Give a shorter duration."
         ) from error
-    selection = Selection(f"failed_at < TIMESTAMPTZ '{before.isoformat()}'")
+    filter_ = Filter(f"failed_at < TIMESTAMPTZ '{before.isoformat()}'")
     job = Job(
         str(uuid.uuid4()),
         "expire",
         queue,
         BrokerURL.parse(broker.url).address,
-        {"selection": selection.as_json()},
+        {"selection": filter_.as_json()},
         reason=reason,
     )
-    _move_out(Printer(output), failed, job, selection, file, journal, dry_run=dry_run, yes=yes)
+    _move_out(Printer(output), failed, job, filter_, file, journal, dry_run=dry_run, yes=yes)
 
 
 def _move_out(
     printer: Printer,
     failed: FailedQueue,
     job: Job,
-    selection: Selection,
+    filter_: Filter,
     file: Path,
     journal: Path | None,
     *,
@@ -150,16 +149,16 @@ def _move_out(
 ) -> None:
     """Write the chosen messages to a file and, once it is on the disk, delete exactly those."""
     kept, source = Snapshot(file), failed_queue(job.queue)
-    with Chooser(selection) as chooser:
+    with OpenFilter(filter_) as open_filter:
         shared_ids = SharedIds()
         count = looked_at(
             printer,
             failed,
             source,
-            lambda messages: sum(1 for _ in shared_ids.noted(chooser.of(messages))),
+            lambda messages: sum(1 for _ in shared_ids.noted(open_filter.of(messages))),
             chosen=lambda count: count,
         )
-        check_groups(selection.groups, count, source)
+        check_groups(filter_.groups, count, source)
         messages.tell_shared_ids(printer, len(shared_ids))
         if dry_run or not count:
             printer.result(_json_of(job, file, shared_ids, count, 0))
@@ -182,11 +181,11 @@ def _move_out(
                         printer,
                         failed,
                         source,
-                        lambda found: kept.write(chosen.noted(chooser.of(found))),
+                        lambda found: kept.write(chosen.noted(open_filter.of(found))),
                     )
                     with printer.progress("deleting", written) as done:
                         report = failed.discard(
-                            choose=chosen.again(),
+                            chosen.again(),
                             on_progress=lambda so_far: done(so_far.requeued),
                             cancel=cancel,
                         )
@@ -239,21 +238,17 @@ class _Chosen:
             self._digests[bytes.fromhex(message.digest)] += 1
             yield message
 
-    def again(self) -> Choose:
-        """Picks each as often as it was noted: a peer's messages may be the same byte for byte. Not
+    def again(self) -> Predicate:
+        """Means each as often as it was noted: a peer's messages may be the same byte for byte. Not
         by its id, which may be made up."""
         left = Counter(self._digests)
 
-        def choose(messages: Sequence[FailedMessage]) -> list[bool]:
-            picked = []
-            for message in messages:
-                digest = bytes.fromhex(message.digest)
-                picked.append(left[digest] > 0)
-                if picked[-1]:
-                    left[digest] -= 1
-            return picked
+        def is_noted(message: FailedMessage) -> bool:
+            digest = bytes.fromhex(message.digest)
+            left[digest] -= 1
+            return left[digest] >= 0
 
-        return choose
+        return is_noted
 
 
 def _json_of(

@@ -10,9 +10,9 @@ from redrive.cli.output import Form, Printer, count_of
 from redrive.errors import ConfigurationError
 from redrive.failures.cause import Cause
 from redrive.failures.columns import BY_NAME
+from redrive.failures.filter import OpenFilter
 from redrive.failures.groups import Group, Groups, Key
 from redrive.failures.readable_values import value_of
-from redrive.failures.selection import Chooser
 from redrive.redaction import in_one_line
 
 _BINS = 12
@@ -55,10 +55,10 @@ def groups(
     if by not in BY_NAME:
         raise ConfigurationError(f"there is no column {by!r}", f"Give one of {', '.join(BY_NAME)}.")
     found = Groups(BY_NAME[by])
-    with Chooser(message_options.selection_of(where, None)) as chooser:
+    with OpenFilter(message_options.filter_of(where, None)) as open_filter:
         opened = message_options.Source(source, broker)
-        with opened.looking(printer, look_at, by_time=chooser.is_by_time) as (messages_, look):
-            found.add(chooser.of(messages_))
+        with opened.looking(printer, look_at, by_time=open_filter.is_by_time) as (messages_, look):
+            found.add(open_filter.of(messages_))
     shown = found.largest_first
     if not opened.is_file:
         completion.remember_groups(broker.url, source, shown[:limit])

@@ -12,7 +12,7 @@ from redrive.cli.look_output import Look
 from redrive.cli.message_lookup import check_groups
 from redrive.cli.output import Form, Printer, count_of
 from redrive.errors import ConfigurationError
-from redrive.failures.selection import Chooser
+from redrive.failures.filter import OpenFilter
 from redrive.pubsub.message import FailedMessage
 
 
@@ -42,17 +42,17 @@ def list_(
       redrive failed list ucenter@user --where "error_type = 'KeyError'"
     """
     printer = Printer(output)
-    selection = message_options.selection_of(where, groups)
+    filter_ = message_options.filter_of(where, groups)
     if newest and look_at is not None:
         raise ConfigurationError(
             "--newest and --look-at exclude each other",
             "Leave out --look-at: it reads the oldest messages only.",
         )
-    with Chooser(selection) as chooser:
+    with OpenFilter(filter_) as open_filter:
         opened = message_options.Source(source, broker)
-        most = limit if selection.is_all and not newest else look_at
-        with opened.looking(printer, most, by_time=chooser.is_by_time) as (messages_, look):
-            found = _Counted(chooser.of(messages_))
+        most = limit if filter_.is_all and not newest else look_at
+        with opened.looking(printer, most, by_time=open_filter.is_by_time) as (messages_, look):
+            found = _Counted(open_filter.of(messages_))
             shown = _newest(found, limit) if newest else list(islice(found, limit))
             for _ in found:
                 pass
@@ -61,7 +61,7 @@ def list_(
         {
             "queue": source,
             **message_options.facts_of(look),
-            "matching": None if selection.is_all else found.count,
+            "matching": None if filter_.is_all else found.count,
             "messages": [messages.json_of(message) for message in shown],
         }
     )
@@ -71,7 +71,7 @@ def list_(
         which = "newest" if newest else "oldest"
         printer.say(
             _tally(opened.name, look, len(shown), which)
-            if selection.is_all
+            if filter_.is_all
             else _matches(opened.name, look, len(shown), which, found.count)
         )
 

@@ -23,11 +23,11 @@ from redrive.cli.message_lookup import check_groups, find_some
 from redrive.cli.output import Form, Printer, TableColumn, count_of
 from redrive.errors import ConfigurationError, PermissionDenied
 from redrive.failures.cause import Cause
+from redrive.failures.filter import Filter
 from redrive.failures.job_record import Job
 from redrive.failures.journal import Journal
 from redrive.failures.order import Order
 from redrive.failures.plan import Plan, plan_of
-from redrive.failures.selection import Selection
 from redrive.pubsub.blocking.connection import Connector, default_name
 from redrive.pubsub.blocking.declarer import declaring
 from redrive.pubsub.message import FailedMessage
@@ -95,7 +95,7 @@ def requeue(
     """
     printer = Printer(output)
     failed = message_options.failed_queue_of(queue, broker)
-    selection = message_options.selection_of(where, groups)
+    filter_ = message_options.filter_of(where, groups)
     found: list[FailedMessage] | None = None
     if ids:
         found = looked_at(
@@ -104,12 +104,12 @@ def requeue(
             failed_queue(queue),
             lambda messages: find_some(messages, ids, failed_queue(queue)),
         )
-        selection = Selection(where, frozenset(one.digest for one in found), selection.groups)
+        filter_ = Filter(where, frozenset(one.digest for one in found), filter_.groups)
         limit = min(
             limit or len(found), len(found)
         )  # once these are sent, nothing more is looked at
     order = Order(
-        selection,
+        filter_,
         limit,
         to,
         None if rate is None else options.rate_of(rate),

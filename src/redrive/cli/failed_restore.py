@@ -14,9 +14,9 @@ from redrive.cli.look_output import looking
 from redrive.cli.output import Form, Printer, count_of
 from redrive.errors import RedriveError
 from redrive.failures.failed_queue import FailedQueue
+from redrive.failures.filter import OpenFilter
 from redrive.failures.job_record import Job, State
 from redrive.failures.journal import Journal
-from redrive.failures.selection import Chooser
 from redrive.failures.snapshot import Snapshot
 from redrive.pubsub.message import FailedMessage
 from redrive.pubsub.url import BrokerURL
@@ -57,9 +57,9 @@ def restore(
     """
     printer = Printer(output)
     kept = Snapshot(file)
-    with Chooser(message_options.selection_of(where, None)) as chooser:
+    with OpenFilter(message_options.filter_of(where, None)) as open_filter:
         with looking(printer, kept, str(file)) as (found, _):
-            queues = Counter(message.queue for message in chooser.of(found))
+            queues = Counter(message.queue for message in open_filter.of(found))
         what = ", ".join(
             f"{count:,} into {failed_queue(queue)}" for queue, count in sorted(queues.items())
         )
@@ -67,7 +67,7 @@ def restore(
             queue: _there_already(
                 printer,
                 message_options.failed_queue_of(queue, broker),
-                (message for message in chooser.of(kept.browse()) if message.queue == queue),
+                (message for message in open_filter.of(kept.browse()) if message.queue == queue),
                 broker.family,
                 dry_run=dry_run,
             )
@@ -98,9 +98,8 @@ def restore(
                         planned=count,
                         file=str(file),
                     )
-                    mine = (
-                        message for message in chooser.of(kept.browse()) if message.queue == queue
-                    )
+                    chosen = open_filter.of(kept.browse())
+                    mine = (message for message in chosen if message.queue == queue)
                     with printer.progress(f"restoring into {failed_queue(queue)}", count) as done:
                         deliveries = (message.delivery for message in _counted(mine, done))
                         restored[queue] = _restore(

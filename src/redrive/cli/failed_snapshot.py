@@ -2,7 +2,7 @@
 
 from redrive.cli import message_options, options
 from redrive.cli.output import Form, Printer, count_of
-from redrive.failures.selection import Chooser
+from redrive.failures.filter import OpenFilter
 from redrive.failures.snapshot import Snapshot
 
 
@@ -27,9 +27,9 @@ def snapshot(
     """
     printer = Printer(output)
     kept = Snapshot(file)
-    with Chooser(message_options.selection_of(where, groups)) as chooser:
+    with OpenFilter(message_options.filter_of(where, groups)) as open_filter:
         opened = message_options.Source(source, broker)
         with opened.looking(printer) as (messages, _):
-            count = kept.write(chooser.of(messages))
+            count = kept.write(open_filter.of(messages))
     printer.result({"source": opened.name, "file": str(file), "messages": count})
     printer.say(f"{count_of(count, 'message')} of {opened.name} copied to {file}.")

@@ -14,7 +14,7 @@ from redrive.cli.options import FamilyOptions
 from redrive.cli.output import Printer, count_of
 from redrive.errors import ConfigurationError
 from redrive.failures.failed_queue import FailedQueue
-from redrive.failures.selection import Selection
+from redrive.failures.filter import Filter
 from redrive.failures.snapshot import Snapshot
 from redrive.pubsub.message import FailedMessage
 from redrive.pubsub.reports import LookProgress
@@ -69,9 +69,9 @@ def failed_queue_of(queue: str, broker: FamilyOptions) -> FailedQueue:
     return FailedQueue(broker.url, queue, broker.family, management_url=broker.management_url)
 
 
-def selection_of(where: str | None, groups: list[str] | None) -> Selection:
-    """Return the selection that these options make."""
-    return Selection(where, groups=tuple(groups or ()))
+def filter_of(where: str | None, groups: list[str] | None) -> Filter:
+    """Return the filter that these options make."""
+    return Filter(where, groups=tuple(groups or ()))
 
 
 class Source:

@@ -1,4 +1,4 @@
-"""Looking at a failed queue without taking from it, and sending messages back, from an event loop.
+"""Looking at a failed queue without taking from it, and requeueing, from an event loop.
 
 The blocking `FailedQueue` does it, on a thread: what may be held, what keeps its order, and what a
 lost connection means is then the same.
@@ -6,18 +6,17 @@ lost connection means is then the same.
 
 import asyncio
 import contextlib
-import inspect
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import TypeVar
 
-from redrive.errors import ConfigurationError
 from redrive.failures.failed_queue import FailedQueue
+from redrive.failures.filter import Filter, Predicate, check_plain
 from redrive.failures.look_progress import OnLook
 from redrive.failures.outcome_watch import Watch, Whereabouts
-from redrive.failures.requeue import Cancel, Choose, Edit, Ledger, Progress, Where
+from redrive.failures.requeue import Cancel, Edit, Ledger, Progress
 from redrive.pubsub.aio.threads import on_thread
 from redrive.pubsub.blocking.declarer import Depth
 from redrive.pubsub.message import FailedMessage
@@ -135,18 +134,17 @@ class AsyncFailedQueue:
             while (message := await loop.run_in_executor(thread, next, messages, None)) is not None:
                 yield message
         finally:
-            # Behind the last look, should that still go on; then all is given back, and what is
+            # Behind the last look, should that still go on; then all is returned, and what is
             # cancelled waits for it.
-            given_back = loop.run_in_executor(thread, messages.close)
+            returned = loop.run_in_executor(thread, messages.close)
             thread.shutdown(wait=False)
-            await _to_its_end(given_back)
+            await _to_its_end(returned)
 
     async def requeue(
         self,
-        where: Where | None = None,
+        where: Filter | str | Predicate | None = None,
         limit: int | None = None,
         *,
-        choose: Choose | None = None,
         to: str | None = None,
         rate: float | None = None,
         edit: Edit | None = None,
@@ -156,7 +154,7 @@ class AsyncFailedQueue:
         on_progress: Progress | None = None,
         cancel: Cancel | None = None,
     ) -> RequeueReport:
-        """Sends failed messages back to their main queue, each with a fresh retry budget.
+        """Requeues failed messages to their main queue, each with a fresh retry budget.
 
         Each is published and confirmed before it is acked: at every instant it is in its failed
         queue or confirmed in its main queue. It stops at the depth that it found, so what fails
@@ -165,9 +163,9 @@ class AsyncFailedQueue:
         Where it is cancelled, what is on its way is settled before it raises.
 
         Args:
-            where: says of a message whether it is requeued, on another thread; None sends all.
+            where: which, as for `FailedQueue.requeue`; a function is called on another thread. None
+                sends all.
             limit: how many are sent at most, the oldest first.
-            choose: the same as `where` for many messages at a time, on another thread.
             to: another queue that they go to.
             rate: how many are sent a second, at most.
             edit: makes the body that is sent of a message, on another thread.
@@ -188,12 +186,11 @@ class AsyncFailedQueue:
             BrokerUnavailable: the connection was lost and did not come back. What was not confirmed
                 is in the failed queue.
         """
-        _check_plain("requeue", where=where, choose=choose, edit=edit)
+        check_plain("edit", edit)
         return await self._run_out(
             lambda tell, stop: self._failed.requeue(
                 where,
                 limit,
-                choose=choose,
                 to=to,
                 rate=rate,
                 edit=edit,
@@ -209,19 +206,17 @@ class AsyncFailedQueue:
 
     async def discard(
         self,
-        where: Where | None = None,
+        where: Filter | str | Predicate | None = None,
         limit: int | None = None,
         *,
-        choose: Choose | None = None,
         on_progress: Progress | None = None,
         cancel: Cancel | None = None,
     ) -> DiscardReport:
         """Deletes failed messages, for good. What it leaves keeps its order.
 
         Args:
-            where: says of a message whether it is deleted, on another thread; None deletes all.
+            where: which, as for `requeue`; None deletes all.
             limit: how many at most, the oldest first.
-            choose: the same as `where` for many messages at a time, on another thread.
             on_progress: told about ten times a second how far it is.
             cancel: an event, asyncio's or threading's: once set, it stops.
 
@@ -233,11 +228,8 @@ class AsyncFailedQueue:
                 delete them, or a function is async.
             BrokerUnavailable: the connection was lost and did not come back.
         """
-        _check_plain("discard", where=where, choose=choose)
         return await self._run_out(
-            lambda tell, stop: self._failed.discard(
-                where, limit, choose=choose, on_progress=tell, cancel=stop
-            ),
+            lambda tell, stop: self._failed.discard(where, limit, on_progress=tell, cancel=stop),
             on_progress,
             cancel,
         )
@@ -340,15 +332,6 @@ class AsyncFailedQueue:
 
     def __repr__(self) -> str:
         return repr(self._failed).replace("FailedQueue", "AsyncFailedQueue", 1)
-
-
-def _check_plain(method: str, **functions: object) -> None:
-    for name, function in functions.items():
-        if inspect.iscoroutinefunction(function):
-            raise ConfigurationError(
-                f"{method} was given a `{name}` that is async, and asks it on a thread",
-                "Make it a plain function.",
-            )
 
 
 async def _to_its_end(

@@ -2,7 +2,7 @@
 and no setting.
 
 A table `failed` has the columns of `columns.py`. The time stands still: what `now()` says is given,
-so that an expression picks the same messages in the plan, while they are sent, and when a job is
+so that an expression means the same messages in the plan, while they are sent, and when a job is
 taken up again.
 """
 
@@ -130,7 +130,7 @@ class Database:
         self._check(sql, node, sql)
         return _columns_in(node)
 
-    def picks(self, expression: str, rows: Sequence[Row], columns: Sequence[Column]) -> list[bool]:
+    def meant(self, expression: str, rows: Sequence[Row], columns: Sequence[Column]) -> list[bool]:
         """Of which rows, given with these columns, an expression that was checked is true.
 
         Raises:
@@ -140,9 +140,9 @@ class Database:
             list(range(len(rows))),
             *([row[column.name] for row in rows] for column in columns),
         ]
-        return self._picks(expression, rows_given([_PLACE, *columns]), values, len(rows))
+        return self._meant(expression, rows_given([_PLACE, *columns]), values, len(rows))
 
-    def picks_in(
+    def meant_in(
         self, expression: str, batch: "pyarrow.RecordBatch", columns: Sequence[Column]
     ) -> list[bool]:
         """Of which rows of an Arrow batch, which has these columns, an expression that was checked
@@ -157,16 +157,16 @@ class Database:
         self._duckdb.register(_BATCH, batch.append_column(_PLACE.name, places))
         try:
             rows = f"SELECT {_read([_PLACE, *columns])} FROM {_BATCH}"
-            return self._picks(expression, rows, [], batch.num_rows)
+            return self._meant(expression, rows, [], batch.num_rows)
         finally:
             self._duckdb.unregister(_BATCH)
 
-    def _picks(
+    def _meant(
         self, expression: str, rows: str, values: Sequence[object], count: int
     ) -> list[bool]:
         sql = f"SELECT {_PLACE.name} FROM ({rows}) AS failed WHERE (\n{expression}\n)"
-        picked = {place for (place,) in self._run(sql, values, expression)}
-        return [place in picked for place in range(count)]
+        meant = {place for (place,) in self._run(sql, values, expression)}
+        return [place in meant for place in range(count)]
 
     def query(self, sql: str) -> tuple[list[str], list[dict[str, object]]]:
         """The names of the columns of a query that was checked, and its rows as JSON values.

@@ -1,4 +1,4 @@
-"""Looking at a failed queue without taking from it, and sending messages back."""
+"""Looking at a failed queue without taking from it, and requeueing."""
 
 import contextlib
 import logging
@@ -10,6 +10,7 @@ from datetime import timedelta
 
 from redrive.errors import ConfigurationError, RedriveError
 from redrive.failures.failed_count import count_failed, held_in
+from redrive.failures.filter import Filter, Predicate, opened
 from redrive.failures.look_lock import Turn
 from redrive.failures.look_progress import Looking, OnLook
 from redrive.failures.outcome_watch import (
@@ -28,7 +29,6 @@ from redrive.failures.requeue import (
     Progress,
     Requeue,
     RequeueOptions,
-    Where,
 )
 from redrive.failures.restore import restore
 from redrive.failures.return_safety import check_safe_to_return
@@ -191,10 +191,9 @@ class FailedQueue:
 
     def requeue(
         self,
-        where: Where | None = None,
+        where: Filter | str | Predicate | None = None,
         limit: int | None = None,
         *,
-        choose: Choose | None = None,
         to: str | None = None,
         rate: float | None = None,
         edit: Edit | None = None,
@@ -204,17 +203,17 @@ class FailedQueue:
         on_progress: Progress | None = None,
         cancel: Cancel | None = None,
     ) -> RequeueReport:
-        """Sends failed messages back to their main queue, each with a fresh retry budget.
+        """Requeues failed messages to their main queue, each with a fresh retry budget.
 
         Each is published and confirmed before it is acked: at every instant it is in its failed
         queue or confirmed in its main queue. It stops at the depth that it found, so what fails
         again meanwhile stays. What it leaves keeps its order.
 
         Args:
-            where: says of a message whether it is requeued; None sends all.
+            where: which: an expression of the filter language, such as `error_type = 'KeyError'`, a
+                function that says it of a message, or a `Filter`; None sends all. An expression
+                needs `redrive[cli]`.
             limit: how many are sent at most, the oldest first.
-            choose: the same as `where` for many messages at a time, which is faster where asking is
-                slow.
             to: another queue that they go to.
             rate: how many are sent a second, at most.
             edit: makes the body that is sent of a message.
@@ -229,8 +228,8 @@ class FailedQueue:
             How many were sent and left, and which could not be sent.
 
         Raises:
-            ConfigurationError: there is no such queue, or leaving messages in it would make the
-                broker delete them.
+            ConfigurationError: there is no such queue, leaving messages in it would make the broker
+                delete them, or the expression can't be used.
             BrokerUnavailable: the connection was lost and did not come back. What was not confirmed
                 is in the failed queue.
         """
@@ -241,16 +240,15 @@ class FailedQueue:
                     f"there is no queue {destination!r} to requeue messages to",
                     "Declare it: redrive declare.",
                 )
-        if where is not None:
-            choose = _choosing(where)
         manner, job = (
             RequeueOptions(to, rate, edit, ledger, most_redrives),
             job or str(uuid.uuid4()),
         )
-        report = self._run(choose, limit, manner, job, on_progress, cancel)
+        with opened(where) as choose:
+            report = self._run(choose, limit, manner, job, on_progress, cancel)
         left = None if limit is None else limit - report.requeued
         if (
-            choose is None
+            where is None
             and report.too_often
             and not report.cancelled
             and (left or report.not_tried)
@@ -266,20 +264,17 @@ class FailedQueue:
 
     def discard(
         self,
-        where: Where | None = None,
+        where: Filter | str | Predicate | None = None,
         limit: int | None = None,
         *,
-        choose: Choose | None = None,
         on_progress: Progress | None = None,
         cancel: Cancel | None = None,
     ) -> DiscardReport:
         """Deletes failed messages, for good. What it leaves keeps its order.
 
         Args:
-            where: says of a message whether it is deleted; None deletes all.
+            where: which, as for `requeue`; None deletes all.
             limit: how many at most, the oldest first.
-            choose: the same as `where` for many messages at a time, which is faster where asking is
-                slow.
             on_progress: told about ten times a second how far it is.
             cancel: once set, it stops.
 
@@ -287,13 +282,14 @@ class FailedQueue:
             How many were deleted and left.
 
         Raises:
-            ConfigurationError: there is no such queue, or leaving messages in it would make the
-                broker delete them.
+            ConfigurationError: there is no such queue, leaving messages in it would make the broker
+                delete them, or the expression can't be used.
             BrokerUnavailable: the connection was lost and did not come back.
         """
-        if where is not None:
-            choose = _choosing(where)
-        report = self._run(choose, limit, RequeueOptions(discards=True), None, on_progress, cancel)
+        with opened(where) as choose:
+            report = self._run(
+                choose, limit, RequeueOptions(discards=True), None, on_progress, cancel
+            )
         return DiscardReport(report.requeued, report.skipped, report.cancelled, report.held)
 
     def _run(
@@ -585,7 +581,3 @@ def _settled(depth: Callable[[], int], seen: int, pause: float) -> int:
         if seen <= before or time.monotonic() > deadline:
             return seen
         pause = _SETTLING
-
-
-def _choosing(where: Where) -> Choose:
-    return lambda messages: [where(message) for message in messages]

@@ -1,7 +1,8 @@
 """Which failed messages are meant."""
 
 import contextlib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+import inspect
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from itertools import islice
@@ -15,22 +16,25 @@ from redrive.pubsub.message import FailedMessage
 if TYPE_CHECKING:
     from redrive.failures.database import Database
 
+Predicate = Callable[[FailedMessage], bool]
+
 _AT_A_TIME = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class Filter:
     """Those messages of which all of this is true.
 
     Args:
-        where: an expression of the filter language; None for any message.
+        where: an expression of the filter language, or a function that says it of a message; None
+            for any message. An expression needs DuckDB (`pip install redrive[cli]`).
         digests: of single messages, `FailedMessage.digest`; none for any. A failure id may be
             another message's, too.
         groups: group ids, or their first characters; none for any.
         now: what `now()` says in the expression.
     """
 
-    where: str | None = None
+    where: str | Predicate | None = None
     digests: Collection[str] = ()
     groups: Sequence[str] = ()
     now: datetime = field(default_factory=lambda: datetime.now(UTC))
@@ -41,7 +45,7 @@ class Selection:
         return self.where is None and not self.digests and not self.groups
 
     def as_json(self) -> dict[str, object]:
-        """It as JSON values."""
+        """It as JSON values; of a filter without a function."""
         return {
             **asdict(self),
             "digests": sorted(self.digests),
@@ -71,20 +75,21 @@ class Selection:
         )
 
 
-class Chooser:
-    """Says of messages whether a selection means them, many at a time; a context manager.
+class OpenFilter:
+    """Says of messages whether a filter means them, many at a time; a context manager.
 
     Raises:
         ConfigurationError: its expression can't be used; the message says where it is wrong.
     """
 
-    def __init__(self, selection: Selection) -> None:
-        self._selection = selection
-        self._digests = frozenset(selection.digests)
-        self._groups = tuple(selection.groups)
+    def __init__(self, filter_: Filter) -> None:
+        check_plain("where", filter_.where)
+        self._filter = filter_
+        self._digests = frozenset(filter_.digests)
+        self._groups = tuple(filter_.groups)
         self._held = contextlib.ExitStack()
         self._columns: tuple[Column, ...] = ()
-        self._database = None if selection.where is None else self._open(selection.where)
+        self._database = self._open(filter_.where) if isinstance(filter_.where, str) else None
 
     def __call__(self, messages: Sequence[FailedMessage]) -> list[bool]:
         """Of each message, whether it is meant.
@@ -93,16 +98,19 @@ class Chooser:
             ConfigurationError: the expression can't be said of one of them.
         """
         chosen = [self._is_named(message) for message in messages]
-        where = self._selection.where
-        if self._database is None or where is None or not any(chosen):
+        where = self._filter.where
+        if where is None or not any(chosen):
             return chosen
-        rows = [
-            row_of(message.delivery, self._columns)
-            for message, named in zip(messages, chosen, strict=True)
-            if named
-        ]
-        picked = iter(self._database.picks(where, rows, self._columns))
-        return [named and next(picked) for named in chosen]
+        named = [message for message, is_named in zip(messages, chosen, strict=True) if is_named]
+        meant = iter(self._meant(where, named))
+        return [is_named and next(meant) for is_named in chosen]
+
+    def _meant(self, where: str | Predicate, messages: Sequence[FailedMessage]) -> list[bool]:
+        """Of each message, whether the expression or the function means it."""
+        if self._database is None or not isinstance(where, str):
+            return [bool(where(message)) for message in messages]  # type: ignore[operator]
+        rows = [row_of(message.delivery, self._columns) for message in messages]
+        return self._database.meant(where, rows, self._columns)
 
     @property
     def is_by_time(self) -> bool:
@@ -112,17 +120,23 @@ class Chooser:
     def of(self, messages: Iterable[FailedMessage]) -> Iterator[FailedMessage]:
         """Those of the messages that are meant."""
         left = iter(messages)
-        if self._selection.is_all:
+        if self._filter.is_all:
             yield from left
         while some := list(islice(left, _AT_A_TIME)):
             yield from (message for message, chosen in zip(some, self(some), strict=True) if chosen)
 
     def _open(self, where: str) -> "Database":
         # It takes half a second to load, and most commands need none.
-        from redrive.failures.database import Database
+        try:
+            from redrive.failures.database import Database
+        except ModuleNotFoundError as error:
+            raise ConfigurationError(
+                "a filter that is an expression needs DuckDB, which is not installed",
+                "pip install 'redrive[cli]', or give a function.",
+            ) from error
 
         with contextlib.ExitStack() as opened:
-            database = opened.enter_context(Database(self._selection.now))
+            database = opened.enter_context(Database(self._filter.now))
             self._columns = database.columns_of(where)
             self._held = opened.pop_all()
         return database
@@ -137,3 +151,23 @@ class Chooser:
 
     def __exit__(self, *_: object) -> None:
         self._held.close()
+
+
+def check_plain(name: str, function: object) -> None:
+    """Checks that what is called for each message is not async: it is called on a thread.
+
+    Raises:
+        ConfigurationError: it is.
+    """
+    if inspect.iscoroutinefunction(function):
+        raise ConfigurationError(f"`{name}` is an async function", "Make it a plain one.")
+
+
+@contextlib.contextmanager
+def opened(where: Filter | str | Predicate | None) -> Iterator[OpenFilter | None]:
+    """The filter, as long as the block; None where there is none."""
+    if where is None:
+        yield None
+        return
+    with OpenFilter(where if isinstance(where, Filter) else Filter(where)) as filter_:
+        yield filter_

@@ -32,7 +32,7 @@ class Job:
         kind: what it does: `requeue`, `discard`, `restore`, `expire`.
         queue: the subscription's main queue.
         broker: the broker's address, without credentials.
-        order: how it was asked for: the selection and the manner, as JSON values.
+        order: how it was asked for: the filter and the manner, as JSON values.
         who: the user that ran it, and on which host.
         reason: why, in that user's words.
         begun_at: when it began.

@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from redrive.failures.canary import Guards
 from redrive.failures.edit import Edit, calling, edited, patching
-from redrive.failures.selection import Selection
+from redrive.failures.filter import Filter
 from redrive.pubsub.message import FailedMessage
 from redrive.topology.rewrite import MOST_REDRIVES
 
@@ -16,7 +16,7 @@ class Order:
     """An order to requeue messages.
 
     Args:
-        selection: which messages.
+        filter: which messages.
         limit: how many at most; None for all of them.
         to: the queue that they go to; None for their own main queue.
         rate: how many a second at most; None for as many as there can be.
@@ -27,7 +27,7 @@ class Order:
         edits: bodies that people have edited, in base64, by the digests of their messages.
     """
 
-    selection: Selection = field(default_factory=Selection)
+    filter: Filter = field(default_factory=Filter)
     limit: int | None = None
     to: str | None = None
     rate: float | None = None
@@ -50,7 +50,7 @@ class Order:
     def takes_the_first(self) -> bool:
         """Whether the oldest go as they are, whatever they are: a number of them that nothing is
         chosen from, nor changed."""
-        return self.limit is not None and self.selection.is_all and self.edit() is None
+        return self.limit is not None and self.filter.is_all and self.edit() is None
 
     def edit(self) -> Edit | None:
         """What makes other bodies; None where messages go as they are.
@@ -66,10 +66,12 @@ class Order:
 
     def as_json(self) -> dict[str, object]:
         """It as JSON values."""
+        others = (name for name in self.__slots__ if name not in ("guards", "filter"))
         return {
-            **{name: getattr(self, name) for name in self.__slots__ if name != "guards"},
+            **{name: getattr(self, name) for name in others},
             **self.guards.as_json(),
-            "selection": self.selection.as_json(),
+            # As redrive 0.1 has called it, whose jobs may be resumed.
+            "selection": self.filter.as_json(),
         }
 
     @classmethod
@@ -79,7 +81,7 @@ class Order:
             name: value for name, value in values.items() if name in cls.__slots__
         }
         known |= {
-            "selection": Selection.from_json(known["selection"]),
+            "filter": Filter.from_json(cast("Mapping[str, object]", values["selection"])),
             "guards": Guards.from_json(values),
         }
         return cls(**known)

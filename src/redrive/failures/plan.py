@@ -8,8 +8,8 @@ from datetime import timedelta
 from redrive.failures.canary import time_of_retries
 from redrive.failures.cause import Cause, cause_of
 from redrive.failures.edit import difference
+from redrive.failures.filter import OpenFilter
 from redrive.failures.order import Order
-from redrive.failures.selection import Chooser
 from redrive.failures.shared_ids import SharedIds
 from redrive.pubsub.message import FailedMessage
 from redrive.pubsub.reports import RequeueProgress
@@ -75,8 +75,8 @@ def plan_of(
             plan.came_back += bool(job) and message.job == job
             yield message
 
-    with Chooser(order.selection) as chooser:
-        for message in chooser.of(counted()):
+    with OpenFilter(order.filter) as open_filter:
+        for message in open_filter.of(counted()):
             if order.limit is not None and plan.count >= order.limit and not under_way:
                 plan.is_cut = True
                 break  # a queue of millions need not be looked at to its end

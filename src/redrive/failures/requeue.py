@@ -23,7 +23,6 @@ from redrive.topology.names import failed_queue
 
 logger = logging.getLogger("redrive")
 
-Where = Callable[[FailedMessage], bool]
 Choose = Callable[[Sequence[FailedMessage]], Sequence[bool]]
 Edit = Callable[[FailedMessage], bytes]
 Progress = Callable[[RequeueProgress], None]
@@ -85,7 +84,7 @@ _JUDGED_TOGETHER = 1000
 
 
 class Requeue:
-    """Sends back what `choose` picks of the first `total` messages. `run` is called once, on the
+    """Requeues what `choose` means of the first `total` messages. `run` is called once, on the
     caller's thread.
 
     What is `confirmed` already is only acked, wherever it is found.

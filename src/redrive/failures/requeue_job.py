@@ -23,7 +23,6 @@ from redrive.failures.journal_ledger import JournalLedger
 from redrive.failures.order import Order
 from redrive.failures.outcome_watch import Watch, reason_of_stop
 from redrive.failures.plan import plan_of
-from redrive.failures.selection import Chooser
 from redrive.pubsub.message import FailedMessage
 from redrive.pubsub.reports import RequeueProgress, RequeueReport
 
@@ -41,7 +40,7 @@ class RequeueJob:
         journal: where it is written down.
         job: the job, new or taken up again.
         order: what it was told to do.
-        some_stay: whether messages are known that it is not to send, though its selection means
+        some_stay: whether messages are known that it is not to send, though its filter means
             them.
         watch: how long a canary is watched at most, where the order does not say.
         on_notice: is told, in a sentence, what people may want to know meanwhile.
@@ -84,14 +83,13 @@ class RequeueJob:
         self._take_up()
         try:
             with contextlib.ExitStack() as held:
-                chooser = held.enter_context(Chooser(self._order.selection))
                 watch = (
                     held.enter_context(self._failed.watch(self._job.id, self._order.to))
                     if self._order.guards.are_up
                     else None
                 )
                 self._listen()
-                self._send_in_stages(chooser, watch, on_progress, cancel)
+                self._send_in_stages(watch, on_progress, cancel)
         except RedriveError as error:
             self._write_down(State.FAILED, str(error).partition("\n")[0])
             raise
@@ -143,15 +141,14 @@ class RequeueJob:
             )
 
     def _send_in_stages(
-        self, chooser: Chooser, watch: Watch | None, on_progress: Progress, cancel: threading.Event
+        self, watch: Watch | None, on_progress: Progress, cancel: threading.Event
     ) -> None:
         if watch is None:
-            self._send(chooser, None, None, on_progress, cancel)
+            self._send(None, None, on_progress, cancel)
             return
         if self._order.guards.canary:
             # A job that is taken up again has a new one: the consumers may be others by now.
             self._send(
-                chooser,
                 self._order.guards.canary,
                 lambda: self._canary.verdict(watch.standing, time_is_up=False),
                 on_progress,
@@ -162,7 +159,7 @@ class RequeueJob:
             elif not cancel.is_set():
                 self._look_after(watch, cancel)
         if not self._over(cancel) and (self._report.requeued or not self._order.guards.canary):
-            self._send(chooser, None, self._share_of(watch), on_progress, cancel)
+            self._send(None, self._share_of(watch), on_progress, cancel)
 
     def _over(self, cancel: threading.Event) -> bool:
         return cancel.is_set() or bool(self._stopped)
@@ -216,7 +213,6 @@ class RequeueJob:
 
     def _send(
         self,
-        chooser: Chooser,
         most: int | None,
         judge: Callable[[], Ruling] | None,
         on_progress: Progress,
@@ -235,12 +231,13 @@ class RequeueJob:
             self._job = self._journal.update(replace(self._job, sent=self._sent_before + sent))
             on_progress(replace(so_far, requeued=sent))
 
+        # Without a filter messages are sent as they come, which is faster; what stays is to be in
+        # the way of none.
+        all_go = self._order.filter.is_all and not self._some_stay
         with self._halting(judge, cancel) as halt:
             report = self._failed.requeue(
-                limit=limit,
-                # Without a choice messages are sent as they come, which is faster; what stays is to
-                # be in the way of none.
-                choose=None if self._order.selection.is_all and not self._some_stay else chooser,
+                None if all_go else self._order.filter,
+                limit,
                 to=self._order.to,
                 rate=self._order.rate,
                 edit=None if self._edit is None else self._edited,

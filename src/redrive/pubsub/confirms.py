@@ -125,7 +125,7 @@ class Outbox:
         self._connection = self._channel = None
         self._ready = False
         self.blocked = None
-        self._put_back_in_doubt()
+        self._queue_unconfirmed_again()
         if not self._resend:
             self._fail_waiting(error)
 
@@ -140,10 +140,10 @@ class Outbox:
 
     def fail_all(self, error: RedriveError) -> None:
         """Settles everything with an error: there will be no connection any more."""
-        self._put_back_in_doubt()
+        self._queue_unconfirmed_again()
         self._fail_waiting(error)
 
-    def _put_back_in_doubt(self) -> None:
+    def _queue_unconfirmed_again(self) -> None:
         unanswered = self._take_unconfirmed()
         for outgoing in unanswered:
             outgoing.in_doubt = True

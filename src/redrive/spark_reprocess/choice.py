@@ -1,4 +1,4 @@
-"""What of a run is sent: all that an expression picks, changed or not."""
+"""What of a run is sent: all that an expression means, changed or not."""
 
 import hashlib
 import json

@@ -45,7 +45,7 @@ class DrainTask:
         file_rows: messages in a file; so many may be unacked in a file when a task dies, and as
             many besides in memory.
         timeout: seconds for which the broker may be away, or hold back what is in a queue.
-        takes: whether what is in a file is taken out of its queue; otherwise all is given back.
+        takes: whether what is in a file is taken out of its queue; otherwise all is returned.
     """
 
     url: str = field(repr=False)

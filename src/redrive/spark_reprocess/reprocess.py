@@ -116,7 +116,7 @@ class Reprocess:
         approve: Callable[[Run, RunPlan], bool] = lambda run, plan: True,
         snapshot: Snapshot | None = None,
     ) -> Identity | None:
-        """Sends failed messages back to their main queues: all phases of the job, or those that an
+        """Requeues failed messages to their main queues: all phases of the job, or those that an
         earlier run did not come to.
 
         Args:
@@ -564,7 +564,7 @@ def requeue(
     force: bool = False,
     options: JobOptions | None = None,
 ) -> Identity:
-    """Sends failed messages back to their main queues: `Reprocess.requeue` without being asked.
+    """Requeues failed messages to their main queues: `Reprocess.requeue` without being asked.
 
     Args:
         spark: the session.

@@ -63,7 +63,7 @@ class RunPlan:
 
     Args:
         run: the run's id.
-        where: the expression that picks; None for all.
+        where: the expression that says which; None for all.
         transform: what changes bodies, a function's name or a patch; None for nothing.
         count: messages that it is about.
         chosen: how many of them would be sent.

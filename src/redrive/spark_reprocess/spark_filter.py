@@ -1,5 +1,5 @@
 """The filter language on Spark: the same DuckDB as on one machine, asked in each task, so that an
-expression picks the same messages on both."""
+expression means the same messages on both."""
 
 from collections.abc import Iterator
 from datetime import datetime
@@ -23,7 +23,7 @@ def check_filter(expression: str, now: datetime) -> None:
 
 
 def is_chosen(expression: str, now: datetime) -> "Column":
-    """A column that is true of the messages that an expression picks, and never null.
+    """A column that is true of the messages that an expression means, and never null.
 
     Only what the expression speaks of goes to the tasks' Python.
 
@@ -41,14 +41,14 @@ def is_chosen(expression: str, now: datetime) -> "Column":
     with Database(now) as database:
         columns = database.columns_of(expression)
 
-    def picks(batches: Iterator[pa.Array]) -> Iterator[pa.Array]:
+    def meant(batches: Iterator[pa.Array]) -> Iterator[pa.Array]:
         with Database(now) as database:
             for rows in batches:
                 table = pa.RecordBatch.from_struct_array(rows)
-                yield pa.array(database.picks_in(expression, table, columns), pa.bool_())
+                yield pa.array(database.meant_in(expression, table, columns), pa.bool_())
 
     asked = [F.col(column.name) for column in columns or (_SMALLEST,)]
     # Its kind is read from the annotations, which pyspark's own types don't know; it warns where it
     # is given.
-    chosen: Column = arrow_udf(picks, "boolean")(F.struct(*asked))  # type: ignore[call-overload]
+    chosen: Column = arrow_udf(meant, "boolean")(F.struct(*asked))  # type: ignore[call-overload]
     return chosen

@@ -1,4 +1,4 @@
-"""Sends failed messages back by the thousand: what `moves.requeue` makes of an ordinary one, in one
+"""Requeues failed messages by the thousand: what `rewrite.requeue` makes of an ordinary one, in one
 pass over its bytes.
 
 Most failed messages differ from what is requeued by whole headers. Cutting these out of the

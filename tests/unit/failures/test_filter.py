@@ -1,5 +1,6 @@
-"""The filter language: what it picks, what it refuses, and that it reaches nothing else."""
+"""The filter language: what it means, what it refuses, and that it reaches nothing else."""
 
+import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from redrive.errors import ConfigurationError
 from redrive.failures.cause import cause_of
 from redrive.failures.columns import COLUMNS, row_of
 from redrive.failures.database import Database
-from redrive.failures.selection import Chooser, Selection
+from redrive.failures.filter import Filter, OpenFilter
 from redrive.pubsub.message import FailedMessage
 from redrive.topology.headers import Delivery
 
@@ -30,13 +31,14 @@ OURS = failed(
 FOREIGN = failed(body=b"hello")
 DAMAGED = failed(table(redrive_failed_at="soon", redrive_retries=-1), body=b'"\\ud800"')
 MESSAGES = [FailedMessage(delivery) for delivery in (OURS, FOREIGN, DAMAGED)]
+OURS_DIGEST = MESSAGES[0].digest
 HOUR = timedelta(hours=1)
 
 
-def picked(where: str, now: datetime = NOW + HOUR) -> list[bool]:
-    """Which of `MESSAGES` an expression picks."""
-    with Chooser(Selection(where, now=now)) as chooser:
-        return chooser(MESSAGES)
+def meant(where: str, now: datetime = NOW + HOUR) -> list[bool]:
+    """Which of `MESSAGES` an expression means."""
+    with OpenFilter(Filter(where, now=now)) as open_filter:
+        return open_filter(MESSAGES)
 
 
 @pytest.mark.parametrize(
@@ -60,18 +62,18 @@ def picked(where: str, now: datetime = NOW + HOUR) -> list[bool]:
     ],
 )
 def test_an_expression_picks_the_messages_that_it_is_true_of(where: str) -> None:
-    assert picked(where) == [True, False, False]
+    assert meant(where) == [True, False, False]
 
 
 def test_what_is_not_known_is_picked_by_asking_for_null() -> None:
-    assert picked("error_type is null") == [False, True, True]
-    assert picked("body is null") == [False, True, True]
-    assert picked("error_type <> 'KeyError'") == [False, False, False]
+    assert meant("error_type is null") == [False, True, True]
+    assert meant("body is null") == [False, True, True]
+    assert meant("error_type <> 'KeyError'") == [False, False, False]
 
 
 def test_the_time_stands_still_at_the_time_of_the_selection() -> None:
-    assert picked("failed_at > now() - interval 2 hours", NOW + 3 * HOUR) == [False, False, False]
-    assert picked("failed_at > now() - interval 4 hours", NOW + 3 * HOUR) == [True, False, False]
+    assert meant("failed_at > now() - interval 2 hours", NOW + 3 * HOUR) == [False, False, False]
+    assert meant("failed_at > now() - interval 4 hours", NOW + 3 * HOUR) == [True, False, False]
 
 
 @pytest.mark.parametrize(
@@ -102,14 +104,14 @@ def test_an_expression_that_can_not_be_used_is_refused_and_where_it_is_wrong_is_
     where: str, told: str
 ) -> None:
     with pytest.raises(ConfigurationError) as refused:
-        picked(where)
+        meant(where)
     assert told in refused.value.problem
     assert len(str(refused.value).splitlines()) == 2
 
 
 def test_an_expression_that_can_not_be_said_of_a_message_is_an_error() -> None:
     with pytest.raises(ConfigurationError, match="convert"):
-        picked("body_text::int > 3")
+        meant("body_text::int > 3")
 
 
 def ask(database: Database, sql: str) -> None:
@@ -211,38 +213,60 @@ def test_whatever_a_peer_sends_can_be_asked(deliveries: list[Delivery]) -> None:
         rows = [row_of(delivery) for delivery in deliveries]
         assert database.insert(rows) == len(rows)
         database.query("select * from failed")
-        assert len(database.picks("body->>'$.a' is null", rows, database.columns_of(where))) == len(
+        assert len(database.meant("body->>'$.a' is null", rows, database.columns_of(where))) == len(
             rows
         )
 
 
 def test_ids_groups_and_an_expression_all_have_to_be_true() -> None:
     group = cause_of(MESSAGES[0]).group_id
-    for selection, expected in (
-        (Selection(), [True, True, True]),
-        (Selection(digests={MESSAGES[0].digest, "another"}), [True, False, False]),
-        (Selection(groups=[group]), [True, False, False]),
-        (Selection(groups=[group[:4]]), [True, False, False]),
-        (Selection("size = 5", groups=[group]), [False, False, False]),
+    for filter_, expected in (
+        (Filter(), [True, True, True]),
+        (Filter(digests={MESSAGES[0].digest, "another"}), [True, False, False]),
+        (Filter(groups=[group]), [True, False, False]),
+        (Filter(groups=[group[:4]]), [True, False, False]),
+        (Filter("size = 5", groups=[group]), [False, False, False]),
         (
-            Selection("size = 29", groups=[group], digests={MESSAGES[0].digest}),
+            Filter("size = 29", groups=[group], digests={MESSAGES[0].digest}),
             [True, False, False],
         ),
     ):
-        with Chooser(selection) as chooser:
-            assert chooser(MESSAGES) == expected
-            assert list(chooser.of(MESSAGES)) == [
+        with OpenFilter(filter_) as open_filter:
+            assert open_filter(MESSAGES) == expected
+            assert list(open_filter.of(MESSAGES)) == [
                 message for message, chosen in zip(MESSAGES, expected, strict=True) if chosen
             ]
 
 
-def test_a_selection_survives_the_journal() -> None:
-    selection = Selection(
-        "size > 1", frozenset({"a", "b"}), ("g",), datetime(2024, 1, 1, tzinfo=UTC)
-    )
-    assert Selection.from_json(selection.as_json()) == selection
-    assert Selection().is_all
-    assert not selection.is_all
+def test_a_filter_may_be_a_function() -> None:
+    with OpenFilter(Filter(lambda message: message.body == b"hello")) as open_filter:
+        assert open_filter(MESSAGES) == [False, True, False]
+    with OpenFilter(Filter(lambda _: True, digests={OURS_DIGEST})) as open_filter:
+        assert open_filter(MESSAGES) == [True, False, False]
+
+
+def test_a_function_that_is_async_is_refused() -> None:
+    async def is_meant(message: FailedMessage) -> bool:
+        return True
+
+    with pytest.raises(ConfigurationError, match="`where` is an async function"):
+        OpenFilter(Filter(is_meant))  # type: ignore[arg-type]
+
+
+def test_an_expression_without_duckdb_is_an_error_that_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delitem(sys.modules, "redrive.failures.database")
+    monkeypatch.setitem(sys.modules, "duckdb", None)
+    with pytest.raises(ConfigurationError, match=r"needs DuckDB.*\n.*redrive\[cli\]"):
+        OpenFilter(Filter("size > 1"))
+
+
+def test_a_filter_survives_the_journal() -> None:
+    filter_ = Filter("size > 1", frozenset({"a", "b"}), ("g",), datetime(2024, 1, 1, tzinfo=UTC))
+    assert Filter.from_json(filter_.as_json()) == filter_
+    assert Filter().is_all
+    assert not filter_.is_all
 
 
 def test_a_database_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

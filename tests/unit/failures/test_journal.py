@@ -20,11 +20,11 @@ from deliveries import failed
 from failed_deliveries import failed_deliveries
 from redrive.errors import ConfigurationError
 from redrive.failures.canary import Guards, Unknown
+from redrive.failures.filter import Filter
 from redrive.failures.job_record import Job, State
 from redrive.failures.journal import Journal, default_path, whoami
 from redrive.failures.journal_ledger import JournalLedger
 from redrive.failures.order import Order
-from redrive.failures.selection import Selection
 from redrive.topology.headers import Delivery
 from redrive.topology.names import ExchangeFamily
 from redrive.topology.outcome_events import Outcomes
@@ -34,7 +34,7 @@ JOB = Job(
     "requeue",
     "ucenter@user",
     "amqp://guest@host:5672/%2F",
-    Order(Selection("size > 1"), 5).as_json(),
+    Order(Filter("size > 1"), 5).as_json(),
     reason="fixed",
     planned=7,
 )
@@ -62,7 +62,7 @@ def test_a_job_is_kept_with_who_ran_it(path: Path) -> None:
         "fixed",
     )
     assert Order.from_json(job.order) == Order(
-        Selection("size > 1", frozenset(), (), Order.from_json(JOB.order).selection.now), 5
+        Filter("size > 1", frozenset(), (), Order.from_json(JOB.order).filter.now), 5
     )
 
 

@@ -57,7 +57,7 @@ def test_each_message_is_there_byte_for_byte_and_in_order(archive: Archive) -> N
     assert Snapshot(Path(archive.storage.uri)).depth() == 5
 
 
-def test_what_was_sent_put_back_or_discarded_is_not_there(archive: Archive) -> None:
+def test_what_was_sent_restored_or_discarded_is_not_there(archive: Archive) -> None:
     run = drained(archive, [message(id_) for id_ in ("a~b", "b", "c", "d", "e", "f")])
     noted(
         archive,
@@ -71,7 +71,7 @@ def test_what_was_sent_put_back_or_discarded_is_not_there(archive: Archive) -> N
     assert [one.failure_id for one in left(archive)] == ["d", "e", "f"]
 
 
-def test_what_was_put_back_and_drained_again_is_there_once(archive: Archive) -> None:
+def test_what_was_restored_and_drained_again_is_there_once(archive: Archive) -> None:
     noted(archive, drained(archive, [message("a")]), Entry("a", Event.RESTORED))
     drained(archive, [message("a")])
     assert [one.failure_id for one in left(archive)] == ["a"]

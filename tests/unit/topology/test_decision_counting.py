@@ -158,7 +158,7 @@ def test_an_x_death_that_a_publisher_made_up_counts_as_none(
 
 
 @given(st.integers(0, 4), st.sampled_from(VERSIONS), forged_headers)
-def test_a_message_that_is_sent_back_has_a_fresh_budget(
+def test_a_message_that_is_requeued_has_a_fresh_budget(
     max_retries: int, version: BrokerVersion, forged: Table
 ) -> None:
     broker, subscription = ModelBroker(version), subscription_with(max_retries)

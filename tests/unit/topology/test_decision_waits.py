@@ -158,9 +158,9 @@ def test_a_message_that_is_young_enough_is_tried_again() -> None:
     assert decided(published(3500), AGED, Raised(ERROR), IGNORES) == RetryByReject(1, USUAL, 3)
 
 
-def test_a_message_that_a_person_sent_back_is_not_too_old() -> None:
-    sent_back = replace(published(10**6, table(redrive_count=1)), exchange="", routing_key=QUEUE)
-    assert decided(sent_back, AGED, Raised(ERROR), IGNORES) == RetryByReject(1, USUAL, 3)
+def test_a_message_that_a_person_requeued_is_not_too_old() -> None:
+    requeued = replace(published(10**6, table(redrive_count=1)), exchange="", routing_key=QUEUE)
+    assert decided(requeued, AGED, Raised(ERROR), IGNORES) == RetryByReject(1, USUAL, 3)
 
 
 def test_a_message_without_a_timestamp_ages_from_its_first_failure() -> None:

@@ -1,4 +1,4 @@
-"""Sending back in one pass over the bytes makes what `moves.requeue` makes."""
+"""Requeueing in one pass over the bytes makes what `rewrite.requeue` makes."""
 
 from dataclasses import replace
 

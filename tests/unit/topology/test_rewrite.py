@@ -207,7 +207,7 @@ def test_a_whole_second_is_written_with_its_milliseconds() -> None:
     )
 
 
-def test_what_is_put_back_goes_through_the_failed_exchange_with_all_it_had() -> None:
+def test_what_is_restored_goes_through_the_failed_exchange_with_all_it_had() -> None:
     delivery = failed(table(redrive_failure_id=FAILURE_ID, redrive_reason="gave-up", tenant="a"))
     publish = rewrite.restore(delivery, FAMILY, frame_max=FRAME_MAX)
     assert (publish.exchange, publish.routing_key, publish.body) == (

@@ -1,4 +1,4 @@
-"""Takes messages from a queue, and gives back what was not settled."""
+"""Takes messages from a queue, and returns what was not settled."""
 
 import logging
 import threading
@@ -93,7 +93,7 @@ class QueueReader:
         whole: the messages of the queue. Where they are given, and not all are held, it is seen to
             it that the queue keeps its order.
         ahead: messages that may wait for the caller before more are held; None for any number.
-        returning: told, while messages are given back, how many are still held.
+        returning: told, while messages are returned, how many are still held.
         expected: how many messages were there. A broker that hands out many at once has none left a
             while before the first one is here.
         comes_back: whether it goes on after the connection was lost; `lost` is called then, on the
@@ -293,9 +293,9 @@ class QueueReader:
             if self.keeps_order and (kind is None or kind is GeneratorExit):
                 self._hold_what_the_order_needs()
         finally:
-            self._hand_back()
+            self._return_all()
 
-    def _hand_back(self) -> None:
+    def _return_all(self) -> None:
         left = self._received_here
 
         def told(returned: int) -> None:
@@ -331,7 +331,7 @@ class QueueReader:
 
     @property
     def _is_in_order(self) -> bool:
-        """Whether what is held can be given back without changing the queue's order.
+        """Whether what is held can be returned without changing the queue's order.
 
         A quorum queue delivers what was returned before all else, and puts what is returned behind
         what was returned before. So either all that was ever returned is held, which a message that
@@ -343,7 +343,7 @@ class QueueReader:
         )
 
     def _hold_what_the_order_needs(self) -> None:
-        """Holds more, and drops it at once, until what is held can be given back in its order."""
+        """Holds more, and drops it at once, until what is held can be returned in its order."""
         received, since = -1, time.monotonic()
         while not self._is_in_order and self._connected and self._failure is None:
             if self._received_here != received:
