@@ -131,6 +131,11 @@ class Broker(ABC):
         """
 
     @abstractmethod
+    def log(self) -> str:
+        """What the broker has written to its log, warnings and errors; nothing of an external one,
+        or of one that has not been started."""
+
+    @abstractmethod
     def close(self) -> None:
         """End the broker and delete its data. Closing twice is fine."""
 

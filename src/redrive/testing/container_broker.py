@@ -113,7 +113,7 @@ class ContainerBroker(Broker):
             except BrokerUnavailable:
                 if self._container().status == "running" and time.monotonic() < deadline:
                     continue
-                raise not_ready(self._address, self._log()) from None
+                raise not_ready(self._address, self.log()) from None
             return
 
     def stop(self) -> None:
@@ -151,6 +151,11 @@ class ContainerBroker(Broker):
         if code:
             raise ConfigurationError(f"rabbitmqctl {' '.join(arguments)} failed: {text.strip()}")
         return text
+
+    def log(self) -> str:
+        if self._made is None:
+            return ""
+        return cast("bytes", self._container().logs(tail=100)).decode(errors="replace")
 
     def close(self) -> None:
         self._forget_exit()
@@ -199,6 +204,3 @@ class ContainerBroker(Broker):
         container = self._made.get_wrapped_container()
         container.reload()
         return container
-
-    def _log(self) -> str:
-        return cast("bytes", self._container().logs(tail=100)).decode(errors="replace")

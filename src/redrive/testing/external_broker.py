@@ -76,6 +76,9 @@ class ExternalBroker(Broker):
     def control(self, *arguments: str) -> str:
         self._refuse(f"controlled with rabbitmqctl {' '.join(arguments)}")
 
+    def log(self) -> str:
+        return ""
+
     def close(self) -> None:
         """Nothing to end: it is not ours."""
 

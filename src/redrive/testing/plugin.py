@@ -21,13 +21,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
 
     from redrive.testing import Broker
 
 _brokers = pytest.StashKey[list[str]]()
 _shared = pytest.StashKey[contextlib.ExitStack]()
 _BROKERS = "redrive_brokers"
+_LOG_LINES = 40
 
 
 def brokers_used(config: pytest.Config) -> list[str]:
@@ -65,6 +66,19 @@ def pytest_terminal_summary(
 ) -> None:
     for broker in brokers_used(config):
         terminalreporter.write_line(broker)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Shows the end of the broker's log with a test that failed, where the broker is this
+    process's."""
+    report = yield
+    broker: Broker | None = getattr(item, "funcargs", {}).get("rabbitmq_broker")
+    if report.failed and broker is not None and (lines := broker.log().splitlines()):
+        report.sections.append((f"end of the log of {broker}", "\n".join(lines[-_LOG_LINES:])))
+    return report
 
 
 @pytest.fixture(scope="session")

@@ -147,7 +147,7 @@ class ProcessBroker(Broker):
                 if self._server.poll() is None and time.monotonic() < deadline:
                     continue
                 self.kill()
-                raise not_ready(self._address, self._log()) from None
+                raise not_ready(self._address, self.log()) from None
             return
 
     def stop(self) -> None:
@@ -199,6 +199,12 @@ class ProcessBroker(Broker):
                 f"rabbitmqctl {' '.join(arguments)} failed: {(done.stderr or done.stdout).strip()}"
             )
         return done.stdout
+
+    def log(self) -> str:
+        if self._folder is None:
+            return ""
+        logs = [self._folder / "console.log", *sorted((self._folder / "log").glob("*.log"))]
+        return "\n".join(log.read_text(errors="replace") for log in logs if log.exists())
 
     def close(self) -> None:
         self._forget_exit()
@@ -297,12 +303,6 @@ class ProcessBroker(Broker):
         # The pid may soon be somebody else's.
         if self._folder is not None:
             (self._folder / "pids" / str(process.pid)).unlink(missing_ok=True)
-
-    def _log(self) -> str:
-        if self._folder is None:
-            return ""
-        logs = [self._folder / "console.log", *sorted((self._folder / "log").glob("*.log"))]
-        return "\n".join(log.read_text(errors="replace") for log in logs if log.exists())
 
 
 def _write_cookie(home: Path, cookie: str) -> None:
