@@ -34,6 +34,7 @@ _SCRIPT_FOLDERS = (
     "/usr/local/opt/rabbitmq/sbin",
     "/opt/rabbitmq/sbin",
 )
+_BETWEEN_LOOKS = 0.01
 _NODES = "redrive-{place}@localhost"
 # A reader of a pipe that only we hold: when we are gone, however that happened, so is all that we
 # started.
@@ -177,8 +178,12 @@ class ProcessBroker(Broker):
         self._strike_out(self._server)
 
     def pause(self) -> None:
-        self._needed().send_signal(signal.SIGSTOP)
+        server = self._needed()
+        server.send_signal(signal.SIGSTOP)
         self._paused = True
+        # On a busy machine some of its threads go on for a moment.
+        while server.poll() is None and not _has_stopped(server.pid):
+            time.sleep(_BETWEEN_LOOKS)
 
     def resume(self) -> None:
         self._needed().send_signal(signal.SIGCONT)
@@ -303,6 +308,14 @@ class ProcessBroker(Broker):
         # The pid may soon be somebody else's.
         if self._folder is not None:
             (self._folder / "pids" / str(process.pid)).unlink(missing_ok=True)
+
+
+def _has_stopped(child: int) -> bool:
+    """Whether every thread of a child process has stopped; always, where the system can't tell
+    without taking its exit code."""
+    if not hasattr(os, "waitid"):
+        return True
+    return os.waitid(os.P_PID, child, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None
 
 
 def _write_cookie(home: Path, cookie: str) -> None:
