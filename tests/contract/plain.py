@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pika
 from pika.adapters.blocking_connection import BlockingChannel
+from pika.spec import Basic
 
 from redrive.amqp.field_table import Table
 from redrive.pubsub.blocking.connection import Connector
@@ -74,19 +75,27 @@ def depth(url: str, queue: str) -> int:
 def drain(url: str, queue: str) -> list[tuple[pika.BasicProperties, bytes]]:
     """Takes out what is ready in a queue."""
     taken: list[tuple[pika.BasicProperties, bytes]] = []
+    last_tag = 0
 
-    def take(_: object, __: object, properties: pika.BasicProperties, body: bytes) -> None:
+    def take(
+        _: object, method: Basic.Deliver, properties: pika.BasicProperties, body: bytes
+    ) -> None:
+        nonlocal last_tag
         taken.append((properties, body))
+        last_tag = method.delivery_tag
 
     with plain_channel(url) as channel:
-        # Thousands come this way in the time in which hundreds can be asked for one by one.
-        consumer = channel.basic_consume(queue, take, auto_ack=True)
+        # Thousands come this way in the time in which hundreds can be asked for one by one. They
+        # are acked by us: of what the broker acks by itself, pika drops what comes while a consumer
+        # is being cancelled. Source: pika 1.4.4, measured.
+        consumer = channel.basic_consume(queue, take)
         before = -1
         while len(taken) > before:
             before = len(taken)
             channel.connection.process_data_events(0.2)
-        for _, properties, body in channel.basic_cancel(consumer):
-            taken.append((properties, body))
+        if last_tag:
+            channel.basic_ack(last_tag, multiple=True)
+        channel.basic_cancel(consumer)
         # That nothing came may have been the machine's fault: the broker itself says what is left.
         while True:
             method, left, last = channel.basic_get(queue, auto_ack=True)
