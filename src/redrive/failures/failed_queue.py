@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Callable, Generator, Iterable
 from datetime import timedelta
 
-from redrive.errors import ConfigurationError, RedriveError
+from redrive.errors import BrokerUnavailable, ConfigurationError, RedriveError
 from redrive.failures.failed_count import count_failed, held_in
 from redrive.failures.filter import Filter, Predicate, opened
 from redrive.failures.look_lock import Turn
@@ -563,7 +563,10 @@ class FailedQueue:
                 time.sleep(_BETWEEN_LOOKS)
 
     def _is_empty(self) -> bool:
-        return self.depth() == 0
+        try:
+            return self.depth() == 0
+        except BrokerUnavailable:  # then nobody knows; who reads the queue waits for the broker
+            return False
 
 
 def _settled(depth: Callable[[], int], seen: int, pause: float) -> int:

@@ -179,16 +179,21 @@ class QueueReader:
         """
         if self._ready:
             return self._ready.popleft()
-        began = empty_since = time.monotonic()
+        began = time.monotonic()
+        empty_since: float | None = None
+        losses = self._losses
         while not stop():
             taken = self._poll()
             if taken is not None:
                 return taken
-            if not (self._connected and empty()):
-                empty_since = time.monotonic()
-            elif time.monotonic() - empty_since > self._surely_empty:
+            # Only after a poll: what the broker was asked for may have taken its time, and messages
+            # came meanwhile.
+            now = time.monotonic()
+            if losses != self._losses or not self._connected:
+                losses, empty_since = self._losses, None
+            if empty_since is not None and now - empty_since > self._surely_empty:
                 return None
-            if time.monotonic() - began > timeout:
+            if now - began > timeout:
                 if not self._connected:
                     raise BrokerUnavailable(
                         self._link.address, f"it was not there, or not back, within {timeout:g} s"
@@ -198,6 +203,10 @@ class QueueReader:
                     self._queue,
                 )
                 return None
+            if not (self._connected and empty()):
+                empty_since = None
+            elif empty_since is None:
+                empty_since = time.monotonic()
         return None
 
     def some(
