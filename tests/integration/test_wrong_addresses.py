@@ -1,11 +1,14 @@
 """What a wrong address gets: an error of its own, in a line or two, and no password anywhere."""
 
+import contextlib
 import logging
 import socket
+import threading
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 
 import pytest
+from pika import frame, spec
 
 from contract.support import DEADLINE, assert_it_helps
 from redrive import (
@@ -148,6 +151,22 @@ def test_a_virtual_host_that_is_not_there_is_named(use: Use, rabbitmq_url: str) 
     assert_it_helps(error, "no virtual host 'no-such-place'", "rabbitmqctl add_vhost")
 
 
+_START = frame.Method(0, spec.Connection.Start(server_properties={})).marshal()  # type: ignore[no-untyped-call]
+_TUNE = frame.Method(0, spec.Connection.Tune(2047, 131072, 60)).marshal()  # type: ignore[no-untyped-call]
+
+
+@pytest.mark.parametrize("said", [[_START], [_START, _TUNE]], ids=["login", "virtual host"])
+@each_use
+def test_a_wire_that_is_cut_while_a_connection_is_opened_is_not_taken_for_a_refusal(
+    use: Use, said: list[bytes]
+) -> None:
+    with _server(*said, listens=True) as port:
+        error = refused(use, f"amqp://shop:{SECRET}@127.0.0.1:{port}/")
+
+    assert type(error) is BrokerUnavailable
+    assert_it_helps(error, f"127.0.0.1:{port}", "connection was lost", secret=SECRET)
+
+
 @pytest.mark.parametrize(
     "thing",
     [
@@ -165,15 +184,19 @@ def test_nothing_that_is_printed_shows_the_password(thing: Callable[[str], objec
 
 
 class _server:
-    """Something that answers everything with the same bytes."""
+    """Something that says the same to everyone, and hangs up.
 
-    def __init__(self, answer: bytes) -> None:
-        self._answer = answer
+    Args:
+        answers: what it says.
+        listens: whether it waits for a word before each answer, and before it hangs up.
+    """
+
+    def __init__(self, *answers: bytes, listens: bool = False) -> None:
+        self._answers = answers
+        self._listens = listens
         self._listener = socket.create_server(("127.0.0.1", 0))
 
     def __enter__(self) -> int:
-        import threading
-
         threading.Thread(target=self._serve, daemon=True).start()
         port: int = self._listener.getsockname()[1]
         return port
@@ -188,5 +211,12 @@ class _server:
                 client, _ = self._listener.accept()
             except OSError:
                 return
-            with client:
-                client.sendall(self._answer)
+            with client, contextlib.suppress(OSError):
+                for answer in self._answers:
+                    self._listen(client)
+                    client.sendall(answer)
+                self._listen(client)
+
+    def _listen(self, client: socket.socket) -> None:
+        if self._listens:
+            client.recv(4096)
