@@ -116,6 +116,15 @@ class Administration:
             node.get("mem_alarm") or node.get("disk_free_alarm") for node in self._get("nodes")
         )
 
+    def sources_of(self, begins: str) -> dict[str, set[str]]:
+        """The exchanges from which the queues are bound whose names begin so; "" stands for the
+        default exchange, to which each queue is bound."""
+        sources: dict[str, set[str]] = {}
+        for binding in self._get(f"bindings/{quote(self.virtual_host, safe='')}"):
+            if binding["destination"].startswith(begins):
+                sources.setdefault(binding["destination"], set()).add(binding["source"])
+        return sources
+
     def delete(self, path: str) -> None:
         """Deletes what is at a path below `/api/`."""
         self._send("DELETE", path)

@@ -12,6 +12,7 @@ from typing import Any
 import pika
 import pytest
 
+from contract.administration import Administration
 from contract.support import DEADLINE, Service, always_fails, wait_until
 from redrive import FailedQueue, Message, Retry, RetryPolicy
 from redrive.pubsub.blocking.connection import Connector
@@ -178,6 +179,19 @@ def test_a_watch_that_begins_and_ends_in_the_middle_of_retries_holds_none_of_the
             with failed.watch("watched"):
                 assert time.monotonic() < deadline, "some are held back"
     assert sorted(message.message_id or "" for message in service.failed()) == sorted(ids)
+
+
+def test_a_watch_that_ends_leaves_its_queue_to_expire_and_bound_to_nothing(
+    service: Service, rabbitmq_management_url: str
+) -> None:
+    # A quorum queue that dead-letters into a queue that is being deleted holds what it does for
+    # minutes.
+    service.declare()
+    administration = Administration(rabbitmq_management_url, service.url)
+    with FailedQueue(service.url, service.queue).watch("watched"):
+        [(watching, sources)] = administration.sources_of("redrive.watch.").items()
+        assert {"master.retry", "master.failed", "master.events"} <= sources
+    assert administration.sources_of("redrive.watch.") == {watching: {""}}
 
 
 def without_events(service: Service) -> None:

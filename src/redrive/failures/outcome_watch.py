@@ -88,13 +88,13 @@ class Watch:
 
     def __exit__(self, *_: object) -> None:
         self._link.close()
+        # Its queue is not deleted, it expires. A quorum queue that dead-letters waits until each
+        # queue that a message was routed to confirms it, and three minutes for one that was deleted
+        # meanwhile. Source: rabbit_fifo_dlx_worker, dead_letter_worker_publisher_confirm_timeout.
         with contextlib.suppress(RedriveError), declaring(self._connector) as declarer:
-            # First of all: a quorum queue that dead-letters waits for the confirm of each queue
-            # that is bound when it does.
-            with contextlib.suppress(PermissionDenied, ConfigurationError):
-                for binding in self._retries:
+            for binding in (*self._retries, *self._bindings):
+                with contextlib.suppress(PermissionDenied, ConfigurationError):
                     declarer.unbind(binding)
-            declarer.delete(self._queue)
 
     def connected(self, connection: Wire) -> None:
         """The link is up: consume."""
