@@ -4,19 +4,31 @@ import contextlib
 import subprocess
 import sys
 import threading
+import time
+import uuid
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
-from contract.support import Recorder, wait_until
-from redrive import ExchangeFamily, FailedQueue, GiveUp, Message, Publisher, RetryPolicy, Subscriber
+from contract.support import DEADLINE, Recorder, wait_until
+from redrive import (
+    ExchangeFamily,
+    FailedQueue,
+    GiveUp,
+    Message,
+    Publisher,
+    RedriveError,
+    RetryPolicy,
+    Subscriber,
+)
 from redrive.pubsub.admin.management_api import ManagementAPI
 from redrive.pubsub.blocking.connection import Connector
 from redrive.pubsub.blocking.declarer import declare
 from redrive.topology.diff import compare
 from redrive.topology.model import Subscription
 
+_BETWEEN_TRIES = 0.1
 _PROGRAM = Path(__file__).with_name("migration_program.py")
 FILE = """
 subscriptions:
@@ -49,13 +61,31 @@ def _act(message: Message) -> None:
 
 class Shop:
     """A live subscription: a publisher that goes on publishing, a consumer that goes on
-    consuming."""
+    consuming.
 
-    def __init__(self, url: str, management_url: str, file: Path, old: Subscription) -> None:
+    Args:
+        url: the broker's address.
+        management_url: where its management API is.
+        file: where the subscription is described as it is to be.
+        old: the subscription as it is.
+        patient: whether what the broker does not take is published again, with its id, as a
+            service does whose broker has faults.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        management_url: str,
+        file: Path,
+        old: Subscription,
+        *,
+        patient: bool = False,
+    ) -> None:
         self.url = url
         self.management_url = management_url
         self.file = file
         self.old = old
+        self._patient = patient
         self.recorder = Recorder(_act)
         self.published: dict[str, str] = {}
         self._stopping = threading.Event()
@@ -67,9 +97,21 @@ class Shop:
         with Publisher(self.url) as publisher:
             for number in range(count):
                 kind = ("good", "flaky", "bad")[number % 3]
-                self.published[
-                    publisher.publish(f"{kind} {number}", "order.paid", mandatory=True)
-                ] = kind
+                message_id = str(uuid.uuid4())
+                self._publish(publisher, f"{kind} {number}", message_id)
+                self.published[message_id] = kind
+
+    def _publish(self, publisher: Publisher, body: str, message_id: str) -> None:
+        deadline = time.monotonic() + DEADLINE
+        while True:
+            try:
+                publisher.publish(body, "order.paid", message_id=message_id, mandatory=True)
+            except RedriveError:
+                if not self._patient or time.monotonic() > deadline:
+                    raise
+                time.sleep(_BETWEEN_TRIES)
+            else:
+                return
 
     @contextlib.contextmanager
     def publishing(self) -> Iterator[None]:
