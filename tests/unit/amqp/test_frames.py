@@ -58,6 +58,10 @@ class Seen:
         self.reader = FrameReader(
             lambda kind, channel, data: self.told.append(("other", kind, channel, data))
         )
+        self.watch()
+
+    def watch(self) -> None:
+        """The channel is opened."""
         self.reader.watch(
             CHANNEL,
             ChannelEvents(
@@ -109,6 +113,23 @@ def test_a_message_of_a_channel_that_nobody_watches_is_handed_on(message: Receiv
     seen.reader.feed(data)
 
     assert b"".join(told[3] for told in seen.told) == data
+
+
+@given(messages, messages, st.integers(0, 10_000))
+def test_of_a_message_that_is_cut_off_by_the_end_of_its_channel_nothing_gets_into_the_next_channel(
+    cut: Received, message: Received, length: int
+) -> None:
+    seen = Seen()
+    data = delivery(cut)
+    ends = [0]
+    while ends[-1] < len(data):
+        ends.append(ends[-1] + 8 + struct.unpack_from(">I", data, ends[-1] + 3)[0])
+    seen.reader.feed(data[: ends[length % (len(ends) - 1)]])
+    seen.reader.unwatch(CHANNEL)
+    seen.watch()
+    seen.reader.feed(delivery(message))
+
+    assert seen.told == [message]
 
 
 @given(messages, st.integers(0, 2))
