@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from redrive.failures.async_failed_queue import AsyncFailedQueue
     from redrive.failures.failed_queue import FailedQueue
     from redrive.failures.filter import Filter
+    from redrive.pubsub.admin.queue_metrics import observe_queues
     from redrive.pubsub.aio.publisher import AsyncPublisher
     from redrive.pubsub.aio.subscriber import AsyncSubscriber
     from redrive.pubsub.aio.subscriber import run as run_async
@@ -90,6 +91,7 @@ __all__ = [
     "TopologyMismatch",
     "Unroutable",
     "instrument",
+    "observe_queues",
     "run",
     "run_async",
     "uninstrument",
@@ -115,6 +117,7 @@ _MODULES = {
     "redrive.failures.async_failed_queue": ("AsyncFailedQueue",),
     "redrive.failures.failed_queue": ("FailedQueue",),
     "redrive.failures.filter": ("Filter",),
+    "redrive.pubsub.admin.queue_metrics": ("observe_queues",),
     "redrive.pubsub.aio.publisher": ("AsyncPublisher",),
     "redrive.pubsub.aio.subscriber": ("AsyncSubscriber",),
     "redrive.pubsub.blocking.publisher": ("Publisher",),

@@ -12,6 +12,7 @@ import pytest
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from prometheus_client.parser import text_string_to_metric_families
 
 from cli_support import redrive, running
 from contract.shells import Shell
@@ -231,6 +232,29 @@ def test_scraped_metrics_match_the_messages_counted(rabbitmq_url: str) -> None:
     assert samples["redrive_attempts_running"] == 0
 
 
+def test_scraped_metrics_say_what_is_in_the_queues(
+    rabbitmq_url: str, rabbitmq_management_url: str
+) -> None:
+    service = Service(rabbitmq_url)
+    service.set_aside(2)
+    service.publish_numbered(3)
+    subscriber = Subscriber(rabbitmq_url, service.queue, service.routing_keys, retry=service.retry)
+    with serving(Place("127.0.0.1", 0), [subscriber], rabbitmq_management_url) as port:
+        wait_until(
+            lambda: _messages_in_queues(port) == {service.queue: 3, f"{service.queue}@failed": 2},
+            "the broker tells of them",
+        )
+        assert 'redrive_state="dead-lettering"' in get(port, "/metrics").text
+
+
+def test_a_management_api_without_metrics_is_refused() -> None:
+    done = redrive("run", "shop:shop", "--management-url", "http://localhost:15672")
+    assert (done.code, done.error_lines) == (
+        2,
+        ["Error: --management-url is for what --metrics serves", "Give --metrics, too."],
+    )
+
+
 def test_ready_is_false_while_the_broker_is_away_and_true_after(rabbitmq_url: str) -> None:
     with Proxy(rabbitmq_url) as proxy:
         subscriber = Subscriber(proxy.url, "shop@orders", ["order.*"])
@@ -337,6 +361,16 @@ def _samples(port: int) -> Counter[str]:
             name, _, value = line.rpartition(" ")
             sums[name.partition("{")[0]] += float(value)  # type: ignore[assignment]
     return sums
+
+
+def _messages_in_queues(port: int) -> Counter[str]:
+    """How many messages are in each queue that has some, as far as it is measured."""
+    messages: Counter[str] = Counter()
+    for family in text_string_to_metric_families(get(port, "/metrics").text):
+        if family.name == "redrive_queue_messages":
+            for sample in family.samples:
+                messages[sample.labels["messaging_destination_name"]] += int(sample.value)
+    return +messages
 
 
 def test_the_dashboard_asks_for_metrics_that_are_there(rabbitmq_url: str) -> None:

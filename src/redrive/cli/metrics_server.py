@@ -11,12 +11,16 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from redrive import Subscriber
 from redrive.errors import ConfigurationError
 from redrive.pubsub import telemetry
+from redrive.pubsub.admin.queue_metrics import observe_queues
 from redrive.pubsub.url import Endpoint
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.metrics import MeterProvider
 
 _EXAMPLE = "Give one such as :9464, 127.0.0.1:9464 or [::1]:9464."
 _ANOTHER_PORT = "Give another port, or stop what listens there."
@@ -65,14 +69,30 @@ def place_of(text: str) -> Place:
 
 
 @contextlib.contextmanager
-def serving(place: Place, subscribers: Sequence[Subscriber]) -> Iterator[int]:
+def serving(
+    place: Place, subscribers: Sequence[Subscriber], management_url: str | None = None
+) -> Iterator[int]:
     """Measures, and serves what was measured, for as long as the block; gives the port.
 
+    Args:
+        place: where to listen.
+        subscribers: whose state is served.
+        management_url: where the management API is, which tells how much is in their queues; None
+            to measure nothing of them.
+
     Raises:
-        ConfigurationError: the port is in use or not allowed, the host is none of this machine, or
-            OpenTelemetry is not installed.
+        ConfigurationError: the port is in use or not allowed, the host is none of this machine,
+            OpenTelemetry is not installed, or the management API's address is none.
     """
-    scrape = _measuring()
+    scrape, meter_provider = _measuring()
+    try:
+        if management_url is not None:
+            observe_queues(
+                *subscribers, management_url=management_url, meter_provider=meter_provider
+            )
+    except ConfigurationError:
+        telemetry.uninstrument()
+        raise
     pages: dict[str, Callable[[], _Answer]] = {
         "/metrics": lambda: _Answer(200, _TEXT, scrape()),
         "/health": lambda: _state(
@@ -168,8 +188,9 @@ def _family_of(host: str) -> socket.AddressFamily:
     return min((family for family, *_ in found), key=lambda family: family != socket.AF_INET)
 
 
-def _measuring() -> Callable[[], bytes]:
-    """Begins to measure; returns what gives the measurements in Prometheus' format."""
+def _measuring() -> tuple[Callable[[], bytes], "MeterProvider"]:
+    """Begins to measure; returns what gives the measurements in Prometheus' format, and where more
+    of them may go."""
     try:
         from opentelemetry.exporter.prometheus import PrometheusMetricReader
         from opentelemetry.sdk.metrics import MeterProvider
@@ -180,10 +201,9 @@ def _measuring() -> Callable[[], bytes]:
             "pip install 'redrive[metrics]'",
         ) from error
     registry = CollectorRegistry()
-    telemetry.instrument(
-        MeterProvider([PrometheusMetricReader(registry=registry, scope_info_enabled=False)])
-    )
-    return lambda: generate_latest(registry)
+    provider = MeterProvider([PrometheusMetricReader(registry=registry, scope_info_enabled=False)])
+    telemetry.instrument(provider)
+    return lambda: generate_latest(registry), provider
 
 
 def _named(subscribers: Sequence[Subscriber]) -> list[tuple[str, Subscriber]]:

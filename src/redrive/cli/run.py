@@ -62,6 +62,16 @@ def run(
             "port on every interface; write an IPv6 address in brackets, [::1]:9464.",
         ),
     ] = None,
+    management_url: Annotated[
+        str | None,
+        typer.Option(
+            "--management-url",
+            metavar="URL",
+            show_default=False,
+            help="With --metrics: the management API of the subscribers' broker, such as "
+            "http://rabbit:15672, to measure how much is in their queues, too.",
+        ),
+    ] = None,
     url: Annotated[str | None, typer.Option("--url", hidden=True)] = None,
     exchange: Annotated[str | None, typer.Option("--exchange", hidden=True)] = None,
     output: options.Output = Form.TABLE,
@@ -82,11 +92,15 @@ def run(
                 f"run takes no {name}: each subscriber has its own",
                 f"Leave {name} out and set it in the program.",
             )
+    if management_url is not None and metrics is None:
+        raise ConfigurationError(
+            "--management-url is for what --metrics serves", "Give --metrics, too."
+        )
     _log_to_stderr(log_level, log_format)
     sys.path.insert(0, os.getcwd())
     place = None if metrics is None else place_of(metrics)
     subscribers = list(dict.fromkeys(map(subscriber_at, targets)))
-    with contextlib.nullcontext() if place is None else serving(place, subscribers):
+    with contextlib.nullcontext() if place is None else serving(place, subscribers, management_url):
         redrive.run(*subscribers)
 
 

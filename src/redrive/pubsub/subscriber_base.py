@@ -8,7 +8,7 @@ from typing import ClassVar, TypeVar
 from redrive.errors import ConfigurationError
 from redrive.pubsub.codec import argument_of
 from redrive.pubsub.handler import Handler, check_handler, check_runs_when_called, is_async
-from redrive.pubsub.lifecycle import default_name
+from redrive.pubsub.lifecycle import BrokerAccess, default_name
 from redrive.pubsub.service_connection import Address
 from redrive.pubsub.tls import ContextSource
 from redrive.pubsub.url import Credentials, seconds_of
@@ -156,6 +156,11 @@ class SubscriberBase:
         ssl_context: ContextSource | None,
     ) -> None:
         """Keeps where to connect, in the shell's own way."""
+        raise NotImplementedError
+
+    @property
+    def access(self) -> BrokerAccess:
+        """The broker, and who logs in there."""
         raise NotImplementedError
 
     @property

@@ -9,6 +9,7 @@ from redrive.pubsub.aio.connection import Connector
 from redrive.pubsub.aio.declarer import declare
 from redrive.pubsub.aio.handler_run import TaskEngine
 from redrive.pubsub.aio.signals import signals
+from redrive.pubsub.lifecycle import BrokerAccess
 from redrive.pubsub.service_connection import Address
 from redrive.pubsub.subscriber_base import SubscriberBase
 from redrive.pubsub.tls import ContextSource
@@ -49,6 +50,11 @@ class AsyncSubscriber(SubscriberBase):
     ) -> None:
         self._connector = Connector(url, name, credentials, ssl_context)
         self._processing: TaskEngine | None = None
+
+    @property
+    def access(self) -> BrokerAccess:
+        """The broker, and who logs in there."""
+        return self._connector
 
     async def declare(self) -> None:
         """Declares exchanges, queues and bindings now; a second time changes nothing.

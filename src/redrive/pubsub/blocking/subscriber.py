@@ -7,6 +7,7 @@ from redrive.pubsub.blocking.connection import Connector
 from redrive.pubsub.blocking.declarer import declare
 from redrive.pubsub.blocking.handler_run import ThreadEngine
 from redrive.pubsub.blocking.signals import until_signalled
+from redrive.pubsub.lifecycle import BrokerAccess
 from redrive.pubsub.service_connection import Address
 from redrive.pubsub.subscriber_base import SubscriberBase
 from redrive.pubsub.tls import ContextSource
@@ -40,6 +41,11 @@ class Subscriber(SubscriberBase):
         self._connector = Connector(url, name, credentials, ssl_context)
         self._processing: ThreadEngine | None = None
         self._lock = threading.Lock()
+
+    @property
+    def access(self) -> BrokerAccess:
+        """The broker, and who logs in there."""
+        return self._connector
 
     def declare(self) -> None:
         """Declares exchanges, queues and bindings now; a second time changes nothing.
