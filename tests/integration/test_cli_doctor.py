@@ -2,6 +2,7 @@
 command that mends it."""
 
 import contextlib
+import shlex
 import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -403,6 +404,25 @@ def test_a_failed_queue_that_a_policy_has_delete_its_oldest_messages_is_found(
     wait_until(lambda: ("drop-head", f"{QUEUE}@failed") in kinds(doctor()), "the policy is listed")
     (found,) = doctor()
     assert "policy 'short' sets max-length to 1000" in found["problem"]
+
+
+def test_a_retry_queue_that_no_policy_matches_is_found_and_what_is_printed_mends_it(
+    doctor: Doctor, administration: Administration, rabbitmq_broker: Broker, rabbitmq_url: str
+) -> None:
+    retry = f"{QUEUE}@retry"
+    declare(rabbitmq_url, QUEUE)
+    with plain_channel(rabbitmq_url) as channel:
+        channel.queue_delete(retry)
+        channel.queue_declare(retry, durable=True)
+        channel.queue_bind(retry, "master.retry", QUEUE)
+    administration.set_policy("retries", "^elsewhere@retry$", {"message-ttl": 5000}, "queues")
+    wait_until(
+        lambda: kinds(doctor()) == [("no-delay", retry), ("dead-letter-target", retry)],
+        "the queue is listed",
+    )
+    command = shlex.split(doctor()[0]["remedy"])
+    rabbitmq_broker.control(*command[1:])
+    wait_until(lambda: doctor() == [], "the policy is listed")
 
 
 def test_a_node_that_is_short_of_memory_is_found_and_permissions_are_left_out(

@@ -79,6 +79,7 @@ def _about(facts: Facts, question: Question) -> Iterator[Finding]:
         yield from _dead_lettering_stuck(facts, queue)
         yield from _copies_of_retries(facts, question, queue)
         yield from _message_ttl(facts, question, queue)
+        yield from _no_way_back(facts, question, queue)
         yield from _drop_head(facts, question, queue)
         yield from _one_member(facts, queue)
         yield from _mirroring_policy(facts, queue)
@@ -241,6 +242,30 @@ def _message_ttl(facts: Facts, question: Question, queue: QueueFacts) -> Iterato
                 what,
                 remedies.take_out(facts, queue, name),
             )
+
+
+def _no_way_back(facts: Facts, question: Question, queue: QueueFacts) -> Iterator[Finding]:
+    main, retry, _ = question.places
+    if queue.name != retry or queue.arguments is None or not facts.complete:
+        return
+    remedy = remedies.make_a_retry_queue(facts, queue, main)
+    if queue.delay is None:
+        yield Finding(
+            "no-delay",
+            retry,
+            "neither an argument nor a policy sets its message-ttl",
+            "A message that has no expiration of its own waits in it for ever. A policy that was "
+            "to set it does not match its name, or gave way to one of a higher priority.",
+            remedy,
+        )
+    if queue.setting("dead-letter-exchange") is None:
+        yield Finding(
+            "dead-letter-target",
+            retry,
+            "neither an argument nor a policy sets its dead-letter-exchange",
+            "A message whose delay has passed is deleted.",
+            remedy,
+        )
 
 
 def _drop_head(facts: Facts, question: Question, queue: QueueFacts) -> Iterator[Finding]:

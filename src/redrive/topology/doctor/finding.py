@@ -12,6 +12,7 @@ Kind = Literal[
     "delivery-limit",
     "drop-head",
     "message-ttl",
+    "no-delay",
     "consumer-timeout",
     "single-active-consumer",
     "classic-in-cluster",

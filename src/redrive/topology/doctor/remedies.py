@@ -11,6 +11,7 @@ from redrive.topology.broker_version import DEAD_LETTERING_MENDED
 from redrive.topology.doctor.facts import Facts, QueueFacts
 from redrive.topology.model import DELIVERY_LIMIT, Binding
 from redrive.topology.names import ExchangeFamily
+from redrive.topology.policy import RetryPolicy
 
 _PLAIN = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.~")
 _MILLISECOND = timedelta(milliseconds=1)
@@ -166,6 +167,15 @@ def refuse_what_is_too_much(facts: Facts, queue: QueueFacts) -> str:
     if queue.argument("x-overflow") is not None:
         return f"Its own argument can't be changed. {_make_anew(facts, queue)}"
     return set_policy(facts.virtual_host, queue, "redrive-refuse", {"overflow": "reject-publish"})
+
+
+def make_a_retry_queue(facts: Facts, queue: QueueFacts, main: str) -> str:
+    """Has a queue give back to `main` what has waited in it, as far as it does not."""
+    delay = RetryPolicy().delay // _MILLISECOND
+    missing: dict[str, object] = {} if queue.delay is not None else {"message-ttl": delay}
+    if queue.setting("dead-letter-exchange") is None:
+        missing |= {"dead-letter-exchange": "", "dead-letter-routing-key": main}
+    return set_policy(facts.virtual_host, queue, "redrive-retry", missing)
 
 
 def grow(facts: Facts, queue: QueueFacts) -> str:

@@ -25,6 +25,7 @@ PEERS = (
             "x-queue-type": "classic",
             "x-dead-letter-exchange": "master",
             "x-dead-letter-routing-key": Q,
+            "x-message-ttl": 30_000,
         },
     ),
     QueueFacts(FAILED, {"x-queue-type": "classic"}),
@@ -454,7 +455,7 @@ def test_the_remedy_declares_as_peers_do_where_they_have() -> None:
     (finding,) = diagnose(facts, [question])
     assert finding.remedy == (
         f"redrive declare --queue {Q} --routing-key 'user.*' --retry-suffix @retry --failed-suffix "
-        "@failed --retry-via republish "
+        "@failed --retry-delay 30000ms --retry-via republish "
         "--queue-type classic"
     )
 
@@ -546,6 +547,41 @@ def test_a_main_queue_whose_own_argument_drops_messages_has_to_be_made_again() -
     finding = next(one for one in found if one.kind == "drop-head")
     assert "handled" in finding.meaning
     assert "can't be changed" in finding.remedy
+
+
+def test_a_retry_queue_whose_delay_no_policy_sets_is_found() -> None:
+    finding = only(changed(RETRY, message_ttl=None))
+    assert (finding.kind, finding.where) == ("no-delay", RETRY)
+    assert "waits in it for ever" in finding.meaning
+    assert finding.remedy == (
+        "rabbitmqctl set_policy -p / redrive-retry '^ucenter@user@retry$' "
+        """'{"message-ttl": 30000}' --apply-to queues"""
+    )
+
+
+def test_a_retry_queue_that_deletes_what_has_waited_is_found() -> None:
+    finding = only(changed(RETRY, dead_letter_exchange=None, dead_letter_routing_key=None))
+    assert (finding.kind, finding.where) == ("dead-letter-target", RETRY)
+    assert finding.meaning == "A message whose delay has passed is deleted."
+    assert '{"dead-letter-exchange": "", "dead-letter-routing-key": "ucenter@user"}' in (
+        finding.remedy
+    )
+
+
+def test_a_retry_queue_that_a_policy_makes_one_is_fine() -> None:
+    facts = with_queues(
+        QueueFacts(
+            RETRY,
+            {"x-queue-type": "quorum"},
+            {"message-ttl": 5000, "dead-letter-exchange": "", "dead-letter-routing-key": Q},
+            "retries",
+        )
+    )
+    assert found(facts) == []
+
+
+def test_without_the_management_api_a_policy_may_make_a_retry_queue() -> None:
+    assert found(replace(changed(RETRY, message_ttl=None), complete=False)) == []
 
 
 @pytest.mark.parametrize(("members", "nodes", "expected"), [(1, 3, 1), (3, 3, 0), (1, 1, 0)])
