@@ -14,6 +14,8 @@ from pika.adapters.blocking_connection import BlockingChannel
 from cli_support import declare, redrive, wait_until
 from contract.administration import Administration, Memory
 from contract.plain import plain_channel
+from contract.shells import Shell
+from contract.support import Recorder, Service, both_shells
 from redrive import Message, Subscriber
 from redrive.testing import Broker
 from redrive.topology.broker_version import BrokerVersion
@@ -423,6 +425,21 @@ def test_a_retry_queue_that_no_policy_matches_is_found_and_what_is_printed_mends
     command = shlex.split(doctor()[0]["remedy"])
     rabbitmq_broker.control(*command[1:])
     wait_until(lambda: doctor() == [], "the policy is listed")
+
+
+@both_shells
+def test_live_subscribers_that_ask_for_different_tags_are_found(
+    doctor: Doctor, rabbitmq_url: str, shell: Shell
+) -> None:
+    service = Service(rabbitmq_url, shell=shell)
+    with (
+        service.subscriber(Recorder(), tags="vip"),
+        service.subscriber(Recorder(), tags="vip"),
+        service.subscriber(Recorder(), tags="eu || us"),
+    ):
+        wait_until(lambda: "different-tags" in dict(kinds(doctor())), "all are listed")
+        (found,) = (one for one in doctor() if one["kind"] == "different-tags")
+        assert found["problem"] == "its subscribers ask for different tags: 'eu || us', 'vip'"
 
 
 def test_a_node_that_is_short_of_memory_is_found_and_permissions_are_left_out(

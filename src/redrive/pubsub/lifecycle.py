@@ -20,7 +20,7 @@ from redrive.errors import (
 )
 from redrive.pubsub import tls
 from redrive.pubsub.service_connection import Address, broker_of
-from redrive.pubsub.url import BrokerURL, Credentials, Endpoint
+from redrive.pubsub.url import BrokerURL, Credentials, Endpoint, client_properties
 from redrive.pubsub.wire_protocol import Wire
 
 logger = logging.getLogger("redrive")
@@ -116,6 +116,9 @@ class BrokerAccess:
         self.url, its_context = broker_of(url)
         """The address, with the user that logged in last."""
         self.name = name
+        self.tags: str | None = None
+        """The tags that the subscriber asks for who connects; None for any, or for somebody
+        else."""
         self.credentials = credentials
         self.ssl_context = ssl_context if ssl_context is not None else its_context
         # Clients that all began with the first host would leave the others idle.
@@ -134,6 +137,11 @@ class BrokerAccess:
     def endpoint(self) -> Endpoint:
         """The host that answered last, or is next in turn."""
         return self.url.endpoints[self._turn]
+
+    @property
+    def client_properties(self) -> dict[str, str]:
+        """What a connection tells the broker about itself."""
+        return client_properties(self.name, self.tags)
 
     @property
     def server_hostname(self) -> str:

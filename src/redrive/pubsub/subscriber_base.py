@@ -123,6 +123,7 @@ class SubscriberBase:
         self._lead_to(
             url, connection_name or default_name("subscriber", queue), credentials, ssl_context
         )
+        self.access.tags = tags
         _whole("concurrency", concurrency, 1000)
         usual_prefetch = 1 if ordered else PREFETCH_PER_HANDLER * concurrency
         self._options = ConsumeOptions(

@@ -40,7 +40,7 @@ AuthMechanism = Literal["plain", "external"]
 """How a connection says who it is: by user and password, or by its client certificate."""
 
 
-_MARK = "redrive"
+_MARK, _TAGS = "redrive", "redrive_tags"
 
 
 def default_port(*, tls: bool) -> int:
@@ -48,9 +48,17 @@ def default_port(*, tls: bool) -> int:
     return _PORTS["amqps" if tls else "amqp"]
 
 
-def client_properties(name: str) -> dict[str, str]:
-    """What a connection of ours tells the broker about itself: its name, and whose it is."""
-    return {"connection_name": name, _MARK: "yes"}
+def client_properties(name: str, tags: str | None = None) -> dict[str, str]:
+    """What a connection of ours tells the broker about itself: its name, whose it is, and the tags
+    that its subscriber asks for."""
+    return {"connection_name": name, _MARK: "yes"} | ({} if tags is None else {_TAGS: tags})
+
+
+def tags_of(properties: Mapping[str, object]) -> str:
+    """The tags that the subscriber of a connection of ours asks for; empty where it asks for
+    none."""
+    tags = properties.get(_TAGS)
+    return tags if isinstance(tags, str) else ""
 
 
 def is_ours(properties: Mapping[str, object]) -> bool:

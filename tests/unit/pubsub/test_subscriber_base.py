@@ -5,6 +5,7 @@ from datetime import timedelta
 import pytest
 
 from redrive.errors import ConfigurationError
+from redrive.pubsub.lifecycle import BrokerAccess
 from redrive.pubsub.message import Message
 from redrive.pubsub.service_connection import Address
 from redrive.pubsub.subscriber_base import PREFETCH_PER_HANDLER, SubscriberBase
@@ -25,7 +26,12 @@ class Subscriber(SubscriberBase):
         credentials: Credentials | None,
         ssl_context: ContextSource | None,
     ) -> None:
-        self.name = name
+        self._access = BrokerAccess(url, name, credentials, ssl_context)
+
+    @property
+    def access(self) -> BrokerAccess:
+        """Where it would connect to."""
+        return self._access
 
     @property
     def options(self) -> ConsumeOptions:

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from redrive.errors import PermissionDenied
 from redrive.pubsub.admin.management_api import ManagementAPI, table
-from redrive.pubsub.url import is_ours
+from redrive.pubsub.url import is_ours, tags_of
 from redrive.topology.broker_version import BrokerVersion
 from redrive.topology.doctor.facts import Access, Consumers, Facts, QueueFacts
 
@@ -67,22 +67,25 @@ def _name(value: object) -> str | None:
 
 def _consumers(management: ManagementAPI) -> dict[str, Consumers]:
     """Who consumes each queue that has consumers."""
-    ours = _connections_of_ours(management)
+    properties = _connections(management)
     found: dict[str, list[Mapping[str, object]]] = defaultdict(list)
     for consumer in management.listed("consumers/{vhost}"):
         found[str(table(consumer.get("queue")).get("name"))].append(consumer)
-    return {queue: _summary(consumers, ours) for queue, consumers in found.items()}
+    return {queue: _summary(consumers, properties) for queue, consumers in found.items()}
 
 
-def _summary(consumers: list[Mapping[str, object]], ours: Mapping[str, bool]) -> Consumers:
-    connections = [
+def _summary(
+    consumers: list[Mapping[str, object]], properties: Mapping[str, Mapping[str, object]]
+) -> Consumers:
+    names = [
         str(table(consumer.get("channel_details")).get("connection_name")) for consumer in consumers
     ]
-    seen = all(name in ours for name in connections)
+    seen = [properties[name] for name in names if name in properties]
     return Consumers(
         len(consumers),
-        sum(not ours[name] for name in connections) if seen else None,
+        sum(not is_ours(one) for one in seen) if len(seen) == len(names) else None,
         _shortest(consumer.get("consumer_timeout") for consumer in consumers),
+        frozenset(tags_of(one) for one in seen if is_ours(one)),
     )
 
 
@@ -91,14 +94,14 @@ def _shortest(milliseconds: Iterable[object]) -> timedelta | None:
     return timedelta(milliseconds=min(known)) if known else None
 
 
-def _connections_of_ours(management: ManagementAPI) -> dict[str, bool]:
-    """Of each connection that this user may see, whether it is redrive's."""
+def _connections(management: ManagementAPI) -> dict[str, Mapping[str, object]]:
+    """What each connection that this user may see has told the broker about itself."""
     try:
         connections = management.listed("vhosts/{vhost}/connections?columns=name,client_properties")
     except PermissionDenied:
         return {}
     return {
-        str(connection["name"]): is_ours(table(connection.get("client_properties")))
+        str(connection["name"]): table(connection.get("client_properties"))
         for connection in connections
     }
 

@@ -43,7 +43,7 @@ class Connector(BrokerAccess):
                     ssl_context=context,
                     server_hostname=self.server_hostname,
                     heartbeat=self.url.heartbeat,
-                    name=self.name,
+                    client_properties=self.client_properties,
                 )
         except Exception as error:
             self.next_host()

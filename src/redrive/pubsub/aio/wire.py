@@ -18,7 +18,7 @@ import logging
 import ssl
 import struct
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from urllib.parse import quote
 
 import aiormq
@@ -35,7 +35,7 @@ from redrive.amqp.frames import (
     short_string,
 )
 from redrive.pubsub.client_hook import check_hooks
-from redrive.pubsub.url import AuthMechanism, Endpoint, client_properties
+from redrive.pubsub.url import AuthMechanism, Endpoint
 from redrive.pubsub.wire_protocol import Channel, Done
 from redrive.topology.broker_version import BrokerVersion
 
@@ -170,7 +170,7 @@ class WireConnection:
         ssl_context: ssl.SSLContext | None,
         server_hostname: str,
         heartbeat: int | None,
-        name: str,
+        client_properties: Mapping[str, str],
     ) -> None:
         """Connects; where that fails, or is cancelled, nothing of it stays."""
         loop = asyncio.get_running_loop()
@@ -194,7 +194,7 @@ class WireConnection:
             self._connection = aiormq.Connection(
                 url,
                 transport_factory=_Socket(reader, writer),
-                client_properties={**client_properties(name)},
+                client_properties={**client_properties},
             )
             self._connection.vhost = _VirtualHost(virtual_host)
             await self._connection.connect()

@@ -15,7 +15,7 @@ from redrive.pubsub.blocking import client_errors
 from redrive.pubsub.blocking.pika_log import own_use
 from redrive.pubsub.blocking.wire import WireConnection
 from redrive.pubsub.lifecycle import CLOSING_TIME, BrokerAccess, Listener, Persistence, default_name
-from redrive.pubsub.url import Endpoint, client_properties
+from redrive.pubsub.url import Endpoint
 
 logger = logging.getLogger("redrive")
 
@@ -46,7 +46,7 @@ class Connector(BrokerAccess):
             socket_timeout=self.url.connection_timeout,
             stack_timeout=self.longest_opening,
             connection_attempts=1,
-            client_properties=client_properties(self.name),
+            client_properties=self.client_properties,
         )
         context = self.tls()
         if context is not None:

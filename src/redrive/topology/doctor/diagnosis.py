@@ -86,6 +86,7 @@ def _about(facts: Facts, question: Question) -> Iterator[Finding]:
         yield from _single_active_consumer(facts, queue)
         if queue.name != question.places[1]:  # nobody consumes a retry queue
             yield from _delivery_limit(facts, question, queue)
+    yield from _different_tags(facts, question)
     yield from _republishing_consumer(facts, question)
     yield from _consumer_timeout(facts, question)
     yield from _classic_in_cluster(facts, here)
@@ -376,6 +377,22 @@ def _single_active_consumer(facts: Facts, queue: QueueFacts) -> Iterator[Finding
                 facts.virtual_host, queue, "redrive-timeout", {"consumer-timeout": 86_400_000}
             ),
         )
+
+
+def _different_tags(facts: Facts, question: Question) -> Iterator[Finding]:
+    queue = facts.queues.get(question.queue)
+    if queue is None or len(queue.consumers.tags) < 2:
+        return
+    asked = [repr(tags) if tags else "none" for tags in sorted(queue.consumers.tags)]
+    yield Finding(
+        "different-tags",
+        question.queue,
+        f"its subscribers ask for different tags: {_listed(asked)}",
+        "A queue has one filter, that of the subscriber that declared it last. Each message that "
+        "passes it goes to any of them, and what only another asks for comes to none.",
+        "Stop the subscribers that ask for what is out of date; those that are to get different "
+        "messages need a queue each.",
+    )
 
 
 def _republishing_consumer(facts: Facts, question: Question) -> Iterator[Finding]:

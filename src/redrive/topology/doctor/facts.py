@@ -15,6 +15,8 @@ class Consumers:
     Args:
         count: how many there are.
         foreign: how many of them are not redrive's; None where that can't be seen.
+        tags: the tag expressions of redrive's subscribers among them, one that asks for none as the
+            empty one; as far as they can be seen.
         timeout: the shortest time that the broker says one of them may keep a delivery; None where
             it says none.
     """
@@ -22,6 +24,7 @@ class Consumers:
     count: int = 0
     foreign: int | None = None
     timeout: timedelta | None = None
+    tags: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

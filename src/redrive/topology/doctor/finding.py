@@ -13,6 +13,7 @@ Kind = Literal[
     "drop-head",
     "message-ttl",
     "no-delay",
+    "different-tags",
     "consumer-timeout",
     "single-active-consumer",
     "classic-in-cluster",

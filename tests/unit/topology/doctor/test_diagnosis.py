@@ -584,6 +584,26 @@ def test_without_the_management_api_a_policy_may_make_a_retry_queue() -> None:
     assert found(replace(changed(RETRY, message_ttl=None), complete=False)) == []
 
 
+@pytest.mark.parametrize(
+    ("tags", "expected"),
+    [
+        ((), []),
+        (("",), []),
+        (("vip",), []),
+        (("vip", "eu || us"), ["'eu || us', 'vip'"]),
+        (("", "vip"), ["none, 'vip'"]),
+    ],
+)
+def test_subscribers_of_one_queue_that_ask_for_different_tags_are_found(
+    tags: tuple[str, ...], expected: list[str]
+) -> None:
+    queue = replace(healthy().queues[Q], consumers=Consumers(3, 0, tags=frozenset(tags)))
+    findings = diagnose(with_queues(queue), [QUESTION])
+    assert [(one.kind, one.problem) for one in findings] == [
+        ("different-tags", f"its subscribers ask for different tags: {asked}") for asked in expected
+    ]
+
+
 @pytest.mark.parametrize(("members", "nodes", "expected"), [(1, 3, 1), (3, 3, 0), (1, 1, 0)])
 def test_a_quorum_queue_with_one_copy_in_a_cluster_is_found(
     members: int, nodes: int, expected: int
