@@ -117,7 +117,9 @@ class PublisherBase(ABC):
         check_codec(codec)
         self._codec = codec
         self._exchanges = family_of(exchange)
-        self._lead_to(url, connection_name or default_name("publisher"), credentials, ssl_context)
+        self._make_connector(
+            url, connection_name or default_name("publisher"), credentials, ssl_context
+        )
         self._timeout = seconds_of(timeout)
         self._declare = declare
         self._window = window
@@ -127,14 +129,14 @@ class PublisherBase(ABC):
         self._process: int | None = None
 
     @abstractmethod
-    def _lead_to(
+    def _make_connector(
         self,
         url: Address,
         name: str,
         credentials: Credentials | None,
         ssl_context: ContextSource | None,
     ) -> None:
-        """Keeps where to connect, in the shell's own way."""
+        """Makes the shell's connector."""
 
     @property
     def unroutable(self) -> int:

@@ -120,7 +120,7 @@ class SubscriberBase:
                     f"where is {where!r}, which is async", "Make it a plain function of a Message."
                 )
         self._dropped = DropCount()
-        self._lead_to(
+        self._make_connector(
             url, connection_name or default_name("subscriber", queue), credentials, ssl_context
         )
         self.access.tags = tags
@@ -149,14 +149,14 @@ class SubscriberBase:
         self._handler: Handler | None = None
         self._warn_of_long_waits(self._options.handler_timeout)
 
-    def _lead_to(
+    def _make_connector(
         self,
         url: Address,
         name: str,
         credentials: Credentials | None,
         ssl_context: ContextSource | None,
     ) -> None:
-        """Keeps where to connect, in the shell's own way."""
+        """Makes the shell's connector."""
         raise NotImplementedError
 
     @property

@@ -19,7 +19,7 @@ class Subscriber(SubscriberBase):
 
     _handlers_are_async = False
 
-    def _lead_to(
+    def _make_connector(
         self,
         url: Address,
         name: str,

@@ -36,7 +36,7 @@ class AsyncPublisher(PublisherBase):
     never not at all.
     """
 
-    def _lead_to(
+    def _make_connector(
         self,
         url: Address,
         name: str,

@@ -41,7 +41,7 @@ class AsyncSubscriber(SubscriberBase):
 
     _handlers_are_async = True
 
-    def _lead_to(
+    def _make_connector(
         self,
         url: Address,
         name: str,

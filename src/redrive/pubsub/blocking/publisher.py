@@ -32,7 +32,7 @@ class Publisher(PublisherBase):
     never not at all.
     """
 
-    def _lead_to(
+    def _make_connector(
         self,
         url: Address,
         name: str,
