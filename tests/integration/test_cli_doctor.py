@@ -16,7 +16,7 @@ from contract.administration import Administration, Memory
 from contract.plain import plain_channel
 from contract.shells import Shell
 from contract.support import Recorder, Service, both_shells
-from redrive import Message, Subscriber
+from redrive import Message, PublishRefused, Subscriber
 from redrive.testing import Broker
 from redrive.topology.broker_version import BrokerVersion
 
@@ -425,6 +425,35 @@ def test_a_retry_queue_that_no_policy_matches_is_found_and_what_is_printed_mends
     command = shlex.split(doctor()[0]["remedy"])
     rabbitmq_broker.control(*command[1:])
     wait_until(lambda: doctor() == [], "the policy is listed")
+
+
+def test_messages_that_a_newer_broker_refuses_are_found_before_the_upgrade(
+    rabbitmq_url: str, rabbitmq_management_url: str, version: BrokerVersion
+) -> None:
+    service = Service(rabbitmq_url)
+    service.declare()
+    body = bytes(17 * 1024 * 1024)
+    with service.publisher() as publisher:
+        if version.largest_message < len(body):
+            with pytest.raises(PublishRefused, match="max_message_size"):
+                publisher.publish(body, "order.paid")
+            return
+        publisher.publish(body, "order.paid")
+
+    def later() -> list[dict[str, str]]:
+        found: list[dict[str, str]] = redrive(
+            "doctor",
+            "--for",
+            "4.3",
+            "--management-url",
+            rabbitmq_management_url,
+            "--output",
+            "json",
+            url=rabbitmq_url,
+        ).json()["after_upgrade"]
+        return found
+
+    wait_until(lambda: ("message-size", service.queue) in kinds(later()), "the size is listed")
 
 
 @both_shells

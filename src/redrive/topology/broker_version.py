@@ -95,6 +95,16 @@ class BrokerVersion:
         return self < BrokerVersion(4, 3)
 
     @property
+    def largest_message(self) -> int:
+        """The largest body that a client may publish, in bytes, where `max_message_size` is not
+        configured.
+
+        Source: measured on RabbitMQ 3.10.8 (128 MiB), 4.0.5 and 4.3.6 (16 MiB), by
+        `application:get_env(rabbit, max_message_size)`.
+        """
+        return (128 if self < BrokerVersion(4, 0) else 16) * 1024 * 1024
+
+    @property
     def mirrors_classic_queues(self) -> bool:
         """Whether a policy can mirror classic queues. Source: RabbitMQ 4.0 release notes, which
         removed it."""

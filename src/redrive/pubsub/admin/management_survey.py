@@ -11,7 +11,10 @@ from redrive.pubsub.url import is_ours, tags_of
 from redrive.topology.broker_version import BrokerVersion
 from redrive.topology.doctor.facts import Access, Consumers, Facts, QueueFacts
 
-_QUEUE_COLUMNS = "name,type,arguments,policy,operator_policy,effective_policy_definition,members"
+_QUEUE_COLUMNS = (
+    "name,type,arguments,policy,operator_policy,effective_policy_definition,members,messages,"
+    "message_bytes"
+)
 _ALARMS = {"mem_alarm": "memory", "disk_free_alarm": "disk space"}
 
 
@@ -58,7 +61,14 @@ def _queue(queue: Mapping[str, object], consumers: Mapping[str, Consumers]) -> Q
         _name(queue.get("operator_policy")),
         consumers.get(name, Consumers(0, 0)),
         len(members) if isinstance(members := queue.get("members"), list) else None,
+        _average(queue.get("message_bytes"), queue.get("messages")),
     )
+
+
+def _average(sum_: object, count: object) -> int | None:
+    """Known where both are numbers, which a young queue does not have."""
+    known = isinstance(sum_, int) and isinstance(count, int) and count > 0
+    return sum_ // count if known else None  # type: ignore[operator]
 
 
 def _name(value: object) -> str | None:

@@ -81,6 +81,7 @@ def _about(facts: Facts, question: Question) -> Iterator[Finding]:
         yield from _message_ttl(facts, question, queue)
         yield from _no_way_back(facts, question, queue)
         yield from _drop_head(facts, question, queue)
+        yield from _message_size(facts, queue)
         yield from _one_member(facts, queue)
         yield from _mirroring_policy(facts, queue)
         yield from _single_active_consumer(facts, queue)
@@ -287,6 +288,22 @@ def _drop_head(facts: Facts, question: Question, queue: QueueFacts) -> Iterator[
         if failed
         else "Once it is full, messages that nobody has handled are dropped or dead-lettered.",
         remedies.refuse_what_is_too_much(facts, queue),
+    )
+
+
+def _message_size(facts: Facts, queue: QueueFacts) -> Iterator[Finding]:
+    largest = facts.version.largest_message
+    if queue.message_size is None or queue.message_size <= largest:
+        return
+    yield Finding(
+        "message-size",
+        queue.name,
+        f"its messages have {_mebibytes(queue.message_size)} on average, and RabbitMQ "
+        f"{facts.version} takes none over {_mebibytes(largest)} unless its configuration says "
+        "otherwise, which can't be seen",
+        "The broker refuses to take them again: they can't be set aside, requeued, or delayed on "
+        "the ladder.",
+        remedies.take_larger_messages(2 * queue.message_size),
     )
 
 
@@ -505,6 +522,10 @@ def _listed(words: Iterable[str]) -> str:
 
 def _number(count: int, noun: str) -> str:
     return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def _mebibytes(size: int) -> str:
+    return f"{size / 1024 / 1024:.0f} MiB"
 
 
 def _seconds(time: timedelta) -> str:

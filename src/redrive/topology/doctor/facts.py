@@ -40,6 +40,8 @@ class QueueFacts:
         operator_policy_name: the operator policy's.
         consumers: who consumes it.
         members: how many nodes a quorum queue has copies on; None where that can't be seen.
+        message_size: the average size of its messages' bodies, in bytes; None where it has none, or
+            that can't be seen.
         stuck: how many messages it has been dead-lettering for so long that they are stuck.
     """
 
@@ -50,6 +52,7 @@ class QueueFacts:
     operator_policy_name: str | None = None
     consumers: Consumers = field(default_factory=Consumers)
     members: int | None = None
+    message_size: int | None = None
     stuck: int = 0
 
     @property

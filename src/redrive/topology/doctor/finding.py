@@ -13,6 +13,7 @@ Kind = Literal[
     "drop-head",
     "message-ttl",
     "no-delay",
+    "message-size",
     "different-tags",
     "consumer-timeout",
     "single-active-consumer",

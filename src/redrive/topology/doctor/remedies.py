@@ -136,10 +136,19 @@ def raise_consumer_timeout(facts: Facts, queue: QueueFacts, time: timedelta) -> 
         return set_policy(
             facts.virtual_host, queue, "redrive-timeout", {"consumer-timeout": milliseconds}
         )
+    return f"{_configure('consumer_timeout', milliseconds)} Or hand over sooner."
+
+
+def take_larger_messages(size: int) -> str:
+    """Has a broker take messages of so many bytes."""
     return (
-        f"On each node: echo 'consumer_timeout = {milliseconds}' >> "
-        "/etc/rabbitmq/rabbitmq.conf, and restart it. Or hand over sooner."
+        f"{_configure('max_message_size', size)} Or keep such bodies elsewhere, and send their "
+        "address."
     )
+
+
+def _configure(name: str, value: int) -> str:
+    return f"On each node: echo '{name} = {value}' >> /etc/rabbitmq/rabbitmq.conf, and restart it."
 
 
 def take_out(facts: Facts, queue: QueueFacts, setting: str) -> str:

@@ -604,6 +604,36 @@ def test_subscribers_of_one_queue_that_ask_for_different_tags_are_found(
     ]
 
 
+MEBIBYTE = 1024 * 1024
+
+
+@pytest.mark.parametrize(
+    ("version", "size", "expected"),
+    [
+        (NEW, None, 0),
+        (NEW, 16 * MEBIBYTE, 0),
+        (NEW, 20 * MEBIBYTE, 1),
+        (OLD, 20 * MEBIBYTE, 0),
+        (OLD, 129 * MEBIBYTE, 1),
+    ],
+)
+def test_messages_that_the_broker_would_not_take_again_are_found(
+    version: BrokerVersion, size: int | None, expected: int
+) -> None:
+    facts = healthy(version)
+    queue = replace(facts.queues[FAILED], message_size=size)
+    found = diagnose(with_queues(queue, version=version), [QUESTION])
+    assert [(one.kind, one.where) for one in found] == [("message-size", FAILED)] * expected
+
+
+def test_an_upgrade_after_which_messages_are_too_large_is_found_before_it() -> None:
+    queue = replace(healthy(OLD).queues[FAILED], message_size=20 * MEBIBYTE)
+    (finding,) = diagnose_upgrade(with_queues(queue, version=OLD), NEW, [QUESTION])
+    assert finding.kind == "message-size"
+    assert "20 MiB on average, and RabbitMQ 4.0.5 takes none over 16 MiB" in finding.problem
+    assert "max_message_size = 41943040" in finding.remedy
+
+
 @pytest.mark.parametrize(("members", "nodes", "expected"), [(1, 3, 1), (3, 3, 0), (1, 1, 0)])
 def test_a_quorum_queue_with_one_copy_in_a_cluster_is_found(
     members: int, nodes: int, expected: int
