@@ -12,6 +12,7 @@ import pytest
 from cli_support import declare, give_up_on, redrive, running, wait_until
 from redrive import FailedQueue
 from redrive.amqp.properties import Properties
+from redrive.testing import Proxy
 from redrive.topology.headers import Delivery
 
 QUEUE = "ucenter@user"
@@ -25,6 +26,17 @@ def test_looking_once_says_by_its_exit_code_whether_there_are_more(
     done = redrive("watch", QUEUE, "--above", above, "--once", url=rabbitmq_url)
     assert done.code == code
     assert done.out == ("2 messages in ucenter@user@failed: more than 1.\n" if code else "")
+
+
+def test_looking_once_at_a_broker_that_does_not_answer_is_no_quiet_success(
+    rabbitmq_url: str,
+) -> None:
+    with Proxy(rabbitmq_url) as proxy:
+        proxy.refuse()
+        done = redrive("watch", QUEUE, "--above", "0", "--once", url=proxy.url)
+    assert done.code == 2
+    assert "connection refused" in done.error_lines[0]
+    assert "later" not in done.err
 
 
 def test_a_command_runs_when_a_queue_grows(rabbitmq_url: str, tmp_path: Path) -> None:

@@ -65,7 +65,11 @@ def watch(
     ] = "10s",
     once: Annotated[
         bool,
-        typer.Option("--once", help="Check once, and exit with 1 on an alert: for cron."),
+        typer.Option(
+            "--once",
+            help="Check once, and exit with 1 on an alert, or 2 if a queue could not be checked: "
+            "for cron.",
+        ),
     ] = False,
     *,
     broker: options.FamilyOptions,
@@ -89,9 +93,10 @@ def watch(
     crossings = Crossings(above)
     with interruptible() as stop:
         while not stop.is_set():
+            depths = _depths(printer, failed, once=once)
             crossed = [
                 (queue, depth.total)
-                for queue, depth in _depths(printer, failed).items()
+                for queue, depth in depths.items()
                 if crossings.crosses(queue, depth.total, is_all=depth.held is not None)
             ]
             for queue, depth in crossed:
@@ -99,7 +104,7 @@ def watch(
                 if _tell(printer, queue, depth, above, words, webhook):
                     crossings.told(queue)
             if once:
-                raise typer.Exit(1 if crossed else 0)
+                raise typer.Exit(1 if crossed else 0 if depths.keys() == failed.keys() else 2)
             stop.wait(pause)
     raise KeyboardInterrupt
 
@@ -116,7 +121,9 @@ def _words_of(command: str | None) -> list[str] | None:
     return words
 
 
-def _depths(printer: Printer, failed: dict[str, FailedQueue]) -> dict[str, Depth]:
+def _depths(printer: Printer, failed: dict[str, FailedQueue], *, once: bool) -> dict[str, Depth]:
+    """How much is in the failed queues, as far as the broker answers; where it does not, a note
+    says why, and that it is asked again unless this was to be `once`."""
     found: dict[str, Depth] = {}
     for queue, one in failed.items():
         try:
@@ -126,7 +133,8 @@ def _depths(printer: Printer, failed: dict[str, FailedQueue]) -> dict[str, Depth
             else:
                 found[queue] = depth
         except BrokerUnavailable as error:
-            printer.note(f"{str(error).partition(chr(10))[0]} Checking again later.")
+            reason = str(error).partition("\n")[0]
+            printer.note(f"Error: {error}" if once else f"{reason} Checking again later.")
     return found
 
 
