@@ -20,8 +20,11 @@ PREFETCH = 200
 MOST_DUPLICATES = PREFETCH + WINDOW
 """What the subscriber had not settled, and what the publisher had no confirm for."""
 
-_QUIET_SECONDS = 20.0
-_LONGEST_SECONDS = 100.0
+_QUIET_SECONDS = 60.0
+"""Without an attempt, where AMQP says that nothing is left: it does not say what is being
+dead-lettered."""
+_STANDSTILL_SECONDS = 100.0
+"""Without an attempt, where something is left."""
 _RELEASES = 3
 _fails_twice = fails_first(2)
 
@@ -99,7 +102,7 @@ class Journey:
             publishing.start()
             self._recorder.wait_for_attempts(count // 3, 120)
             disturb()
-            publishing.join(120)
+            publishing.join(300)
             assert not publishing.is_alive(), "the publisher is not through"
             self._wait_until_all_or_nothing_moves()
             for _ in range(_RELEASES):
@@ -144,13 +147,17 @@ class Journey:
         self._unconfirmed = len(report.failed)
 
     def _wait_until_all_or_nothing_moves(self) -> None:
-        deadline = time.monotonic() + _LONGEST_SECONDS
+        # For as long as it takes: a busy machine handles ten a second.
         attempts, moved_at = -1, time.monotonic()
-        while len(self._recorder.handled) < self._count and time.monotonic() < min(
-            deadline, moved_at + _QUIET_SECONDS
-        ):
-            if len(self._recorder.attempts) != attempts or not self._is_consumed_and_empty():
-                attempts, moved_at = len(self._recorder.attempts), time.monotonic()
+        left_at = moved_at
+        while len(self._recorder.handled) < self._count:
+            now = time.monotonic()
+            if len(self._recorder.attempts) != attempts:
+                attempts, moved_at, left_at = len(self._recorder.attempts), now, now
+            elif not self._is_consumed_and_empty():
+                left_at = now
+            if now - moved_at > _STANDSTILL_SECONDS or now - left_at > _QUIET_SECONDS:
+                return
             time.sleep(0.1)
 
     def _is_consumed_and_empty(self) -> bool:
