@@ -2,7 +2,6 @@
 somebody is connected."""
 
 import contextlib
-import os
 import shutil
 import ssl
 import subprocess
@@ -11,48 +10,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from urllib.parse import quote
 
 import pytest
-import trustme
 
+from certificates import CLIENT, Certificates, certificates
 from contract.shells import BLOCKING, Shell
 from contract.support import DEADLINE, Recorder, assert_it_helps, both_shells, wait_until
 from redrive import BrokerUnavailable, PermissionDenied, RedriveError
 from redrive.testing import Broker, Proxy, private_broker
 from redrive.testing.ports import free_ports
-
-CLIENT = "shop-service"
-
-
-class Certificates:
-    """The files of a broker and its clients, in a folder that both can read."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.ca, self.other_ca = trustme.CA(), trustme.CA()
-        self.ca.cert_pem.write_to_path(folder / "ca.pem")
-        self._write("server", self.ca.issue_cert("localhost", "127.0.0.1"))
-        self._write("client", self.ca.issue_cert("client.example", common_name=CLIENT))
-        self._write("stranger", self.other_ca.issue_cert("client.example", common_name=CLIENT))
-
-    def _write(self, name: str, certificate: trustme.LeafCert) -> None:
-        certificate.cert_chain_pems[0].write_to_path(self.folder / f"{name}.pem")
-        certificate.private_key_pem.write_to_path(self.folder / f"{name}.key")
-        for path in self.folder.iterdir():
-            path.chmod(0o644)
-
-    def options(self, client: str | None = None) -> str:
-        """A URL's query that names the CA, and a client's certificate."""
-        shown = (
-            f"&certfile={self._quoted(f'{client}.pem')}&keyfile={self._quoted(f'{client}.key')}"
-            if client
-            else ""
-        )
-        return f"cacertfile={self._quoted('ca.pem')}{shown}"
-
-    def _quoted(self, name: str) -> str:
-        return quote(str(self.folder / name), safe="")
 
 
 @dataclass(frozen=True)
@@ -76,16 +42,11 @@ class Secured:
 
 
 @pytest.fixture(scope="module", params=["tlsv1.2", "tlsv1.3"])
-def secured(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Secured]:
+def secured(request: pytest.FixtureRequest) -> Iterator[Secured]:
     """A broker with TLS of one version, on which every client has to show a certificate."""
-    # A container's user has to get there: not below pytest's folders, which are closed to others.
-    folder = Path("/var/tmp") / f"redrive-tls-{os.getpid()}-{request.param}"
-    folder.mkdir(mode=0o755)
-    try:
-        certificates = Certificates(folder)
+    with certificates() as files:
         [port] = free_ports(1)
+        folder = files.folder
         config = {
             "listeners.ssl.1": str(port),
             "ssl_options.cacertfile": str(folder / "ca.pem"),
@@ -103,9 +64,7 @@ def secured(
         ) as broker:
             broker.control("add_user", CLIENT, "a password that nobody uses")
             broker.control("set_permissions", CLIENT, ".*", ".*", ".*")
-            yield Secured(broker, certificates, port)
-    finally:
-        shutil.rmtree(folder)
+            yield Secured(broker, files, port)
 
 
 def handled_once(shell: Shell, url: str, queue: str, **options: object) -> bool:

@@ -74,6 +74,8 @@ class ContainerBroker(Broker):
         nodes = f"rabbit@{membership.network}-{{place}}" if membership else f"rabbit@{_HOST}"
         self._node = nodes.format(place=membership.place if membership else 1)
         self._config = {
+            # Said, since a broker whose management API has a certificate opens no other port.
+            "management.tcp.port": "15672",
             **CONFIG,
             **(membership.config(nodes) if membership else {}),
             **(config or {}),
