@@ -1,5 +1,5 @@
-"""tests/unit has the folders of src/redrive, and each of its files is named after the module it
-tests."""
+"""tests/unit has the folders of src/redrive, and that of the torture run; each of its files is named
+after the module it tests."""
 
 import ast
 from collections.abc import Iterator
@@ -11,6 +11,7 @@ import redrive
 
 SOURCE = Path(redrive.__file__).parent
 TESTS = Path(__file__).resolve().parents[1]
+TORTURE = TESTS.parent / "torture"
 FILES = sorted(
     file for file in TESTS.rglob("test_*.py") if not file.is_relative_to(TESTS / "repository")
 )
@@ -20,7 +21,8 @@ def modules_named(test: Path) -> list[Path]:
     """The modules that a file of tests may be named after: `test_decision_route.py` after
     `decision.py` or `decision_route.py`, and `test_main.py` after `__main__.py`."""
     stem = test.stem.removeprefix("test_")
-    folder = SOURCE / test.parent.relative_to(TESTS)
+    of_torture = test.parent.name == TORTURE.name
+    folder = TORTURE if of_torture else SOURCE / test.parent.relative_to(TESTS)
     return [
         module
         for module in folder.glob("*.py")
@@ -39,7 +41,8 @@ def imported(source: str) -> Iterator[str]:
 
 
 def _dotted(module: Path) -> str:
-    return ".".join(module.relative_to(SOURCE.parent).with_suffix("").parts)
+    root = TORTURE.parent if module.is_relative_to(TORTURE) else SOURCE.parent
+    return ".".join(module.relative_to(root).with_suffix("").parts)
 
 
 @pytest.mark.parametrize("test", FILES, ids=lambda file: str(file.relative_to(TESTS)))
@@ -66,6 +69,7 @@ def test_every_folder_of_tests_is_a_package() -> None:
         ("topology/test_decision_route.py", ["decision.py"]),
         ("cli/test_main.py", ["__main__.py"]),
         ("test_errors.py", ["errors.py"]),
+        ("torture/test_checker.py", ["checker.py"]),
         ("topology/test_policies.py", []),
         ("failures/test_policy.py", []),
         ("elsewhere/test_policy.py", []),

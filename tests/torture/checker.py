@@ -1,0 +1,404 @@
+"""Counts each message of a torture run, from what the processes wrote down and what is left on the
+broker. It imports nothing of what is tested."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from torture.event_journal import Event
+from torture.lanes import (
+    NOBODY_WANTS_IT,
+    TICK_MS,
+    UNROUTED,
+    UNTIL_REQUEUED,
+    Lane,
+    Wish,
+    lane_of,
+    number_of,
+)
+
+FindingKind = Literal[
+    "lost", "twice", "over budget", "under budget", "early", "late", "out of order", "left over"
+]
+
+_MS = 1_000_000
+_TOLERANCE_NS = 5 * _MS
+"""The broker's timers count whole milliseconds."""
+_LATE_NS = 15_000 * _MS
+"""What comes so much after its time is late, on a machine that does many things at once."""
+_SETTLING_NS = 10_000 * _MS
+"""For so long after a fault, what was held up by it is not late."""
+
+
+@dataclass(frozen=True, slots=True)
+class Disturbance:
+    """A fault, or a remedy, from its begin until everything moved again; in nanoseconds."""
+
+    what: str
+    begin: int
+    end: int
+
+    def touches(self, begin: int, end: int) -> bool:
+        """Whether it was between these two moments, some of it at least."""
+        return self.begin <= end and begin <= self.end
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that must not be."""
+
+    kind: FindingKind
+    id: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.id}: {self.text}"
+
+
+@dataclass(frozen=True, slots=True)
+class Remains:
+    """What is on the broker in the end.
+
+    Args:
+        failed: the ids in the failed queues, each as often as it is there.
+        unrouted: those in `master.unrouted`.
+        depths: of each other queue, what the management API counts in it, by the name that it has
+            there; what is 0 may be left out.
+    """
+
+    failed: Counter[str] = field(default_factory=Counter)
+    unrouted: Counter[str] = field(default_factory=Counter)
+    depths: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Life:
+    """What happened to one message, by kind of event, the earliest first."""
+
+    id: str
+    wish: Wish = field(default_factory=Wish)
+    sending: list[Event] = field(default_factory=list)
+    confirmed: list[Event] = field(default_factory=list)
+    begun: list[Event] = field(default_factory=list)
+    failed: list[Event] = field(default_factory=list)
+    handled: list[Event] = field(default_factory=list)
+    requeueing: list[Event] = field(default_factory=list)
+
+    def add(self, event: Event) -> None:
+        """Notes an event."""
+        if event.what == "sending":
+            self.wish = Wish(event.first, event.second)
+        events: list[Event] = getattr(self, event.what)
+        events.append(event)
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """Its first and its last moment."""
+        moments = [
+            event.at
+            for events in (self.sending, self.begun, self.failed, self.handled, self.requeueing)
+            for event in events
+        ]
+        return min(moments), max(moments)
+
+    def tried_last(self, max_retries: int) -> list[Event]:
+        """The failed attempts after which it has no retry left."""
+        return [event for event in self.failed if event.first >= max_retries]
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a run has come to.
+
+    Args:
+        published: how many messages were sent.
+        unconfirmed: how many of these nobody ever confirmed.
+        handled: how many were handled.
+        set_aside: how many are in a failed queue.
+        parked: how many that nobody wanted are in `master.unrouted`.
+        duplicates: how often a message was handled or set aside that had been before.
+        findings: what must not be.
+    """
+
+    published: int
+    unconfirmed: int
+    handled: int
+    set_aside: int
+    parked: int
+    duplicates: int
+    findings: tuple[Finding, ...]
+
+    def count(self, kind: FindingKind) -> int:
+        """How many findings are of this kind."""
+        return sum(finding.kind == kind for finding in self.findings)
+
+
+class Ledger:
+    """The lives of all messages, as far as they are written down."""
+
+    def __init__(self, lanes: Iterable[Lane]) -> None:
+        self.lanes = {lane.name: lane for lane in lanes}
+        self.lives: dict[str, Life] = {}
+        self._unfinished: set[str] = set()
+
+    def add(self, events: Iterable[Event]) -> None:
+        """Notes what was written down since."""
+        for event in events:
+            life = self.lives.setdefault(event.id, Life(event.id))
+            life.add(event)
+            if self._is_finished(life):
+                self._unfinished.discard(event.id)
+            else:
+                self._unfinished.add(event.id)
+
+    @property
+    def unfinished(self) -> frozenset[str]:
+        """The ids of what was not yet handled, or tried as often as it may be."""
+        return frozenset(self._unfinished)
+
+    @property
+    def waiting_for_requeue(self) -> int:
+        """How many messages an operator has yet to requeue."""
+        return sum(
+            self.lives[id_].wish.fails == UNTIL_REQUEUED and not self.lives[id_].requeueing
+            for id_ in self._unfinished
+        )
+
+    def count(self, what: str) -> int:
+        """How many messages this has happened to."""
+        return sum(bool(getattr(life, what)) for life in self.lives.values())
+
+    def _is_finished(self, life: Life) -> bool:
+        if life.wish.fails == NOBODY_WANTS_IT or life.handled:
+            return True
+        lane = self.lanes[lane_of(life.id)]
+        return life.wish.fails != UNTIL_REQUEUED and bool(life.tried_last(lane.max_retries))
+
+
+def check(ledger: Ledger, remains: Remains, disturbances: Sequence[Disturbance]) -> Report:
+    """Returns what became of all messages, and what must not be."""
+    for events in ledger.lives.values():
+        for name in ("sending", "confirmed", "begun", "failed", "handled", "requeueing"):
+            getattr(events, name).sort(key=lambda event: event.at)
+    checks = _Checks(ledger, remains, disturbances)
+    lives = ledger.lives.values()
+    return Report(
+        published=sum(bool(life.sending) for life in lives),
+        unconfirmed=sum(not life.confirmed for life in lives if life.sending),
+        handled=sum(bool(life.handled) for life in lives),
+        set_aside=len(remains.failed),
+        parked=len(remains.unrouted),
+        duplicates=sum(map(checks.extra_copies, lives)),
+        findings=tuple(checks.findings()),
+    )
+
+
+class _Checks:
+    def __init__(
+        self, ledger: Ledger, remains: Remains, disturbances: Sequence[Disturbance]
+    ) -> None:
+        self._lanes = ledger.lanes
+        self._lives = ledger.lives
+        self._remains = remains
+        self._disturbances = disturbances
+
+    def findings(self) -> Iterator[Finding]:
+        for life in self._lives.values():
+            if life.wish.fails == NOBODY_WANTS_IT:
+                yield from self._unwanted(life)
+                continue
+            lane = self._lanes[lane_of(life.id)]
+            yield from self._lost(life)
+            yield from self._twice(life)
+            yield from self._over_budget(life, lane)
+            yield from self._under_budget(life, lane)
+            if life.sending:
+                yield from self._punctuality(life, lane)
+        yield from self._too_many_duplicates()
+        for lane in self._lanes.values():
+            if lane.is_ordered:
+                yield from self._order(lane)
+        yield from self._left_over()
+
+    # --- where each message is --------------------------------------------------------------------
+
+    def _unwanted(self, life: Life) -> Iterator[Finding]:
+        if life.confirmed and not self._remains.unrouted[life.id]:
+            yield Finding("lost", life.id, f"nobody wanted it, and it is not in {UNROUTED}")
+
+    def _lost(self, life: Life) -> Iterator[Finding]:
+        if not life.confirmed or life.handled:
+            return
+        if not self._remains.failed[life.id]:
+            yield Finding(
+                "lost",
+                life.id,
+                f"confirmed, begun {len(life.begun)} times, failed {len(life.failed)} times, "
+                "neither handled nor in a failed queue",
+            )
+        elif life.wish.fails == UNTIL_REQUEUED:
+            yield Finding("left over", life.id, "in its failed queue, and was never requeued")
+
+    def extra_copies(self, life: Life) -> int:
+        """How often a message was handled or is in a failed queue, beyond once."""
+        return max(0, len(life.handled) + self._remains.failed[life.id] - 1)
+
+    def _twice(self, life: Life) -> Iterator[Finding]:
+        extra = self.extra_copies(life)
+        if extra and not self._faults_in(life):
+            yield Finding("twice", life.id, f"{extra} times more than once, and without a fault")
+        attempts = Counter((event.first, event.second) for event in life.begun)
+        repeated = {attempt: count for attempt, count in attempts.items() if count > 1}
+        if repeated and not extra and not self._faults_in(life):
+            yield Finding(
+                "twice",
+                life.id,
+                f"attempts (retries, requeues) {repeated} begun again without a fault",
+            )
+
+    def _too_many_duplicates(self) -> Iterator[Finding]:
+        extra: Counter[str] = Counter()
+        for life in self._lives.values():
+            if life.wish.fails != NOBODY_WANTS_IT:
+                extra[lane_of(life.id)] += self.extra_copies(life)
+        for name, lane in self._lanes.items():
+            most = lane.in_flight * len(self._disturbances)
+            if self._disturbances and extra[name] > most:
+                yield Finding(
+                    "twice", name, f"{extra[name]} duplicates; at most {most} were in flight"
+                )
+
+    # --- the budget -------------------------------------------------------------------------------
+
+    def _over_budget(self, life: Life, lane: Lane) -> Iterator[Finding]:
+        faults = self._faults_in(life)
+        if life.wish.fails != UNTIL_REQUEUED and any(event.second for event in life.begun):
+            yield Finding("over budget", life.id, "it was requeued, and the filter leaves it")
+        if lane.is_ordered:
+            # A return by a dying worker counts as a retry, and the attempt after it may be one more
+            # than the budget: one for each fault.
+            if len(life.failed) > lane.max_retries + 1 + faults + self._more_sends(life):
+                yield Finding(
+                    "over budget",
+                    life.id,
+                    f"{len(life.failed)} failed attempts; {lane.max_retries + 1} are allowed, and "
+                    f"there were {faults} faults",
+                )
+            return
+        over = [event.first for event in life.begun if event.first > lane.max_retries]
+        if over:
+            yield Finding(
+                "over budget",
+                life.id,
+                f"begun after {over} retries; {lane.max_retries} are allowed",
+            )
+
+    def _more_sends(self, life: Life) -> int:
+        """How many attempts the copies of a message may have, that was sent more than once."""
+        return (len(life.sending) - 1) * (self._lanes[lane_of(life.id)].max_retries + 1)
+
+    def _under_budget(self, life: Life, lane: Lane) -> Iterator[Finding]:
+        allowed = lane.max_retries + 1
+        faults = self._faults_in(life)
+        if self._remains.failed[life.id]:
+            last = max((event.second for event in life.failed), default=0)
+            tried = len({event.first for event in life.failed if event.second == last})
+            if tried < allowed - (faults if lane.is_ordered else 0):
+                yield Finding(
+                    "under budget",
+                    life.id,
+                    f"in its failed queue after {tried} failed attempts; {allowed} are allowed",
+                )
+        if lane.is_ordered:
+            return
+        failed = {(event.first, event.second) for event in life.failed}
+        unfounded = {
+            event.first
+            for event in life.begun
+            if event.first and (event.first - 1, event.second) not in failed
+        }
+        if unfounded:
+            yield Finding(
+                "under budget",
+                life.id,
+                f"begun with {sorted(unfounded)} retries, and no attempt before failed",
+            )
+
+    # --- time -------------------------------------------------------------------------------------
+
+    def _punctuality(self, life: Life, lane: Lane) -> Iterator[Finding]:
+        if lane.way == "scheduled" and life.begun:
+            due = life.sending[0].at + life.wish.wait_ms * _MS
+            came = life.begun[0].at
+            yield from self._early(life, "scheduled", due, came)
+            if len(life.sending) == 1:
+                yield from self._late(life, "scheduled", life.sending[0].at, due, came)
+        failed: dict[tuple[int, int], list[int]] = defaultdict(list)
+        begun: dict[tuple[int, int], list[int]] = defaultdict(list)
+        for event in life.failed:
+            failed[event.first, event.second].append(event.at)
+        for event in life.begun:
+            begun[event.first, event.second].append(event.at)
+        for (retries, requeues), moments in begun.items():
+            before = failed.get((retries - 1, requeues))
+            if not before or (
+                lane.is_ordered and self._faults_between(before[0], moments[0])
+            ):  # a worker that dies does not go on holding the message
+                continue
+            what = f"retry {retries}"
+            wait = lane.retry_delay_ms(retries, life.wish) * _MS
+            yield from self._early(life, what, before[0] + wait, moments[0])
+            if len(before) == len(moments) == 1:
+                yield from self._late(life, what, before[0], before[0] + wait, moments[0])
+
+    def _early(self, life: Life, what: str, due: int, came: int) -> Iterator[Finding]:
+        if came < due - _TOLERANCE_NS:
+            yield Finding("early", life.id, f"{what}: {(due - came) / _MS:.0f} ms before its time")
+
+    def _late(self, life: Life, what: str, since: int, due: int, came: int) -> Iterator[Finding]:
+        late = came - due - TICK_MS * _MS
+        if late > _LATE_NS and not self._faults_between(since - _SETTLING_NS, came):
+            yield Finding(
+                "late", life.id, f"{what}: {late / _MS:.0f} ms after its time, without a fault"
+            )
+
+    # --- order ------------------------------------------------------------------------------------
+
+    def _order(self, lane: Lane) -> Iterator[Finding]:
+        lives = sorted(
+            (life for life in self._lives.values() if lane_of(life.id) == lane.name and life.begun),
+            key=lambda life: number_of(life.id),
+        )
+        for before, after in zip(lives, lives[1:], strict=False):
+            done = [event.at for event in (*before.handled, *before.tried_last(lane.max_retries))]
+            if not done or after.begun[0].at < min(done):
+                yield Finding(
+                    "out of order", after.id, f"begun while {before.id} was not done with"
+                )
+
+    # --- what is left -----------------------------------------------------------------------------
+
+    def _left_over(self) -> Iterator[Finding]:
+        for queue, depths in self._remains.depths.items():
+            left = {name: count for name, count in depths.items() if count}
+            if left:
+                yield Finding("left over", queue, f"holds {left}")
+        for place, ids in (
+            ("a failed queue", self._remains.failed),
+            (UNROUTED, self._remains.unrouted),
+        ):
+            for id_ in ids.keys() - self._lives.keys():
+                yield Finding("left over", id_, f"in {place}, and nobody published it")
+        for id_ in self._remains.unrouted:
+            life = self._lives.get(id_)
+            if life is not None and life.wish.fails != NOBODY_WANTS_IT:
+                yield Finding("left over", id_, f"in {UNROUTED}, and somebody wanted it")
+
+    # --- faults -----------------------------------------------------------------------------------
+
+    def _faults_in(self, life: Life) -> int:
+        return self._faults_between(*life.span)
+
+    def _faults_between(self, begin: int, end: int) -> int:
+        return sum(disturbance.touches(begin, end) for disturbance in self._disturbances)

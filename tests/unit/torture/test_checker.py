@@ -1,0 +1,346 @@
+"""On written-out journals, each thing that must not be is found, and nothing else."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+import pytest
+
+from torture.checker import Disturbance, Ledger, Remains, Report, check
+from torture.event_journal import Event
+from torture.lanes import LANES
+
+_MS = 1_000_000
+FAULT = Disturbance("node killed", 0, 200_000 * _MS)
+CLEAN = """
+0 sending deadletter@blocking/1 1
+10 confirmed deadletter@blocking/1
+20 begun deadletter@blocking/1 0
+30 failed deadletter@blocking/1 0
+1040 begun deadletter@blocking/1 1
+1050 handled deadletter@blocking/1 1
+"""
+SET_ASIDE = """
+0 sending deadletter@blocking/4 -1
+10 confirmed deadletter@blocking/4
+20 begun deadletter@blocking/4 0
+30 failed deadletter@blocking/4 0
+1040 begun deadletter@blocking/4 1
+1050 failed deadletter@blocking/4 1
+2060 begun deadletter@blocking/4 2
+2070 failed deadletter@blocking/4 2
+3080 begun deadletter@blocking/4 3
+3090 failed deadletter@blocking/4 3
+"""
+REQUEUED = """
+0 sending requeue@async/1 -2
+10 confirmed requeue@async/1
+20 begun requeue@async/1 0
+30 failed requeue@async/1 0
+1040 begun requeue@async/1 1
+1050 failed requeue@async/1 1
+2060 begun requeue@async/1 2
+2070 failed requeue@async/1 2
+3080 begun requeue@async/1 3
+3090 failed requeue@async/1 3
+4000 requeueing requeue@async/1
+4010 begun requeue@async/1 0 1
+4020 handled requeue@async/1 0 1
+"""
+IN_ORDER = """
+0 sending ordered@blocking/1 1
+10 confirmed ordered@blocking/1
+20 sending ordered@blocking/2 0
+30 confirmed ordered@blocking/2
+40 begun ordered@blocking/1 0
+50 failed ordered@blocking/1 0
+300 begun ordered@blocking/1 1
+310 handled ordered@blocking/1 1
+320 begun ordered@blocking/2 0
+330 handled ordered@blocking/2 0
+"""
+SCHEDULED = """
+0 sending scheduled@async/1 0 2000
+10 confirmed scheduled@async/1
+2100 begun scheduled@async/1 0
+2110 handled scheduled@async/1 0
+"""
+PARKED = """
+0 sending orphans/1 -3 2000
+10 confirmed orphans/1
+"""
+ALL = CLEAN + SET_ASIDE + REQUEUED + IN_ORDER + SCHEDULED + PARKED
+ALL_REMAINS = {"deadletter@blocking/4": 1}
+
+
+def events_of(text: str) -> Iterable[Event]:
+    """The events of a journal whose times are written in milliseconds."""
+    for line in text.split("\n"):
+        if line:
+            at, *words = line.split()
+            numbers = [*words[2:], "0", "0"][:2]
+            yield Event.of_line(" ".join([str(int(at) * _MS), *words[:2], *numbers]))
+
+
+def report_on(
+    text: str,
+    failed: Mapping[str, int] | None = None,
+    *disturbances: Disturbance,
+    unrouted: Mapping[str, int] | None = None,
+    depths: Mapping[str, Mapping[str, int]] | None = None,
+) -> Report:
+    ledger = Ledger(LANES)
+    ledger.add(events_of(text))
+    return check(
+        ledger,
+        Remains(Counter(failed or {}), Counter(unrouted or {}), depths or {}),
+        disturbances,
+    )
+
+
+def without(text: str, line: str) -> str:
+    assert f"\n{line}\n" in text
+    return text.replace(f"\n{line}\n", "\n")
+
+
+def kinds(report: Report) -> list[str]:
+    return [finding.kind for finding in report.findings]
+
+
+def test_a_clean_run_has_no_finding() -> None:
+    report = report_on(ALL, ALL_REMAINS, unrouted={"orphans/1": 1}, depths={"a": {"messages": 0}})
+    assert report.findings == ()
+    assert (report.published, report.unconfirmed) == (7, 0)
+    assert (report.handled, report.set_aside, report.parked) == (5, 1, 1)
+    assert report.duplicates == 0
+
+
+def test_what_is_done_with_is_finished() -> None:
+    ledger = Ledger(LANES)
+    ledger.add(events_of(ALL))
+    assert ledger.unfinished == frozenset()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        without(CLEAN, "1050 handled deadletter@blocking/1 1"),
+        without(SET_ASIDE, "3090 failed deadletter@blocking/4 3"),
+        without(REQUEUED, "4020 handled requeue@async/1 0 1"),
+    ],
+)
+def test_what_is_not_done_with_is_unfinished(text: str) -> None:
+    ledger = Ledger(LANES)
+    ledger.add(events_of(text))
+    assert len(ledger.unfinished) == 1
+
+
+def test_what_waits_for_an_operator_is_counted() -> None:
+    ledger = Ledger(LANES)
+    ledger.add(events_of(REQUEUED.partition("4000")[0]))
+    assert ledger.waiting_for_requeue == 1
+
+
+# --- lost -----------------------------------------------------------------------------------------
+
+
+def test_confirmed_and_never_handled_is_lost() -> None:
+    text = without(CLEAN, "1050 handled deadletter@blocking/1 1")
+    assert kinds(report_on(text)) == ["lost"]
+
+
+def test_a_fault_excuses_no_loss() -> None:
+    text = without(CLEAN, "1050 handled deadletter@blocking/1 1")
+    assert kinds(report_on(text, {}, FAULT)) == ["lost"]
+
+
+def test_failed_for_good_and_in_no_failed_queue_is_lost() -> None:
+    assert kinds(report_on(SET_ASIDE)) == ["lost"]
+
+
+def test_what_nobody_confirmed_is_not_lost() -> None:
+    report = report_on("\n0 sending deadletter@blocking/1 0\n")
+    assert report.findings == ()
+    assert report.unconfirmed == 1
+
+
+def test_what_was_never_requeued_is_left_over() -> None:
+    text = REQUEUED.partition("4000")[0]
+    assert kinds(report_on(text, {"requeue@async/1": 1})) == ["left over"]
+
+
+def test_what_nobody_wanted_and_is_not_parked_is_lost() -> None:
+    assert kinds(report_on(PARKED)) == ["lost"]
+
+
+# --- twice ----------------------------------------------------------------------------------------
+
+AGAIN = "1060 begun deadletter@blocking/1 1\n1070 handled deadletter@blocking/1 1\n"
+
+
+def test_handled_twice_without_a_fault_is_found() -> None:
+    assert kinds(report_on(CLEAN + AGAIN)) == ["twice"]
+
+
+def test_handled_twice_at_a_fault_is_counted() -> None:
+    report = report_on(CLEAN + AGAIN, {}, FAULT)
+    assert report.findings == ()
+    assert report.duplicates == 1
+
+
+def test_a_fault_at_another_time_explains_nothing() -> None:
+    later = Disturbance("wire cut", 5_000 * _MS, 6_000 * _MS)
+    assert kinds(report_on(CLEAN + AGAIN, {}, later)) == ["twice"]
+
+
+def test_begun_again_without_a_fault_is_found() -> None:
+    text = CLEAN + "1045 begun deadletter@blocking/1 1\n"
+    assert kinds(report_on(text)) == ["twice"]
+    assert kinds(report_on(text, {}, FAULT)) == []
+
+
+def test_set_aside_twice_is_a_duplicate() -> None:
+    report = report_on(SET_ASIDE, {"deadletter@blocking/4": 2})
+    assert kinds(report) == ["twice"]
+    assert report.duplicates == 1
+
+
+def test_more_duplicates_than_were_in_flight_are_found() -> None:
+    lane = LANES[0]
+    text = CLEAN + AGAIN * (lane.in_flight + 1)
+    report = report_on(text, {}, FAULT)
+    assert kinds(report) == ["twice"]
+    assert report.findings[0].id == lane.name
+
+
+# --- the budget -----------------------------------------------------------------------------------
+
+
+def test_an_attempt_over_the_budget_is_found() -> None:
+    text = SET_ASIDE + "4100 begun deadletter@blocking/4 4\n4110 failed deadletter@blocking/4 4\n"
+    assert kinds(report_on(text, ALL_REMAINS, FAULT)) == ["over budget"]
+
+
+def test_an_ordered_message_may_have_an_attempt_more_for_each_fault() -> None:
+    tried = "".join(
+        f"{number * 300} begun ordered@async/1 {number}\n"
+        f"{number * 300 + 5} failed ordered@async/1 {number}\n"
+        for number in range(6)
+    )
+    text = f"\n0 sending ordered@async/1 -1\n1 confirmed ordered@async/1\n{tried}"
+    failed = {"ordered@async/1": 1}
+    assert kinds(report_on(text, failed)) == ["over budget"]
+    assert kinds(report_on(text, failed, FAULT, FAULT)) == []
+
+
+def test_what_the_filter_leaves_is_not_requeued() -> None:
+    text = SET_ASIDE + "4100 begun deadletter@blocking/4 0 1\n"
+    assert kinds(report_on(text, ALL_REMAINS)) == ["over budget"]
+
+
+def test_set_aside_too_soon_is_found() -> None:
+    text = SET_ASIDE.partition("3080")[0]
+    assert kinds(report_on(text, ALL_REMAINS)) == ["under budget"]
+
+
+def test_set_aside_although_it_would_succeed_is_found() -> None:
+    text = without(CLEAN, "1050 handled deadletter@blocking/1 1")
+    assert kinds(report_on(text, {"deadletter@blocking/1": 1})) == ["under budget"]
+
+
+def test_a_retry_that_no_failure_explains_is_found() -> None:
+    text = without(CLEAN, "30 failed deadletter@blocking/1 0")
+    assert kinds(report_on(text)) == ["under budget"]
+
+
+# --- time -----------------------------------------------------------------------------------------
+
+
+def test_a_retry_before_its_delay_has_passed_is_early() -> None:
+    text = CLEAN.replace("1040 begun", "940 begun")
+    assert kinds(report_on(text, {}, FAULT)) == ["early"]
+
+
+def test_a_scheduled_message_before_its_time_is_early() -> None:
+    text = SCHEDULED.replace("2100 begun", "1900 begun")
+    assert kinds(report_on(text)) == ["early"]
+
+
+def test_a_scheduled_message_that_was_sent_again_counts_from_the_first_time() -> None:
+    text = SCHEDULED + "1000 sending scheduled@async/1 0 2000\n"
+    assert kinds(report_on(text)) == []
+
+
+def test_an_ordered_retry_may_be_early_where_its_worker_died() -> None:
+    text = IN_ORDER.replace("300 begun", "100 begun")
+    assert kinds(report_on(text)) == ["early"]
+    death = Disturbance("worker killed", 60 * _MS, 90 * _MS)
+    assert kinds(report_on(text, {}, death)) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        CLEAN.replace("1040 begun", "40000 begun").replace("1050 handled", "40010 handled"),
+        SCHEDULED.replace("2100 begun", "40000 begun").replace("2110 handled", "40010 handled"),
+    ],
+)
+def test_far_after_its_time_without_a_fault_is_late(text: str) -> None:
+    assert kinds(report_on(text)) == ["late"]
+    fault = Disturbance("node paused", 20_000 * _MS, 25_000 * _MS)
+    assert kinds(report_on(text, {}, fault)) == []
+
+
+def test_a_message_of_the_ladder_may_ask_for_a_delay_of_its_own() -> None:
+    text = """
+0 sending ladder@async/1 1 30000
+10 confirmed ladder@async/1
+20 begun ladder@async/1 0
+30 failed ladder@async/1 0
+{} begun ladder@async/1 1
+99000 handled ladder@async/1 1
+"""
+    assert kinds(report_on(text.format(30_100))) == []
+    assert kinds(report_on(text.format(2_000))) == ["early"]
+    assert kinds(report_on(text.format(60_000))) == ["late"]
+
+
+# --- order ----------------------------------------------------------------------------------------
+
+
+def test_overtaking_is_found() -> None:
+    text = IN_ORDER.replace("320 begun", "100 begun").replace("330 handled", "110 handled")
+    assert kinds(report_on(text)) == ["out of order"]
+
+
+def test_going_on_while_a_message_is_not_done_with_is_found() -> None:
+    text = without(IN_ORDER, "310 handled ordered@blocking/1 1")
+    assert sorted(kinds(report_on(text))) == ["lost", "out of order"]
+
+
+def test_a_copy_that_comes_later_is_in_order() -> None:
+    text = IN_ORDER + "400 begun ordered@blocking/1 0\n410 handled ordered@blocking/1 0\n"
+    assert kinds(report_on(text, {}, FAULT)) == []
+
+
+# --- what is left ---------------------------------------------------------------------------------
+
+
+def test_what_stays_in_a_queue_is_left_over() -> None:
+    report = report_on(CLEAN, depths={"deadletter@blocking@retry": {"messages_dlx": 3, "ready": 0}})
+    assert kinds(report) == ["left over"]
+    assert "messages_dlx" in report.findings[0].text
+
+
+def test_what_nobody_published_is_left_over() -> None:
+    assert kinds(report_on(CLEAN, {"deadletter@blocking/99": 1})) == ["left over"]
+
+
+def test_what_somebody_wanted_is_not_to_be_parked() -> None:
+    assert kinds(report_on(CLEAN, unrouted={"deadletter@blocking/1": 1})) == ["left over"]
+
+
+def test_a_finding_says_what_it_found() -> None:
+    text = without(CLEAN, "1050 handled deadletter@blocking/1 1")
+    (finding,) = report_on(text).findings
+    assert str(finding).startswith("lost: deadletter@blocking/1: confirmed, begun 2 times")
+    assert report_on(text).count("lost") == 1
