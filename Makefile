@@ -1,7 +1,7 @@
 # Each target does all of its own set-up: a .venv with those of the pinned dependencies that it needs, and a RabbitMQ if it
 # needs one. What is missing, or will be installed, is said before anything is downloaded.
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-cluster test-spark demo demo-spark matrix suites check coverage pictures bench bench-spark constraints lowest clean
+.PHONY: help setup test test-cluster test-spark torture demo demo-spark matrix suites check coverage pictures bench bench-spark constraints lowest clean
 
 PYTHON := .venv/bin/python
 # Commands are started by the hundred: without it, each would compile all of its modules anew.
@@ -35,6 +35,10 @@ test-cluster: ## run the tests of clusters on three private RabbitMQ nodes
 test-spark: ## run the tests of the Spark job on one private RabbitMQ
 	@.ci/setup.sh dev --broker --java
 	@$(PYTHON) -m pytest -n $(SPARK_PROCESSES) --dist worksteal tests/spark $(ARGS)
+
+torture: ## break the broker, the wire and the processes at random, and count each message (ARGS="--seed 7 --minutes 30 --nodes 3")
+	@.ci/setup.sh test --broker
+	@tests/torture/torture.sh $(ARGS)
 
 demo: ## see a message fail, come back, be set aside and be requeued, on a private RabbitMQ
 	@.ci/setup.sh demo --broker

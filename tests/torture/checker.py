@@ -4,6 +4,7 @@ broker. It imports nothing of what is tested."""
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Literal
 
 from torture.event_journal import Event
@@ -165,9 +166,15 @@ class Ledger:
             for id_ in self._unfinished
         )
 
-    def count(self, what: str) -> int:
-        """How many messages this has happened to."""
-        return sum(bool(getattr(life, what)) for life in self.lives.values())
+    @property
+    def count_of_sent(self) -> int:
+        """How many messages were sent."""
+        return len(self.lives)
+
+    @property
+    def count_of_done(self) -> int:
+        """How many messages are done with: handled, or tried as often as they may be."""
+        return len(self.lives) - len(self._unfinished)
 
     def _is_finished(self, life: Life) -> bool:
         if life.wish.fails == NOBODY_WANTS_IT or life.handled:
@@ -370,7 +377,7 @@ class _Checks:
             (life for life in self._lives.values() if lane_of(life.id) == lane.name and life.begun),
             key=lambda life: number_of(life.id),
         )
-        for before, after in zip(lives, lives[1:], strict=False):
+        for before, after in pairwise(lives):
             done = [event.at for event in (*before.handled, *before.tried_last(lane.max_retries))]
             if not done or after.begun[0].at < min(done):
                 yield Finding(

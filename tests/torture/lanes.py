@@ -21,7 +21,6 @@ UNROUTED = "master.unrouted"
 LONG_DELAY_MS = 30_000
 """What some messages of the ladder wait for: others must not wait behind them."""
 
-_BATCH = 12
 _PREFETCH = 20
 _EVERY_LONG = 25
 _PATTERN = (0, 1, 0, 2, ALWAYS, 0, 1, 2)
@@ -51,13 +50,15 @@ class Lane:
         max_retries: the retries allowed after the first attempt.
         delays_ms: how long each retry waits, the last of them for all later ones.
         batch: how many messages are published at a time.
+        pause: how many seconds its publisher waits after that.
     """
 
     way: Way
     shell: ShellName
     max_retries: int = MAX_RETRIES
     delays_ms: tuple[int, ...] = (1000,)
-    batch: int = _BATCH
+    batch: int = 8
+    pause: float = 1.0
 
     @property
     def name(self) -> str:
@@ -121,12 +122,17 @@ LANES: tuple[Lane, ...] = tuple(
     for lane in (
         Lane("deadletter", shell),
         Lane("republish", shell),
-        Lane("ladder", shell, delays_ms=(1000, 2000, 1000)),
-        Lane("ordered", shell, delays_ms=(200,), batch=2),
-        Lane("scheduled", shell, batch=4),
-        Lane("requeue", shell, batch=6),
+        Lane("ladder", shell, delays_ms=(1000, 2000)),
+        Lane("ordered", shell, delays_ms=(200,), batch=1, pause=0.5),
+        Lane("scheduled", shell, batch=3),
+        Lane("requeue", shell, batch=4),
     )
 )
+
+
+def lanes_of(shell: str) -> tuple[Lane, ...]:
+    """The lanes of a shell."""
+    return tuple(lane for lane in LANES if lane.shell == shell)
 
 
 def lane_of(id_: str) -> str:

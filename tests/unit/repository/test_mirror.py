@@ -1,5 +1,5 @@
-"""tests/unit has the folders of src/redrive, and that of the torture run; each of its files is named
-after the module it tests."""
+"""tests/unit has the folders of src/redrive and that of the torture run, and each of its files is
+named after the module it tests."""
 
 import ast
 from collections.abc import Iterator
