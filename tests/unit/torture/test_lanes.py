@@ -1,0 +1,52 @@
+import pytest
+
+from torture.lanes import (
+    ALWAYS,
+    LANES,
+    LONG_DELAY_MS,
+    SHELLS,
+    UNTIL_REQUEUED,
+    Lane,
+    Wish,
+    lane_of,
+    lanes_of,
+    number_of,
+)
+
+each_lane = pytest.mark.parametrize("lane", LANES, ids=lambda lane: lane.name)
+
+
+def test_both_shells_have_every_way() -> None:
+    ways = [{lane.way for lane in lanes_of(shell)} for shell in SHELLS]
+    assert ways == [{"deadletter", "republish", "ladder", "ordered", "scheduled", "requeue"}] * len(
+        SHELLS
+    )
+
+
+@each_lane
+def test_an_id_tells_its_lane_and_its_number(lane: Lane) -> None:
+    assert (lane_of(lane.id_of(17)), number_of(lane.id_of(17))) == (lane.name, 17)
+
+
+@each_lane
+def test_some_messages_of_each_lane_never_succeed(lane: Lane) -> None:
+    fails = {lane.wish_of(number).fails for number in range(60)}
+    assert ALWAYS in fails
+    assert (UNTIL_REQUEUED in fails) == (lane.way == "requeue")
+
+
+@each_lane
+def test_a_wish_depends_on_the_number_alone(lane: Lane) -> None:
+    assert lane.wish_of(5) == lane.wish_of(5)
+
+
+def test_the_last_delay_is_that_of_all_later_retries() -> None:
+    lane = Lane("ladder", "async", delays_ms=(1000, 2000))
+    assert [lane.retry_delay_ms(retry, Wish()) for retry in (1, 2, 3)] == [1000, 2000, 2000]
+
+
+def test_a_message_of_the_ladder_may_wait_as_it_says() -> None:
+    lane = Lane("ladder", "async", delays_ms=(1000, 2000))
+    wishes = [lane.wish_of(number) for number in range(60)]
+    assert Wish(1, LONG_DELAY_MS) in wishes
+    assert lane.retry_delay_ms(1, Wish(1, LONG_DELAY_MS)) == LONG_DELAY_MS
