@@ -43,9 +43,9 @@ def table(result: Result) -> Iterator[str]:
         (f"fault: {kind}", n) for kind, n in sorted(result.faults.items())
     ]
     rows += [
-        ("faults", result.faults.total()),
+        ("faults", sum(result.faults.values())),
         ("releases of stuck dead-lettering", result.releases),
-        ("processes that died by themselves", result.deaths.total()),
+        ("processes that died by themselves", sum(result.deaths.values())),
         ("messages published", report.published),
         ("never confirmed", report.unconfirmed),
         ("handled", report.handled),

@@ -71,9 +71,9 @@ class Result:
     options: Options
     broker: str
     report: Report
-    faults: Counter[str] = field(default_factory=Counter)
+    faults: dict[str, int] = field(default_factory=dict)
     releases: int = 0
-    deaths: Counter[str] = field(default_factory=Counter)
+    deaths: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     seconds: float = 0.0
     folder: Path | None = None
@@ -113,13 +113,19 @@ class TortureRun:
         try:
             with Site(self._options.nodes, self._options.version) as site:
                 result = self._on(site)
+        except KeyboardInterrupt:
+            self._forget()
+            raise
         except BaseException:
             self._tell(f"what there is of it is in {self._folder}")
             raise
         if not result.report.findings:
-            shutil.rmtree(self._folder)
+            self._forget()
             result.folder = None
         return result
+
+    def _forget(self) -> None:
+        shutil.rmtree(self._folder, ignore_errors=True)
 
     def _on(self, site: Site) -> Result:
         self._say("declaring")
@@ -152,9 +158,9 @@ class TortureRun:
             self._options,
             site.origin,
             report,
-            self._faults,
+            dict(self._faults),
             releases,
-            Counter(f"{death.name} ({death.code})" for death in supervisor.deaths),
+            dict(Counter(f"{death.name} ({death.code})" for death in supervisor.deaths)),
             self._notes,
             time.monotonic() - self._begun,
             self._folder,

@@ -39,13 +39,13 @@ class Site:
         self.proxies: list[Proxy] = []
         self._cut_off: set[int] = set()
         self._open = contextlib.ExitStack()
-        self.direct_url = ""
+        self.direct_url = self.nodes[0].address.on(VIRTUAL_HOST).url
 
     def __enter__(self) -> Self:
         with contextlib.ExitStack() as opening:
             broker = self.cluster or self.nodes[0]
             opening.enter_context(broker)
-            self.direct_url = broker.create_virtual_host(VIRTUAL_HOST)
+            broker.create_virtual_host(VIRTUAL_HOST)
             self.proxies = [opening.enter_context(Proxy(node.url)) for node in self.nodes]
             self._open = opening.pop_all()
         return self
@@ -126,8 +126,7 @@ class Site:
         return Remains(failed, self._ids_in(UNROUTED), self.depths())
 
     def _ids_in(self, queue: str) -> Counter[str]:
-        url = self.nodes[0].address.on(VIRTUAL_HOST).url
-        connection = pika.BlockingConnection(pika.URLParameters(url))
+        connection = pika.BlockingConnection(pika.URLParameters(self.direct_url))
         ids: Counter[str] = Counter()
         try:
             channel = connection.channel()

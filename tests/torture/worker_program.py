@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
+from typing import ClassVar
 
 from redrive import AsyncSubscriber, Message, Retry, Subscriber, run, run_async
 from torture.event_journal import EventJournal
@@ -26,8 +27,15 @@ class NotYet(Exception):
     """What a message fails with that says that it is to fail."""
 
 
+class Overtaken(Exception):
+    """What the handler of a held message ends with once the message was delivered again: nobody
+    waits for it any more."""
+
+
 class Attempt:
     """One run of a handler."""
+
+    _latest: ClassVar[dict[str, "Attempt"]] = {}
 
     def __init__(self, journal: EventJournal, lane: Lane, message: Message) -> None:
         body = json.loads(message.body)
@@ -39,6 +47,23 @@ class Attempt:
         count = message.headers.get("redrive-count", 0)
         self._requeues = count if isinstance(count, int) else 0
         journal.note("begun", self.id, self._retries, self._requeues)
+
+    def is_held(self, settings: Settings) -> bool:
+        """Whether it is not to end yet.
+
+        Raises:
+            Overtaken: it never is, because the message was delivered again.
+        """
+        if not is_held(settings.plant, self.id):
+            return False
+        if self._latest[self.id] is not self:
+            raise Overtaken
+        return not settings.publishing_is_over
+
+    def begin(self, settings: Settings) -> None:
+        """Has earlier attempts with the same message end, where it is held."""
+        if is_held(settings.plant, self.id):
+            self._latest[self.id] = self
 
     def end(self) -> None:
         """Fails or succeeds, as the message says."""
@@ -61,7 +86,8 @@ def blocking_handler(settings: Settings, lane: Lane) -> Callable[[Message], None
 
     def handle(message: Message) -> None:
         attempt = Attempt(journal, lane, message)
-        while is_held(settings.plant, attempt.id) and not settings.publishing_is_over:
+        attempt.begin(settings)
+        while attempt.is_held(settings):
             time.sleep(_BETWEEN_LOOKS)
         time.sleep(_WORK_SECONDS)
         attempt.end()
@@ -75,7 +101,8 @@ def async_handler(settings: Settings, lane: Lane) -> Callable[[Message], Awaitab
 
     async def handle(message: Message) -> None:
         attempt = Attempt(journal, lane, message)
-        while is_held(settings.plant, attempt.id) and not settings.publishing_is_over:
+        attempt.begin(settings)
+        while attempt.is_held(settings):
             await asyncio.sleep(_BETWEEN_LOOKS)
         await asyncio.sleep(_WORK_SECONDS)
         attempt.end()
