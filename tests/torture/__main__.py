@@ -18,7 +18,7 @@ _MOST_FINDINGS = 20
 
 def main() -> int:
     """Runs, prints the table, and returns the exit code."""
-    options, as_json = _options(sys.argv[1:])
+    options, as_json = options_of(sys.argv[1:])
     # A shell has what it runs in the background ignore Ctrl-C.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -28,10 +28,16 @@ def main() -> int:
         _tell("stopped")
         return 130
     print(result.as_json() if as_json else "\n".join(table(result)))
-    if not options.plant:
+    return exit_code(result)
+
+
+def exit_code(result: Result) -> int:
+    """1 on any finding; with a planted bug, 1 without one."""
+    planted = result.options.plant
+    if not planted:
         return 1 if result.report.findings else 0
     found = ", ".join(sorted({finding.kind for finding in result.report.findings}))
-    _tell(f"the planted {options.plant} was {f'found: {found}' if found else 'not found'}")
+    _tell(f"the planted {planted} was {f'found: {found}' if found else 'not found'}")
     return 0 if found else 1
 
 
@@ -66,7 +72,8 @@ def table(result: Result) -> Iterator[str]:
         yield f"The journals, the logs and the plan are in {result.folder}"
 
 
-def _options(arguments: list[str]) -> tuple[Options, bool]:
+def options_of(arguments: list[str]) -> tuple[Options, bool]:
+    """What is to be run, and whether the result is to be JSON."""
     usual = Options()
     parser = argparse.ArgumentParser(prog="make torture", description=__doc__)
     parser.add_argument("--seed", type=int, default=usual.seed, help="which faults")

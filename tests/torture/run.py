@@ -4,6 +4,7 @@ import contextlib
 import json
 import shutil
 import tempfile
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -22,6 +23,7 @@ from torture.site import Site
 from torture.supervisor import Supervised, Supervisor, run_to_its_end
 
 _BETWEEN_LOOKS = 0.25
+_BETWEEN_WORDS = 3.0
 _MOVING_SECONDS = 180.0
 _QUIET_SECONDS = 45.0
 """Longer than the longest delay: for so long nothing may be heard of a message that waits."""
@@ -106,10 +108,12 @@ class TortureRun:
         self._doing = "starting the broker"
         self._orphans = 0
         self._begun = time.monotonic()
-        self._told = 0.0
+        self._is_over = threading.Event()
 
     def result(self) -> Result:
         """Runs to the end and counts."""
+        telling = threading.Thread(target=self._go_on_telling, daemon=True)
+        telling.start()
         try:
             with Site(self._options.nodes, self._options.version) as site:
                 result = self._on(site)
@@ -119,6 +123,9 @@ class TortureRun:
         except BaseException:
             self._tell(f"what there is of it is in {self._folder}")
             raise
+        finally:
+            self._is_over.set()
+            telling.join()
         if not result.report.findings:
             self._forget()
             result.folder = None
@@ -293,8 +300,6 @@ class TortureRun:
         events = list(self._reader.new_events())
         self._events += len(events)
         self._ledger.add(events)
-        if time.monotonic() - self._told > 3:
-            self._say(self._doing)
         return [(event.id, event.at) for event in events if event.what == "handled"]
 
     def _pass_time(self, seconds: float) -> None:
@@ -305,12 +310,18 @@ class TortureRun:
 
     def _say(self, doing: str) -> None:
         self._doing = doing
-        self._told = time.monotonic()
+        self._tell_how_far_it_is()
+
+    def _go_on_telling(self) -> None:
+        while not self._is_over.wait(_BETWEEN_WORDS):
+            self._tell_how_far_it_is()
+
+    def _tell_how_far_it_is(self) -> None:
         ledger = self._ledger
         self._tell(
             f"{time.monotonic() - self._begun:5.0f} s  {self._faults.total():3} faults  "
             f"{ledger.count_of_sent} sent  {ledger.count_of_done} done  "
-            f"{len(ledger.unfinished)} on their way  {doing}"
+            f"{ledger.count_of_sent - ledger.count_of_done} on their way  {self._doing}"
         )
 
     def _note(self, text: str) -> None:
