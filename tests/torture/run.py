@@ -167,7 +167,7 @@ class TortureRun:
             report,
             dict(self._faults),
             releases,
-            dict(Counter(f"{death.name} ({death.code})" for death in supervisor.deaths)),
+            dict(Counter(map(str, supervisor.deaths))),
             self._notes,
             time.monotonic() - self._begun,
             self._folder,

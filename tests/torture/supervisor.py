@@ -25,11 +25,16 @@ class Death:
         name: which one.
         at: when that was seen, in nanoseconds of the monotonic clock.
         code: how it ended.
+        last_words: the last line that it printed.
     """
 
     name: str
     at: int
     code: int
+    last_words: str
+
+    def __str__(self) -> str:
+        return f"{self.name} ended with {self.code}: {self.last_words}"
 
 
 class Supervised:
@@ -62,7 +67,7 @@ class Supervised:
                     self.is_done = True
                     return None
                 if not self._killed:
-                    death = Death(self.name, time.monotonic_ns(), code)
+                    death = Death(self.name, time.monotonic_ns(), code, self._last_words())
                 self._forget()
             self._process = started(self._command, self._log)
             self._killed = False
@@ -113,6 +118,10 @@ class Supervised:
         with self._lock:
             if self._process is not None and self._process.poll() is None:
                 self._process.send_signal(number)
+
+    def _last_words(self) -> str:
+        lines = self._log.read_text(errors="replace").splitlines()
+        return next((line for line in reversed(lines) if ": " in line), "")
 
     def _forget(self) -> None:
         if self._process is not None and self._process.stdin is not None:
