@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import threading
@@ -14,6 +15,7 @@ from torture.program import Settings
 
 _BETWEEN_LOOKS = 0.2
 _STOP_SECONDS = 60.0
+_ERROR = re.compile(r"[ |]*[\w.]+: ")
 _ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -25,7 +27,7 @@ class Death:
         name: which one.
         at: when that was seen, in nanoseconds of the monotonic clock.
         code: how it ended.
-        last_words: the last line that it printed.
+        last_words: the last error that it printed.
     """
 
     name: str
@@ -121,7 +123,7 @@ class Supervised:
 
     def _last_words(self) -> str:
         lines = self._log.read_text(errors="replace").splitlines()
-        return next((line for line in reversed(lines) if ": " in line), "")
+        return next((line for line in reversed(lines) if _ERROR.match(line)), "")
 
     def _forget(self) -> None:
         if self._process is not None and self._process.stdin is not None:
