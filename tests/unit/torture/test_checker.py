@@ -157,6 +157,37 @@ def test_failed_for_good_and_in_no_failed_queue_is_lost() -> None:
     assert kinds(report_on(SET_ASIDE)) == ["lost"]
 
 
+ON_ITS_WAY = """
+0 sending {lane}@blocking/1 1
+10 confirmed {lane}@blocking/1
+20 begun {lane}@blocking/1 0
+30 failed {lane}@blocking/1 0
+"""
+KILL = Disturbance("node killed (0)", 500 * _MS, 9_000 * _MS)
+
+
+def test_what_a_killed_classic_queue_loses_on_the_way_of_a_retry_is_told_apart() -> None:
+    report = report_on(ON_ITS_WAY.format(lane="republish"), {}, KILL)
+    assert kinds(report) == ["lost by a classic queue"]
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        (ON_ITS_WAY.format(lane="deadletter"), KILL),
+        (ON_ITS_WAY.format(lane="republish").partition("20 begun")[0], KILL),
+        (ON_ITS_WAY.format(lane="republish"), Disturbance("wire cut (0)", 0, 9_000 * _MS)),
+        (
+            ON_ITS_WAY.format(lane="republish"),
+            Disturbance("node killed (0)", 30_000 * _MS, 31_000 * _MS),
+        ),
+    ],
+    ids=["quorum", "never tried", "another fault", "another time"],
+)
+def test_nothing_else_is_a_classic_queue_s_loss(text: str, fault: Disturbance) -> None:
+    assert kinds(report_on(text, {}, fault)) == ["lost"]
+
+
 def test_what_nobody_confirmed_is_not_lost() -> None:
     report = report_on("\n0 sending deadletter@blocking/1 0\n")
     assert report.findings == ()
