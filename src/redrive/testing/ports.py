@@ -1,17 +1,11 @@
 """TCP ports that nobody has."""
 
-import contextlib
 import os
 import random
 import socket
 import sys
-import tempfile
 from collections import deque
 from contextlib import ExitStack
-from pathlib import Path
-
-if sys.platform != "win32":
-    import fcntl
 
 # Below the range from which Linux and macOS take the near end of outgoing connections: a broker
 # that is down for a while must find its port free when it comes back.
@@ -20,14 +14,15 @@ _TRIES = 1_000
 _MOST_RESERVED = 64
 
 _reserved: deque[int] = deque()
-"""The files whose locks keep others from the ports that were given out last."""
+"""The sockets, by their file descriptors, that keep others from the ports that were given out
+last; they are open until this process ends."""
 
 
 def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
     """Return as many different TCP ports as asked for, free on `host` at this moment.
 
-    Nobody who asks here is given one of them for a while, in this process or in another of the same
-    user: it may take seconds until somebody listens there.
+    Nobody who asks here is given one of them for a while: it may take seconds until somebody
+    listens there. On Linux that holds for all processes of the machine.
 
     Raises:
         OSError: no free port was found.
@@ -49,23 +44,17 @@ def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
 
 
 def _reserve(port: int) -> bool:
-    """Whether nobody was given this port a moment ago. Where no file can be locked it is so: then
-    only chance keeps two apart."""
-    if sys.platform == "win32":
-        return True
-    folder = Path(tempfile.gettempdir()) / f"redrive-ports-{os.getuid()}"
+    """Whether nobody was given this port a moment ago."""
+    if sys.platform != "linux":
+        return True  # only chance keeps two apart
+    # An abstract address: there is no file to leave behind, and it goes with its process.
+    reservation = socket.socket(socket.AF_UNIX)
     try:
-        folder.mkdir(mode=0o700, exist_ok=True)
-        file = os.open(folder / str(port), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        reservation.bind(f"\0redrive-port-{port}")
     except OSError:
-        return True
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(file)
+        reservation.close()
         return False
-    _reserved.append(file)
+    _reserved.append(reservation.detach())
     while len(_reserved) > _MOST_RESERVED:
-        with contextlib.suppress(OSError):
-            os.close(_reserved.popleft())
+        os.close(_reserved.popleft())
     return True
