@@ -15,6 +15,9 @@ from redrive.topology.ladder import HOW_TO_HAVE_THE_LADDER
 _NOT_ALLOWED = 530
 _ACCESS_REFUSED = 403
 _NAMED_RIGHT = re.compile(r"\b(configure|write|read) access")
+_NODE_DOWN = re.compile(r"home node '([^']+)' .* is down or inaccessible", re.DOTALL)
+"""What RabbitMQ says, with 404, of a classic queue that it can't reach. Source: measured on 3.10.8
+and 4.3.6."""
 _RIGHTS = {"declare": "configure", "delete": "configure", "publish": "write"}
 
 
@@ -90,6 +93,13 @@ def of_channel(code: int, text: str, what: str) -> RedriveError:
     mismatch = mismatch_of(text)
     if mismatch is not None:
         return mismatch
+    down = _NODE_DOWN.search(text)
+    if down is not None:
+        return BrokerUnavailable(
+            down[1],
+            f"it has the only copy of what is asked for, and is down: can't {what}",
+            "Start that node. A quorum queue has copies on others.",
+        )
     match code:
         case 403:
             return PermissionDenied(
@@ -109,6 +119,11 @@ def of_channel(code: int, text: str, what: str) -> RedriveError:
             return ConfigurationError(
                 f"the broker refused to {what}: {text or code}", "See the broker's log for more."
             )
+
+
+def says_missing(code: int, text: str) -> bool:
+    """Whether the broker says that something is not there; not that it can't reach it now."""
+    return code == 404 and _NODE_DOWN.search(text) is None
 
 
 def of_publish(code: int, text: str, exchange: str) -> RedriveError:

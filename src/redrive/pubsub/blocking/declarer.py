@@ -14,6 +14,7 @@ from pika import exceptions
 from pika.adapters.blocking_connection import BlockingChannel
 
 from redrive.errors import BrokerUnavailable, PermissionDenied, TopologyMismatch
+from redrive.pubsub import broker_errors
 from redrive.pubsub.blocking import client_errors
 from redrive.pubsub.blocking.connection import Connector
 from redrive.topology.broker_version import BrokerVersion
@@ -262,7 +263,7 @@ class Declarer:
         try:
             return look(self._open_channel())
         except exceptions.ChannelClosedByBroker as error:
-            if error.reply_code == 404:
+            if broker_errors.says_missing(error.reply_code, error.reply_text):
                 return None
             raise client_errors.of_channel(error, "look at it") from error
 
