@@ -40,6 +40,10 @@ exec docker-entrypoint.sh rabbitmq-server
 # each container.
 _HOST = "redrive"
 _LABEL = "redrive.testing"
+_QUICK_DNS = ["timeout:1", "attempts:1"]
+"""How nodes ask for each other's names. Docker passes the name of a container that was killed on to
+the host's servers, and where these don't answer, a node waits 20 s for each look and loses sight of
+the nodes that run. Source: measured with Docker 28.2.2 and RabbitMQ 4.3.6; 2 s so."""
 
 
 class ContainerBroker(Broker):
@@ -174,11 +178,12 @@ class ContainerBroker(Broker):
             "REDRIVE_PLUGINS", f"[{','.join(self._plugins)}].\n"
         ).with_env("RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS", ERLANG_ARGUMENTS)
         host = self._node.partition("@")[2]
-        place: dict[str, str] = {"hostname": host}
+        place: dict[str, Any] = {"hostname": host}
         if self._membership is not None:
             made.with_env("REDRIVE_COOKIE", self._membership.cookie)
             made.with_name(host)
             place["network"] = self._membership.network
+            place["dns_opt"] = _QUICK_DNS
         made.with_kwargs(**place, labels={_LABEL: "broker"})
         # Fixed ports, because Docker chooses new ones at each start, and on the loopback, because
         # this broker is private. testcontainers' own way to bind a port has no place for the
