@@ -1,5 +1,7 @@
 """A classic queue is on one node of a cluster, and that node is down."""
 
+import re
+
 import pytest
 
 from cli_support import redrive
@@ -11,6 +13,9 @@ from redrive.testing import Cluster
 
 pytestmark = pytest.mark.timeout(600)
 
+_SAYS_WHERE_TO_LOOK = "only copy|a classic queue is on one of them alone"
+"""3.10.8 knows at once that the node is down; 4.3.6 says nothing for minutes."""
+
 
 @both_shells
 def test_a_queue_whose_node_is_down_is_waited_for_and_not_taken_for_a_missing_one(
@@ -20,11 +25,11 @@ def test_a_queue_whose_node_is_down_is_waited_for_and_not_taken_for_a_missing_on
     ids = service.set_aside(5)
     home = cluster.nodes[cluster.leader(virtual_host_of(cluster_url), service.queue)]
     home.kill()
-    with pytest.raises(BrokerUnavailable, match="it has the only copy"):
+    with pytest.raises(BrokerUnavailable, match=_SAYS_WHERE_TO_LOOK):
         service.failed_queue.depth()
     plan = redrive("status", service.queue, url=cluster_url)
     assert plan.code == 2
-    assert "has the only copy" in plan.err
+    assert re.search(_SAYS_WHERE_TO_LOOK, plan.err)
 
     recorder = Recorder()
     with shell.subscriber(

@@ -13,7 +13,7 @@ import pytest
 from contract.administration import Administration
 from contract.plain import plain_channel
 from contract.support import DEADLINE, Recorder, Service, assert_it_helps, both_types, wait_until
-from redrive import ConfigurationError
+from redrive import BrokerUnavailable, ConfigurationError
 from redrive.testing import Broker, Proxy
 from redrive.testing.address import Address
 from redrive.topology.broker_version import BrokerVersion
@@ -194,11 +194,12 @@ def test_all_of_such_a_queue_can_be_requeued_without_a_policy(foreign: ForeignQu
 
 @contextlib.contextmanager
 def silent_leader(broker: Broker, url: str, queue: str) -> Iterator[None]:
-    """A quorum queue whose leader answers nobody, as one that has much to do."""
+    """A queue whose leader, or process, answers nobody, as one that has much to do."""
     virtual_host = Address.parse(url).virtual_host
     name = f'rabbit_misc:r(<<"{virtual_host}">>, queue, <<"{queue}">>)'
     find = (
-        f"{{ok, Queue}} = rabbit_amqqueue:lookup({name}), {{Leader, _}} = amqqueue:get_pid(Queue)"
+        f"{{ok, Queue}} = rabbit_amqqueue:lookup({name}), "
+        "Leader = case amqqueue:get_pid(Queue) of {Quorum, _} -> Quorum; Classic -> Classic end"
     )
     broker.control("eval", f"{find}, sys:suspend(Leader).")
     try:
@@ -220,6 +221,21 @@ def test_a_queue_whose_leader_is_silent_for_a_while_is_not_taken_for_empty(
             with pytest.raises(FuturesTimeout):
                 depth.result(1)
         assert depth.result(DEADLINE) == 3
+
+
+@both_types
+def test_a_queue_that_never_answers_is_not_waited_for_for_ever(
+    rabbitmq_broker: Broker, rabbitmq_url: str, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("redrive.pubsub.blocking.declarer._PATIENCE", 0.5)
+    service.set_aside(3)
+    with (
+        silent_leader(rabbitmq_broker, rabbitmq_url, failed_queue(service.queue)),
+        pytest.raises(BrokerUnavailable) as told,
+    ):
+        service.failed_queue.depth()
+
+    assert_it_helps(told.value, failed_queue(service.queue))
 
 
 @both_types

@@ -16,8 +16,8 @@ _NOT_ALLOWED = 530
 _ACCESS_REFUSED = 403
 _NAMED_RIGHT = re.compile(r"\b(configure|write|read) access")
 _NODE_DOWN = re.compile(r"home node '([^']+)' .* is down or inaccessible", re.DOTALL)
-"""What RabbitMQ says, with 404, of a classic queue that it can't reach. Source: measured on 3.10.8
-and 4.3.6."""
+"""What RabbitMQ says, with 404, of a classic queue that it can't reach. Source: measured on
+3.10.8."""
 _RIGHTS = {"declare": "configure", "delete": "configure", "publish": "write"}
 
 
