@@ -53,6 +53,10 @@ class Administration:
         finally:
             self._send("DELETE", f"users/{name}")
 
+    def unique(self, name: str) -> str:
+        """A user's name that no other test has; all have users on one broker."""
+        return f"{name}-{self.virtual_host}"
+
     def set_topic_permission(
         self, user: str, exchange: str, *, write: str, read: str = "^$"
     ) -> None:

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pydantic
 import pytest
 
-from contract.support import SOON, OutOfStock, Recorder, Service, both_types, retrying
+from contract.support import SOON, OutOfStock, Recorder, Service, both_types, retrying, wait_until
 from redrive import NO_RETRY, GiveUp, Message, Retry, RetryPolicy
 from redrive.failures.cause import cause_of
 
@@ -54,6 +54,7 @@ def test_a_body_that_is_a_model_of_the_handlers_arrives_as_one(service: Service)
     ):
         message_id = service.publish(Order(id=1, item="socks"))
         done.wait_for_handled([message_id])
+        wait_until(lambda: seen, "the other queue's handler has it")
     assert seen == [Order(id=1, item="socks")]
 
 

@@ -295,7 +295,9 @@ def test_a_user_that_may_only_publish_is_found_able_to_publish_and_nothing_else(
     doctor: Doctor, administration: Administration, rabbitmq_url: str
 ) -> None:
     declare(rabbitmq_url, QUEUE)
-    with administration.user("writer", configure="^$", write="^master$", read="^$") as url:
+    with administration.user(
+        administration.unique("writer"), configure="^$", write="^master$", read="^$"
+    ) as url:
         assert doctor(QUEUE, "--role", "publisher", url=url, management_url=NOWHERE) == []
         found = doctor(QUEUE, url=url, management_url=NOWHERE)
     assert kinds(found) == [("permission", QUEUE)] * 4

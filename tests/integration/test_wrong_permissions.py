@@ -25,7 +25,9 @@ def test_a_user_without_a_right_in_the_virtual_host_is_told_so(
     administration: Administration,
 ) -> None:
     with (
-        administration.user("nothing", configure="", write="", read="") as url,
+        administration.user(
+            administration.unique("nothing"), configure="", write="", read=""
+        ) as url,
         pytest.raises(PermissionDenied) as told,
     ):
         Subscriber(url, "shop@orders").declare()
@@ -44,7 +46,7 @@ def test_a_user_that_may_only_read_cannot_declare(
 ) -> None:
     Service(rabbitmq_url).declare()
     with (
-        administration.user("reader", configure="", write="") as url,
+        administration.user(administration.unique("reader"), configure="", write="") as url,
         pytest.raises(PermissionDenied) as told,
     ):
         Subscriber(url, "shop@orders").declare()
@@ -63,7 +65,7 @@ def test_a_user_that_may_only_read_cannot_publish(
 ) -> None:
     Service(rabbitmq_url).declare()
     with (
-        administration.user("reader", configure="", write="") as url,
+        administration.user(administration.unique("reader"), configure="", write="") as url,
         Publisher(url) as publisher,
         pytest.raises(PermissionDenied) as told,
     ):
@@ -82,7 +84,10 @@ def test_publish_many_of_a_user_that_may_not_reports_each(
     administration: Administration, rabbitmq_url: str
 ) -> None:
     Service(rabbitmq_url).declare()
-    with administration.user("reader", configure="", write="") as url, Publisher(url) as publisher:
+    with (
+        administration.user(administration.unique("reader"), configure="", write="") as url,
+        Publisher(url) as publisher,
+    ):
         report = publisher.publish_many([("socks", "order.paid")] * 10)
 
     assert report.confirmed == 0
@@ -96,7 +101,7 @@ def test_a_user_that_may_only_write_publishes_where_the_exchanges_are(
     recorder = Recorder()
     with (
         service.subscriber(recorder),
-        administration.user("writer", configure="", read="") as url,
+        administration.user(administration.unique("writer"), configure="", read="") as url,
         Publisher(url) as publisher,
     ):
         recorder.wait_for_handled([publisher.publish("socks", "order.paid")])
@@ -106,7 +111,7 @@ def test_a_user_that_may_only_write_cannot_publish_where_there_are_no_exchanges(
     administration: Administration,
 ) -> None:
     with (
-        administration.user("writer", configure="", read="") as url,
+        administration.user(administration.unique("writer"), configure="", read="") as url,
         pytest.raises(PermissionDenied) as told,
         Publisher(url),
     ):
@@ -125,7 +130,7 @@ def test_a_user_that_may_not_read_cannot_subscribe(
     administration: Administration, rabbitmq_url: str
 ) -> None:
     Service(rabbitmq_url).declare()
-    with administration.user("writer", configure="", read="") as url:
+    with administration.user(administration.unique("writer"), configure="", read="") as url:
         subscriber = Subscriber(url, "shop@orders", declare=False)
         subscriber.handler(Recorder())
         with pytest.raises(PermissionDenied) as told:
@@ -144,7 +149,10 @@ def test_a_user_that_may_not_read_the_failed_queue_cannot_look_at_it(
     administration: Administration, rabbitmq_url: str
 ) -> None:
     Service(rabbitmq_url).fail(3)
-    with administration.user("writer", read="") as url, pytest.raises(PermissionDenied) as told:
+    with (
+        administration.user(administration.unique("writer"), read="") as url,
+        pytest.raises(PermissionDenied) as told,
+    ):
         list(FailedQueue(url, "shop@orders").browse())
 
     assert_it_helps(
@@ -160,7 +168,9 @@ def test_a_user_that_may_only_read_looks_where_the_management_api_tells_the_limi
     administration: Administration, rabbitmq_management_url: str, rabbitmq_url: str
 ) -> None:
     ids = Service(rabbitmq_url).fail(3)
-    with administration.user("reader", configure="", write="", tags="monitoring") as url:
+    with administration.user(
+        administration.unique("reader"), configure="", write="", tags="monitoring"
+    ) as url:
         failed = FailedQueue(url, "shop@orders", management_url=rabbitmq_management_url)
 
         assert [message.message_id for message in failed.browse()] == ids
@@ -171,7 +181,7 @@ def test_a_user_that_may_not_publish_sends_nothing_back(
 ) -> None:
     service = Service(rabbitmq_url)
     ids = service.fail(3)
-    with administration.user("reader", write="^nothing$") as url:
+    with administration.user(administration.unique("reader"), write="^nothing$") as url:
         report = FailedQueue(url, "shop@orders").requeue()
 
     assert report.requeued == 0
@@ -184,7 +194,7 @@ def test_a_worker_whose_user_may_not_declare_works_with_what_is_there(
 ) -> None:
     service = Service(rabbitmq_url)
     service.declare()
-    with administration.user("worker", configure="") as url:
+    with administration.user(administration.unique("worker"), configure="") as url:
         subscriber = Subscriber(url, "shop@orders", declare=False, retry=retrying(0))
         subscriber.handler(always_fails)
         subscriber.start()
@@ -199,7 +209,9 @@ def test_a_worker_that_may_not_write_to_the_failed_exchange_keeps_the_message(
 ) -> None:
     service = Service(rabbitmq_url)
     service.declare()
-    with administration.user("worker", configure="", write="^nothing$") as url:
+    with administration.user(
+        administration.unique("worker"), configure="", write="^nothing$"
+    ) as url:
         recorder = Recorder(always_fails)
         subscriber = Subscriber(url, "shop@orders", declare=False, retry=retrying(0), grace=1)
         subscriber.handler(recorder)
