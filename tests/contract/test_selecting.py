@@ -13,7 +13,8 @@ from contract.plain import plain_channel
 from contract.shells import Publishes, Subscribes
 from contract.support import Recorder, Service, always_fails, both_types, fails_first, wait_until
 from redrive import ConfigurationError, ExchangeFamily, Message, RetryPolicy, Unroutable
-from redrive.topology.model import Subscription
+from redrive.pubsub.blocking.declarer import Declarer
+from redrive.topology.model import Binding, Exchange, Queue, Subscription
 from redrive.topology.tags import TagFilter, headers_of
 
 MESSAGES: Mapping[str, set[str]] = {
@@ -117,6 +118,28 @@ def test_a_changed_expression_leaves_nothing_of_the_old_one(service: Service) ->
 
     assert handler.handled.keys() & set(ids.values()) == {ids["eu"], ids["both"], ids["all"]}
     assert not exchange_exists(service.url, old)
+
+
+def test_of_two_that_ask_for_other_tags_at_the_same_moment_the_last_counts(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service.declare(tags="vip")
+    others = iter(["eu"])
+    declare = Declarer.declare
+
+    def interrupted(declarer: Declarer, what: Exchange | Queue | Binding) -> None:
+        if isinstance(what, Binding) and (tags := next(others, None)):
+            service.declare(tags=tags)
+        declare(declarer, what)
+
+    monkeypatch.setattr(Declarer, "declare", interrupted)
+    service.declare(tags="vip")
+
+    ids = publish_all(service)
+    recorder = Recorder()
+    with service.subscriber(recorder, tags="vip"):
+        recorder.wait_for_handled([ids["vip"], ids["both"], ids["all"]])
+    assert ids["eu"] not in recorder.handled
 
 
 def test_tags_that_are_new_take_the_way_around_them_away(service: Service) -> None:

@@ -10,7 +10,9 @@ from contract.plain import plain_channel
 from contract.shells import ASYNC, BLOCKING, Shell
 from contract.support import DEADLINE, Recorder, Service, both_shells, wait_until
 from journey import MOST_DUPLICATES, Journey
-from redrive import Message, Publisher, Subscriber
+from redrive import BrokerUnavailable, Message, Publisher, Subscriber
+from redrive.pubsub.blocking.connection import Connector
+from redrive.pubsub.url import BrokerURL
 from redrive.testing import Broker, Proxy
 from redrive.topology.model import QueueType
 
@@ -211,6 +213,21 @@ def test_a_connection_that_an_administrator_closes_comes_back(
         recorder.wait_for_handled([service.publish()])
 
 
+def test_a_connection_that_is_cut_while_something_is_looked_up_leaves_no_error_of_pikas(
+    rabbitmq_url: str,
+) -> None:
+    def cut_and_look() -> None:
+        with Connector(BrokerURL.parse(proxy.url), "test").blocking() as connection:
+            proxy.cut()
+            connection.channel()
+
+    with (
+        Proxy(rabbitmq_url) as proxy,
+        pytest.raises(BrokerUnavailable, match="connection was lost"),
+    ):
+        cut_and_look()
+
+
 def test_credentials_are_asked_for_again_at_each_connection(
     rabbitmq_url: str, rabbitmq_management_url: str
 ) -> None:
@@ -218,19 +235,21 @@ def test_credentials_are_asked_for_again_at_each_connection(
     passwords = {"now": "first"}
     asked: list[str] = []
 
+    user = administration.unique("rotating")
+
     def credentials() -> tuple[str, str]:
         asked.append(passwords["now"])
-        return "rotating", passwords["now"]
+        return user, passwords["now"]
 
     service = Service(rabbitmq_url)
     recorder = Recorder()
     with (
-        administration.user("rotating", password="first"),
+        administration.user(user, password="first"),
         Proxy(rabbitmq_url) as proxy,
         Service(proxy.url).subscriber(recorder, credentials=credentials),
     ):
         recorder.wait_for_handled([service.publish()])
-        administration.change_password("rotating", "second")
+        administration.change_password(user, "second")
         passwords["now"] = "second"
         proxy.cut()
         recorder.wait_for_handled([service.publish()])

@@ -271,7 +271,7 @@ def heard(connector: Connector, job: str) -> Iterator[Outcomes]:
     except exceptions.ChannelClosedByBroker as error:
         if error.reply_code != 404:
             raise client_errors.of_channel(error, f"read queue {queue.name!r}") from error
-    except (exceptions.AMQPError, OSError) as error:
+    except exceptions.AMQPError as error:
         raise client_errors.of_connection(error, connector.url) from error
 
 

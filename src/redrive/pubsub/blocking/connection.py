@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from datetime import timedelta
 
 import pika
+from pika import exceptions
 from pika.adapters.select_connection import IOLoop
 
 from redrive.errors import BrokerUnavailable, RedriveError
@@ -61,10 +62,11 @@ class Connector(BrokerAccess):
 
     @contextlib.contextmanager
     def blocking(self) -> Iterator[pika.BlockingConnection]:
-        """A short-lived connection for declaring and looking; each host is tried once.
+        """A short-lived connection for declaring and looking; each host is tried once. What pika
+        raises of a connection in between leaves as an error of ours.
 
         Raises:
-            BrokerUnavailable: no host answered.
+            BrokerUnavailable: no host answered, or the connection was lost.
             PermissionDenied: the user, the password or the virtual host was refused.
         """
         with own_use():
@@ -75,6 +77,9 @@ class Connector(BrokerAccess):
                 # It may have come in the middle of pika, which can then not close: an answer is
                 # lost, or a channel half made. The socket goes.
                 raise
+            except (exceptions.AMQPConnectionError, OSError) as error:
+                _close(connection)
+                raise client_errors.of_connection(error, self.url) from error
             except BaseException:
                 _close(connection)
                 raise

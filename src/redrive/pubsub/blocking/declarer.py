@@ -13,7 +13,12 @@ import pika
 from pika import exceptions
 from pika.adapters.blocking_connection import BlockingChannel
 
-from redrive.errors import BrokerUnavailable, PermissionDenied, TopologyMismatch
+from redrive.errors import (
+    BrokerUnavailable,
+    ConfigurationError,
+    PermissionDenied,
+    TopologyMismatch,
+)
 from redrive.pubsub import broker_errors
 from redrive.pubsub.blocking import client_errors
 from redrive.pubsub.blocking.connection import Connector
@@ -29,6 +34,7 @@ logger = logging.getLogger("redrive")
 _IN_USE, _LOCKED = 406, 405
 _PATIENCE = 60.0
 """Seconds that a broker has to tell of a queue or an exchange."""
+_TRIES = 5
 _LEADER_IS_SILENT = 0.1
 """Seconds, well below the 0.25 for which a broker waits for a leader; the network's share is taken
 off."""
@@ -119,6 +125,24 @@ class Declarer:
                         destination, source, routing_key, arguments=dict(arguments)
                     ),
                 )
+
+    def declare_all(self, topology: Topology) -> None:
+        """Declares all of a topology. Where another worker asks for other tags at the same moment,
+        and deletes this one's filter, it is done again: who comes last counts."""
+        for tries_left in reversed(range(_TRIES)):
+            try:
+                for what in topology.objects:
+                    self.declare(what)
+                for pointer in topology.pointers:
+                    self.point(pointer)
+                for binding in topology.unwanted:
+                    self.unbind(binding)
+                return
+            except (ConfigurationError, TopologyMismatch):
+                if not (tries_left and topology.pointers) or all(
+                    map(self.exists, topology.exchanges)
+                ):
+                    raise
 
     def unbind(self, binding: Binding) -> None:
         """Removes a binding; one that is not there is no error."""
@@ -313,7 +337,7 @@ def declaring(connector: Connector) -> Iterator[Declarer]:
     with connector.blocking() as connection:
         try:
             yield Declarer(connection, connector.url.address)
-        except (exceptions.AMQPError, OSError) as error:
+        except exceptions.AMQPError as error:
             raise client_errors.of_connection(error, connector.url) from error
 
 
@@ -349,12 +373,7 @@ def declare(
                 subscription.queue,
             )
             return declarer.version
-        for what in topology.objects:
-            declarer.declare(what)
-        for pointer in topology.pointers:
-            declarer.point(pointer)
-        for binding in topology.unwanted:
-            declarer.unbind(binding)
+        declarer.declare_all(topology)
         for what in Ladder(subscription.exchanges).topology(levels).objects if levels else ():
             declarer.declare(what)
         return declarer.version
