@@ -166,9 +166,10 @@ ON_ITS_WAY = """
 KILL = Disturbance("node killed (0)", 500 * _MS, 9_000 * _MS)
 
 
-def test_what_a_killed_classic_queue_loses_on_the_way_of_a_retry_is_told_apart() -> None:
+def test_what_a_killed_classic_queue_loses_on_the_way_of_a_retry_is_counted_apart() -> None:
     report = report_on(ON_ITS_WAY.format(lane="republish"), {}, KILL)
-    assert kinds(report) == ["lost by a classic queue"]
+    assert report.lost_by_classic_queues == ("republish@blocking/1",)
+    assert report.findings == ()
 
 
 @pytest.mark.parametrize(
@@ -185,7 +186,9 @@ def test_what_a_killed_classic_queue_loses_on_the_way_of_a_retry_is_told_apart()
     ids=["quorum", "never tried", "another fault", "another time"],
 )
 def test_nothing_else_is_a_classic_queue_s_loss(text: str, fault: Disturbance) -> None:
-    assert kinds(report_on(text, {}, fault)) == ["lost"]
+    report = report_on(text, {}, fault)
+    assert kinds(report) == ["lost"]
+    assert report.lost_by_classic_queues == ()
 
 
 def test_what_nobody_confirmed_is_not_lost() -> None:
