@@ -128,6 +128,15 @@ def test_a_port_where_something_else_answers_is_named(use: Use) -> None:
 
 
 @each_use
+def test_a_load_balancer_that_has_no_broker_is_not_taken_for_another_protocol(use: Use) -> None:
+    with _server(listens=True) as port:
+        error = refused(use, f"amqp://shop:{SECRET}@127.0.0.1:{port}/")
+
+    assert type(error) is BrokerUnavailable
+    assert_it_helps(error, f"127.0.0.1:{port}", "load balancer", secret=SECRET)
+
+
+@each_use
 def test_a_password_that_is_wrong_is_not_repeated(use: Use, rabbitmq_url: str) -> None:
     error = refused(use, rabbitmq_url.replace("guest:guest@", f"guest:{SECRET}@"))
 

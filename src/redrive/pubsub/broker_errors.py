@@ -18,6 +18,7 @@ _NAMED_RIGHT = re.compile(r"\b(configure|write|read) access")
 _NODE_DOWN = re.compile(r"home node '([^']+)' .* is down or inaccessible", re.DOTALL)
 """What RabbitMQ says, with 404, of a classic queue that it can't reach. Source: measured on
 3.10.8."""
+_CHECK_THE_PORT = "Check the port (5672, or 5671 with amqps://)"
 _RIGHTS = {"declare": "configure", "delete": "configure", "publish": "write"}
 
 
@@ -44,19 +45,27 @@ def of_tls(failure: tls.Failure, url: BrokerURL) -> BrokerUnavailable:
     return BrokerUnavailable(url.address, failure.reason, failure.remedy)
 
 
-def of_foreign_protocol(url: BrokerURL, *, said_nothing: bool = False) -> BrokerUnavailable:
-    """What answers is no RabbitMQ; or it is one that hung up before it said a word, as it does
-    where it wants another certificate.
+def of_foreign_protocol(url: BrokerURL) -> BrokerUnavailable:
+    """What answers is no RabbitMQ."""
+    return BrokerUnavailable(
+        url.address, "what answers there does not speak AMQP", f"{_CHECK_THE_PORT}."
+    )
+
+
+def of_wordless_end(url: BrokerURL) -> BrokerUnavailable:
+    """It hung up before it said anything in AMQP: a broker that wants another certificate, a load
+    balancer that has no broker to pass this on to, or no RabbitMQ.
 
     With TLS 1.3 a client learns of its refused certificate only after the handshake, and perhaps by
     nothing but the end.
     """
-    if url.tls and said_nothing:
+    if url.tls:
         return of_tls(tls.CLOSED_AFTER_HANDSHAKE, url)
     return BrokerUnavailable(
         url.address,
-        "what answers there does not speak AMQP",
-        "Check the port: 5672, or 5671 with amqps://.",
+        "it closed the connection before it said anything in AMQP",
+        f"{_CHECK_THE_PORT}, and that a load balancer in front of RabbitMQ has a broker to pass "
+        "this on to.",
     )
 
 

@@ -33,6 +33,10 @@ def of_connection(
         match cause:
             case RedriveError():
                 return cause
+            case EOFError() | ConnectionError() | exceptions.IncompatibleProtocolError() if (
+                said_nothing
+            ):
+                return broker_errors.of_wordless_end(url)
             case ClosedByBroker(code=code, text=text):
                 return broker_errors.of_closed_connection(code, text, url)
             case exceptions.ProbableAuthenticationError() | exceptions.AuthenticationError():
@@ -44,9 +48,7 @@ def of_connection(
                 | exceptions.ProtocolSyntaxError()
                 | exceptions.InvalidFrameError()
             ):
-                return broker_errors.of_foreign_protocol(url, said_nothing=said_nothing)
-            case EOFError() | ConnectionError() if said_nothing:
-                return broker_errors.of_foreign_protocol(url, said_nothing=True)
+                return broker_errors.of_foreign_protocol(url)
     if isinstance(error, TimeoutError):
         return broker_errors.of_silence(url)
     return broker_errors.of_lost_connection(error, url)

@@ -34,8 +34,10 @@ def of_connection(error: BaseException, url: BrokerURL) -> RedriveError:
                 return broker_errors.of_virtual_host(url)
             case exceptions.ConnectionClosedByBroker(reply_code=code, reply_text=text):
                 return broker_errors.of_closed_connection(code, text, url)
+            case exceptions.IncompatibleProtocolError() if _LOST in str(cause):
+                return broker_errors.of_wordless_end(url)
             case exceptions.IncompatibleProtocolError():
-                return broker_errors.of_foreign_protocol(url, said_nothing=_LOST in str(cause))
+                return broker_errors.of_foreign_protocol(url)
             case exceptions.AMQPHeartbeatTimeout():
                 return broker_errors.of_heartbeat(url)
             # pika's way to end an opening that takes too long
