@@ -2,13 +2,11 @@
 https."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from certificates import Certificates, certificates
 from cli_support import redrive
 from contract.shells import BLOCKING, Shell
 from contract.support import (
@@ -20,57 +18,17 @@ from contract.support import (
     wait_until,
 )
 from redrive import BrokerUnavailable, RetryPolicy
-from redrive.testing import private_broker
-from redrive.testing.ports import free_ports
+from secured_broker import Secured, secured_broker
 
 QUEUE = "shop@orders"
 LARGE = 20 * 1024 * 1024
 
 
-@dataclass(frozen=True)
-class Secured:
-    """A broker, and where it and its management API are reached."""
-
-    files: Certificates
-    port: int
-    management_port: int
-
-    @property
-    def place(self) -> str:
-        """The broker's address, without what it needs to be trusted."""
-        return f"amqps://guest:guest@localhost:{self.port}/"
-
-    @property
-    def url(self) -> str:
-        """The broker's address."""
-        return f"{self.place}?{self.files.options()}"
-
-    @property
-    def management_url(self) -> str:
-        """The management API's address, which takes the CA from that of the broker."""
-        return f"https://localhost:{self.management_port}"
-
-
 @pytest.fixture(scope="module")
 def secured() -> Iterator[Secured]:
-    """A broker with TLS, with a subscription and a failed message."""
-    with certificates() as files:
-        port, management_port = free_ports(2)
-        folder = files.folder
-        tls = {
-            "cacertfile": str(folder / "ca.pem"),
-            "certfile": str(folder / "server.pem"),
-            "keyfile": str(folder / "server.key"),
-        }
-        config = {
-            "listeners.ssl.1": str(port),
-            "management.ssl.port": str(management_port),
-            "max_message_size": str(2 * LARGE),
-            **{f"ssl_options.{name}": path for name, path in tls.items()},
-            **{f"management.ssl.{name}": path for name, path in tls.items()},
-        }
-        with private_broker(config=config, folder=folder, ports=[port, management_port]):
-            yield Secured(files, port, management_port)
+    """A broker with TLS."""
+    with secured_broker(max_message_size=2 * LARGE) as secured:
+        yield secured
 
 
 def fail_one(shell: Shell, url: str) -> None:
