@@ -38,6 +38,8 @@ def _measure(options: argparse.Namespace) -> int:
     from benchmarks.brokers import broker_of, default_brokers
     from benchmarks.harness import measure
     from benchmarks.results import Result, Verdict, verdict
+    from benchmarks.secured_broker import secured_broker_of
+    from redrive.testing import Broker
 
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 130)
     scenarios: list[Scenario] = options.only or list(SCENARIOS)
@@ -45,31 +47,42 @@ def _measure(options: argparse.Namespace) -> int:
     results: list[Result] = []
     verdicts: list[Verdict] = []
     on: list[str] = []
+
+    def measure_on(broker: Broker, wanted: list[Scenario], tls_port: int | None = None) -> None:
+        origin = f"{broker.version} ({broker.kind})"
+        if origin not in on:
+            on.append(origin)
+        for scenario in wanted:
+            result = measure(
+                scenario,
+                broker,
+                runs=options.runs,
+                messages=options.messages,
+                say=console.out,
+                tls_port=tls_port,
+            )
+            report.show(console, result)
+            results.append(result)
+            verdicts.extend(
+                verdict(target, result) for target in TARGETS if target.scenario == scenario.name
+            )
+            # After each scenario: a run that is interrupted keeps what it has.
+            report.write(
+                options.output,
+                _command(),
+                [*described, ("RabbitMQ", ", ".join(on))],
+                results,
+                verdicts,
+            )
+
     for position, name in enumerate(options.brokers or default_brokers()):
         wanted = [scenario for scenario in scenarios if position == 0 or scenario.every_broker]
-        if not wanted:
-            continue
-        with broker_of(name) as broker:
-            on.append(f"{broker.version} ({broker.kind})")
-            for scenario in wanted:
-                result = measure(
-                    scenario, broker, runs=options.runs, messages=options.messages, say=console.out
-                )
-                report.show(console, result)
-                results.append(result)
-                verdicts += [
-                    verdict(target, result)
-                    for target in TARGETS
-                    if target.scenario == scenario.name
-                ]
-                # After each scenario: a run that is interrupted keeps what it has.
-                report.write(
-                    options.output,
-                    _command(),
-                    [*described, ("RabbitMQ", ", ".join(on))],
-                    results,
-                    verdicts,
-                )
+        if plain := [scenario for scenario in wanted if not scenario.tls]:
+            with broker_of(name) as broker:
+                measure_on(broker, plain)
+        if over_tls := [scenario for scenario in wanted if scenario.tls]:
+            with secured_broker_of(name) as secured:
+                measure_on(secured.broker, over_tls, secured.port)
     report.show_verdicts(console, verdicts)
     return 1 if any(result.failures for result in results) else 0
 

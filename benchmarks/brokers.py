@@ -1,6 +1,7 @@
 """The brokers to measure on: private ones, by version."""
 
 import re
+from typing import Any
 
 from redrive.testing import Broker, private_broker
 from redrive.testing.container_engine import engine_answers, has_image
@@ -14,20 +15,22 @@ def default_brokers() -> tuple[str, ...]:
     return VERSIONS if engine_answers() else (LOCAL,)
 
 
-def broker_of(name: str) -> Broker:
+def broker_of(name: str, **options: Any) -> Broker:
     """A broker that is not started yet.
 
     Args:
         name: a version such as `4.3`, an image, or `local` for what `redrive.testing` finds by
             itself.
+        options: what else `private_broker` is told.
     """
     if name == LOCAL:
-        return private_broker()
+        return private_broker(**options)
     if not re.fullmatch(r"\d+\.\d+", name):
-        return private_broker(image=name)
+        return private_broker(image=name, **options)
     stand_in = f"redrive-rabbitmq:{name}"
     return private_broker(
         image=stand_in
         if engine_answers() and has_image(stand_in)
-        else f"rabbitmq:{name}-management"
+        else f"rabbitmq:{name}-management",
+        **options,
     )

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 
 from benchmarks.measure import Place
-from benchmarks.places import declare, fresh_place, settled_depth
+from benchmarks.places import declare, fresh_place, over_tls, past_the_proxy, settled_depth
 from benchmarks.plan import SIZE, Entry, Scenario
 from benchmarks.results import Result, Run
 from redrive.testing import Broker
@@ -21,9 +21,26 @@ class RunFailed(Exception):
     """A contender's process failed, or did not do all of its work."""
 
 
-def measure(scenario: Scenario, broker: Broker, *, runs: int, messages: int, say: Say) -> Result:
+def measure(
+    scenario: Scenario,
+    broker: Broker,
+    *,
+    runs: int,
+    messages: int,
+    say: Say,
+    tls_port: int | None = None,
+) -> Result:
     """Runs a scenario's contenders round by round: A B C, A B C, so that a slow minute of the
-    machine hits them all."""
+    machine hits them all.
+
+    Args:
+        scenario: what they do.
+        broker: where.
+        runs: how many rounds.
+        messages: how many in each.
+        say: is told how far it is.
+        tls_port: where the broker has TLS. With it, those without TLS go the same way.
+    """
     result = Result(scenario, broker.version)
     runs = scenario.runs or runs
     for number in range(1, runs + 1):
@@ -31,7 +48,7 @@ def measure(scenario: Scenario, broker: Broker, *, runs: int, messages: int, say
             count = max(1, int((scenario.messages or messages) * entry.share))
             name = f"{scenario.name} on {broker.version}, round {number} of {runs}: {entry.name}"
             try:
-                run = _run(scenario, entry, broker, count)
+                run = _run(scenario, entry, broker, count, _way(entry, tls_port))
             except RunFailed as error:
                 result.failures.append(f"{name}: {error}")
                 say(f"{name}: FAILED: {error}")
@@ -44,8 +61,17 @@ def measure(scenario: Scenario, broker: Broker, *, runs: int, messages: int, say
     return result
 
 
-def _run(scenario: Scenario, entry: Entry, broker: Broker, count: int) -> Run:
-    with fresh_place(broker, entry.prefetch) as place:
+def _way(entry: Entry, tls_port: int | None) -> Callable[[str], str]:
+    if tls_port is None:
+        return past_the_proxy
+    # Its certificate is for this machine's name: not past the proxy, and so is what it is beside.
+    return (lambda url: over_tls(url, tls_port)) if entry.tls else str
+
+
+def _run(
+    scenario: Scenario, entry: Entry, broker: Broker, count: int, reached: Callable[[str], str]
+) -> Run:
+    with fresh_place(broker, entry.prefetch, reached) as place:
         module = f"benchmarks.contenders.{entry.module}"
         expected = count
         if scenario.action == "requeue":

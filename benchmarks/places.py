@@ -4,7 +4,8 @@ import contextlib
 import socket
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import pika
 
@@ -19,16 +20,27 @@ _PORT = 5672
 
 
 @contextlib.contextmanager
-def fresh_place(broker: Broker, prefetch: int | None) -> Iterator[Place]:
-    """A virtual host that one run has to itself; it is deleted afterwards with all that is in
-    it."""
+def fresh_place(
+    broker: Broker, prefetch: int | None, reached: Callable[[str], str]
+) -> Iterator[Place]:
+    """A virtual host that one run has to itself; it is deleted afterwards with all that is in it.
+
+    Args:
+        broker: where.
+        prefetch: unsettled deliveries; None for the contender's own default.
+        reached: returns the URL by which it is reached, of that by which it is reached usually.
+    """
     name = f"benchmark-{uuid.uuid4().hex[:8]}"
     try:
-        yield Place(
-            past_the_proxy(broker.create_virtual_host(name)), broker.management_url or "", prefetch
-        )
+        url = reached(broker.create_virtual_host(name))
+        yield Place(url, broker.management_url or "", prefetch)
     finally:
         broker.delete_virtual_host(name)
+
+
+def over_tls(url: str, port: int) -> str:
+    """The URL with TLS on a port."""
+    return replace(Address.parse(url).at("localhost", port), tls=True).url
 
 
 def past_the_proxy(url: str) -> str:

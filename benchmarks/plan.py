@@ -17,6 +17,7 @@ class Entry:
         share: which part of the messages it gets. A slow one gets fewer: rates are per second.
         prefetch: unsettled deliveries; None for its default.
         own_queue: whether it declares a queue of its own and fills it in its own wire format.
+        tls: whether it connects over TLS.
     """
 
     name: str
@@ -25,6 +26,7 @@ class Entry:
     share: float = 1.0
     prefetch: int | None = PREFETCH
     own_queue: bool = False
+    tls: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,11 @@ class Scenario:
     messages: int | None = None
     runs: int | None = None
     every_broker: bool = False
+
+    @property
+    def tls(self) -> bool:
+        """Whether any contender connects over TLS."""
+        return any(entry.tls for entry in self.entries)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +136,32 @@ SCENARIOS = (
         reference="pika, blocking loop",
     ),
     Scenario(
+        "publish-tls",
+        "publish over TLS: the same, and redrive without TLS on the same way",
+        "publish",
+        (
+            Entry("redrive publish_many, TLS", "redrive", tls=True),
+            Entry("redrive publish_many, no TLS", "redrive"),
+            Entry("pika, confirms in flight, TLS", "pika_in_flight", tls=True),
+            Entry("redrive AsyncPublisher, TLS", "redrive_async", tls=True),
+            Entry("aio-pika, TLS", "aio_pika", share=0.5, tls=True),
+        ),
+        reference="pika, confirms in flight, TLS",
+    ),
+    Scenario(
+        "consume-tls",
+        "consume over TLS: the same, and redrive without TLS on the same way",
+        "consume",
+        (
+            Entry("redrive Subscriber, TLS", "redrive", tls=True),
+            Entry("redrive Subscriber, no TLS", "redrive"),
+            Entry("pika, blocking loop, TLS", "pika_blocking", tls=True),
+            Entry("redrive AsyncSubscriber, TLS", "redrive_async", tls=True),
+            Entry("aio-pika, TLS", "aio_pika", tls=True),
+        ),
+        reference="pika, blocking loop, TLS",
+    ),
+    Scenario(
         "retry",
         "retry: each message fails once, waits a second, and succeeds; from the first failure to "
         "the last success",
@@ -181,6 +214,20 @@ TARGETS = (
     Target("Subscriber ≥ 4 × FastStream", "consume", "redrive Subscriber", "FastStream", 4),
     Target(
         "AsyncSubscriber ≥ 1.2 × aio-pika", "consume", "redrive AsyncSubscriber", "aio-pika", 1.2
+    ),
+    Target(
+        "publish_many over TLS ≥ 0.95 × plain pika in flight",
+        "publish-tls",
+        "redrive publish_many, TLS",
+        "pika, confirms in flight, TLS",
+        0.95,
+    ),
+    Target(
+        "Subscriber over TLS ≥ 1.2 × plain pika's blocking loop",
+        "consume-tls",
+        "redrive Subscriber, TLS",
+        "pika, blocking loop, TLS",
+        1.2,
     ),
     Target("requeue ≥ 0.7 × shovel", "requeue", "redrive requeue", "shovel", 0.7),
     Target(
