@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from typing import get_args
 
+from torture import records
 from torture.checker import FindingKind
 from torture.plants import PLANTS
 from torture.run import Options, Result, TortureRun
@@ -18,7 +19,8 @@ _MOST_FINDINGS = 20
 
 def main() -> int:
     """Runs, prints the table, and returns the exit code."""
-    options, as_json = options_of(sys.argv[1:])
+    told = parsed(sys.argv[1:])
+    options = options_of(told)
     # A shell has what it runs in the background ignore Ctrl-C.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -27,7 +29,9 @@ def main() -> int:
     except KeyboardInterrupt:
         _tell("stopped")
         return 130
-    print(result.as_json() if as_json else "\n".join(table(result)))
+    if told.record:
+        records.add(records.Record.of(result))
+    print(result.as_json() if told.output == "json" else "\n".join(table(result)))
     return exit_code(result)
 
 
@@ -73,8 +77,8 @@ def table(result: Result) -> Iterator[str]:
         yield f"The journals, the logs and the plan are in {result.folder}"
 
 
-def options_of(arguments: list[str]) -> tuple[Options, bool]:
-    """What is to be run, and whether the result is to be JSON."""
+def parsed(arguments: list[str]) -> argparse.Namespace:
+    """The command line."""
     usual = Options()
     parser = argparse.ArgumentParser(prog="make torture", description=__doc__)
     parser.add_argument("--seed", type=int, default=usual.seed, help="which faults")
@@ -85,10 +89,16 @@ def options_of(arguments: list[str]) -> tuple[Options, bool]:
     )
     parser.add_argument("--nodes", type=int, default=usual.nodes, help="how many nodes")
     parser.add_argument("--plant", choices=sorted(PLANTS), default="", help="a known bug")
+    parser.add_argument(
+        "--record", action="store_true", help="add the result to benchmarks/RELIABILITY.md"
+    )
     parser.add_argument("--output", choices=["table", "json"], default="table")
-    told = parser.parse_args(arguments)
-    options = Options(told.seed, told.minutes, told.faults, told.version, told.nodes, told.plant)
-    return options, told.output == "json"
+    return parser.parse_args(arguments)
+
+
+def options_of(told: argparse.Namespace) -> Options:
+    """What is to be run."""
+    return Options(told.seed, told.minutes, told.faults, told.version, told.nodes, told.plant)
 
 
 def _tell(text: str) -> None:

@@ -54,12 +54,12 @@ def test_json_has_what_the_table_has(tmp_path: Path) -> None:
 
 
 def test_a_run_is_told_by_options() -> None:
-    told = ["--seed", "7", "--minutes", "30", "--version", "4.3", "--nodes", "3"]
-    assert command.options_of(told) == (Options(7, 30.0, None, "4.3", 3), False)
-    assert command.options_of(["--plant", "ack-before-publish", "--output", "json"]) == (
-        Options(plant="ack-before-publish"),
-        True,
-    )
+    told = command.parsed(["--seed", "7", "--minutes", "30", "--version", "4.3", "--nodes", "3"])
+    assert command.options_of(told) == Options(7, 30.0, None, "4.3", 3)
+    assert (told.output, told.record) == ("table", False)
+    told = command.parsed(["--plant", "ack-before-publish", "--output", "json", "--record"])
+    assert command.options_of(told) == Options(plant="ack-before-publish")
+    assert (told.output, told.record) == ("json", True)
 
 
 def test_a_finding_is_a_failure_and_a_found_plant_is_none() -> None:
