@@ -7,8 +7,10 @@ import signal
 import socket
 import subprocess
 import sys
+import tarfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pika
@@ -181,6 +183,19 @@ def test_a_stopped_broker_starts_and_a_running_one_stays(broker: Broker, url: st
 
 
 @pytest.mark.every_broker
+def test_what_a_stopped_broker_has_on_disk_can_be_kept(
+    broker: Broker, url: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "data.tar"
+    with pytest.raises(ConfigurationError, match="This broker runs"):
+        broker.save_data(file)
+    broker.stop()
+    broker.save_data(file)
+    broker.start()
+    with tarfile.open(file) as saved:
+        assert any("/quorum/" in name for name in saved.getnames())
+
+
 def test_a_paused_broker_keeps_its_connections_and_goes_on(broker: Broker, url: str) -> None:
     with opened(url) as connection:
         broker.pause()
@@ -231,6 +246,7 @@ def test_a_broker_ends_with_the_program_that_started_it(
         # Where only containers are to be had, testcontainers' own reaper sees to the second case.
         pytest.skip("no rabbitmq-server is installed")
     program = """
+from functools import partial
 from pathlib import Path; import signal, sys, time
 from redrive.testing.process_broker import ProcessBroker
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -279,7 +295,7 @@ def test_the_installed_server_stands_in_for_an_image_that_can_not_be_pulled(
 
 
 def test_a_broker_of_somebody_else_is_used_and_not_controlled(
-    broker: Broker, url: str, monkeypatch: pytest.MonkeyPatch
+    broker: Broker, url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("REDRIVE_URL", url)
     monkeypatch.setenv("REDRIVE_MANAGEMENT_URL", broker.management_url or "")
@@ -290,6 +306,7 @@ def test_a_broker_of_somebody_else_is_used_and_not_controlled(
         assert answers(external.create_virtual_host("of-somebody-else"))
         external.delete_virtual_host("of-somebody-else")
         for control in (
+            partial(external.save_data, tmp_path / "data.tar"),
             external.start,
             external.stop,
             external.kill,

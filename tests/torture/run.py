@@ -174,6 +174,7 @@ class TortureRun:
         )
         if report.findings:
             (self._folder / "broker.log").write_text(site.log)
+            site.save_data(self._folder)
             (self._folder / "result.json").write_text(result.as_json())
             (self._folder / "disturbances.txt").write_text(
                 "".join(f"{one.begin} {one.end} {one.what}\n" for one in self._disturbances)

@@ -4,6 +4,7 @@ broken."""
 import contextlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Self, cast
 from urllib.parse import quote
 
@@ -68,6 +69,12 @@ class Site:
     def log(self) -> str:
         """What all nodes have logged."""
         return "\n\n".join(f"=== {node.node_name}\n{node.log()}" for node in self.nodes)
+
+    def save_data(self, folder: Path) -> None:
+        """Stops all nodes, and writes what each has on disk to a file."""
+        for place, node in enumerate(self.nodes):
+            node.stop()
+            node.save_data(folder / f"node-{place}.tar")
 
     def let_it_remember(self) -> None:
         """Restarts a node alone, so that the queues that were just declared outlive a kill. In a

@@ -4,6 +4,7 @@ import atexit
 import os
 import time
 from abc import ABC, abstractmethod
+from pathlib import Path
 from typing import Literal, Self
 
 from redrive.errors import BrokerUnavailable, ConfigurationError
@@ -136,6 +137,15 @@ class Broker(ABC):
         or of one that has not been started."""
 
     @abstractmethod
+    def save_data(self, file: Path) -> None:
+        """Write all that a stopped or killed broker has on disk, messages included, to a tar file:
+        for whoever has to find out where a message went.
+
+        Raises:
+            ConfigurationError: it runs, has never been started, or is not ours.
+        """
+
+    @abstractmethod
     def close(self) -> None:
         """End the broker and delete its data. Closing twice is fine."""
 
@@ -231,6 +241,11 @@ def rendered_config(lines: dict[str, str]) -> str:
 def log_tail(log: str, lines: int = 15) -> str:
     """The end of a broker's log as one reason for an error."""
     return "its log ends with:\n" + "\n".join(log.splitlines()[-lines:])
+
+
+def still_runs() -> ConfigurationError:
+    """What is asked of a broker needs one that does not run."""
+    return ConfigurationError("This broker runs.", "Call stop() or kill() first.")
 
 
 def not_ready(address: Address, log: str) -> BrokerUnavailable:

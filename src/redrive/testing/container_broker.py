@@ -17,6 +17,7 @@ from redrive.testing.broker import (
     BrokerKind,
     not_ready,
     rendered_config,
+    still_runs,
 )
 from redrive.testing.membership import Membership
 from redrive.testing.ports import free_ports
@@ -39,6 +40,7 @@ exec docker-entrypoint.sh rabbitmq-server
 # The data's folder is named after the host, and a host's name of the engine's choice is new with
 # each container.
 _HOST = "redrive"
+_HOME = "/var/lib/rabbitmq"
 _LABEL = "redrive.testing"
 _QUICK_DNS = ["timeout:1", "attempts:1"]
 """How nodes ask for each other's names. Docker passes the name of a container that was killed on to
@@ -151,7 +153,7 @@ class ContainerBroker(Broker):
     def control(self, *arguments: str) -> str:
         # As the server's own user: root would leave a cookie that the server can't read.
         code, output = self._container().exec_run(
-            ["rabbitmqctl", *arguments], user="rabbitmq", environment={"HOME": "/var/lib/rabbitmq"}
+            ["rabbitmqctl", *arguments], user="rabbitmq", environment={"HOME": _HOME}
         )
         text = cast("bytes", output).decode(errors="replace")
         if code:
@@ -161,7 +163,16 @@ class ContainerBroker(Broker):
     def log(self) -> str:
         if self._made is None:
             return ""
-        return cast("bytes", self._container().logs(tail=100)).decode(errors="replace")
+        return cast("bytes", self._container().logs()).decode(errors="replace")
+
+    def save_data(self, file: Path) -> None:
+        container = self._container()
+        if container.status != "exited":
+            raise still_runs()
+        chunks, _ = container.get_archive(_HOME)
+        with file.open("wb") as written:
+            for chunk in chunks:
+                written.write(chunk)
 
     def close(self) -> None:
         self._forget_exit()

@@ -2,6 +2,7 @@
 
 import os
 import time
+from pathlib import Path
 from typing import NoReturn
 
 from redrive.errors import BrokerUnavailable, ConfigurationError
@@ -78,6 +79,9 @@ class ExternalBroker(Broker):
 
     def log(self) -> str:
         return ""
+
+    def save_data(self, file: Path) -> None:
+        self._refuse("asked for its data")
 
     def close(self) -> None:
         """Nothing to end: it is not ours."""

@@ -6,6 +6,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import tarfile
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -23,6 +24,7 @@ from redrive.testing.broker import (
     BrokerKind,
     not_ready,
     rendered_config,
+    still_runs,
 )
 from redrive.testing.membership import Membership
 from redrive.testing.ports import free_ports
@@ -210,6 +212,14 @@ class ProcessBroker(Broker):
             return ""
         logs = [self._folder / "console.log", *sorted((self._folder / "log").glob("*.log"))]
         return "\n".join(log.read_text(errors="replace") for log in logs if log.exists())
+
+    def save_data(self, file: Path) -> None:
+        if self._folder is None:
+            raise ConfigurationError("This broker has no data yet.", "Call start() first.")
+        if self._running():
+            raise still_runs()
+        with tarfile.open(file, "w") as saved:
+            saved.add(self._folder / "data", "data")
 
     def close(self) -> None:
         self._forget_exit()
