@@ -41,6 +41,8 @@ exec docker-entrypoint.sh rabbitmq-server
 # each container.
 _HOST = "redrive"
 _HOME = "/var/lib/rabbitmq"
+_NOT_FROZEN = "unable to freeze"
+_BETWEEN_TRIES = 0.2
 _LABEL = "redrive.testing"
 _QUICK_DNS = ["timeout:1", "attempts:1"]
 """How nodes ask for each other's names. Docker passes the name of a container that was killed on to
@@ -145,7 +147,20 @@ class ContainerBroker(Broker):
         container.wait(timeout=STOP_SECONDS)
 
     def pause(self) -> None:
-        self._container().pause()
+        from docker.errors import APIError
+
+        container = self._container()
+        deadline = time.monotonic() + STOP_SECONDS
+        while True:
+            try:
+                container.pause()
+                return
+            except APIError as error:
+                # A busy machine does not catch all of a container's threads at once. Source:
+                # measured with Docker 28.2.2 and runc at a load of 10, once in some 150 pauses.
+                if _NOT_FROZEN not in str(error) or time.monotonic() > deadline:
+                    raise
+                time.sleep(_BETWEEN_TRIES)
 
     def resume(self) -> None:
         self._container().unpause()
