@@ -383,15 +383,21 @@ class _Checks:
             begun[event.first, event.second].append(event.at)
         for (retries, requeues), moments in begun.items():
             before = failed.get((retries - 1, requeues))
-            if not before or (
-                lane.is_ordered and self._faults_between(before[0], moments[0])
-            ):  # a worker that dies does not go on holding the message
+            if not before or (lane.is_ordered and self._was_returned(life, before[0], moments[0])):
                 continue
             what = f"retry {retries}"
             wait = lane.retry_delay_ms(retries, life.wish) * _MS
             yield from self._early(life, what, before[0] + wait, moments[0])
             if len(before) == len(moments) == 1:
                 yield from self._late(life, what, before[0], before[0] + wait, moments[0])
+
+    def _was_returned(self, life: Life, failed: int, begun: int) -> bool:
+        """Whether a worker that died did not go on holding a message of an ordered queue.
+
+        Its return counts as a retry. So of two copies, where a publisher never heard of the first,
+        one may be at its third attempt before the other has failed its second.
+        """
+        return self._faults_between(life.span[0] if begun < failed else failed, begun) > 0
 
     def _early(self, life: Life, what: str, due: int, came: int) -> Iterator[Finding]:
         if came < due - _TOLERANCE_NS:

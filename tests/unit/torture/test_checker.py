@@ -106,6 +106,10 @@ def kinds(report: Report) -> list[str]:
     return [finding.kind for finding in report.findings]
 
 
+def kinds_of_time(report: Report) -> list[str]:
+    return [kind for kind in kinds(report) if kind in ("early", "late")]
+
+
 def test_a_clean_run_has_no_finding() -> None:
     report = report_on(ALL, ALL_REMAINS, unrouted={"orphans/1": 1}, depths={"a": {"messages": 0}})
     assert report.findings == ()
@@ -302,6 +306,30 @@ def test_a_scheduled_message_before_its_time_is_early() -> None:
 def test_a_scheduled_message_that_was_sent_again_counts_from_the_first_time() -> None:
     text = SCHEDULED + "1000 sending scheduled@async/1 0 2000\n"
     assert kinds(report_on(text)) == []
+
+
+COPIES = """
+0 sending ordered@async/1 -1
+900 confirmed ordered@async/1
+1000 begun ordered@async/1 2
+1010 failed ordered@async/1 2
+1400 begun ordered@async/1 0
+1410 failed ordered@async/1 0
+1700 begun ordered@async/1 1
+1710 failed ordered@async/1 1
+2000 begun ordered@async/1 2
+2010 failed ordered@async/1 2
+"""
+"""Two of one message: the first was returned twice while the wire was cut."""
+
+
+def test_of_two_copies_in_an_ordered_queue_one_may_be_ahead() -> None:
+    cut = Disturbance("wire cut", 10 * _MS, 850 * _MS)
+    assert kinds_of_time(report_on(COPIES, {"ordered@async/1": 2}, cut)) == []
+
+
+def test_without_a_fault_no_attempt_of_an_ordered_message_is_begun_ahead_of_time() -> None:
+    assert kinds_of_time(report_on(COPIES, {"ordered@async/1": 2})) == ["early"]
 
 
 def test_an_ordered_retry_may_be_early_where_its_worker_died() -> None:
