@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         Unroutable,
     )
     from redrive.failures.async_failed_queue import AsyncFailedQueue
+    from redrive.failures.failed_message import FailedMessage
     from redrive.failures.failed_queue import FailedQueue
     from redrive.failures.filter import Filter
     from redrive.pubsub.admin.queue_metrics import observe_queues
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from redrive.pubsub.blocking.publisher import Publisher
     from redrive.pubsub.blocking.subscriber import Subscriber, run
     from redrive.pubsub.envelope import Extras
-    from redrive.pubsub.message import FailedMessage, Message
+    from redrive.pubsub.message import Message
     from redrive.pubsub.reports import (
         DiscardReport,
         FailedPublish,
@@ -115,6 +116,7 @@ _MODULES = {
         "Unroutable",
     ),
     "redrive.failures.async_failed_queue": ("AsyncFailedQueue",),
+    "redrive.failures.failed_message": ("FailedMessage",),
     "redrive.failures.failed_queue": ("FailedQueue",),
     "redrive.failures.filter": ("Filter",),
     "redrive.pubsub.admin.queue_metrics": ("observe_queues",),
@@ -126,10 +128,7 @@ _MODULES = {
         "run",
     ),
     "redrive.pubsub.envelope": ("Extras",),
-    "redrive.pubsub.message": (
-        "FailedMessage",
-        "Message",
-    ),
+    "redrive.pubsub.message": ("Message",),
     "redrive.pubsub.reports": (
         "DiscardReport",
         "FailedPublish",

@@ -19,10 +19,10 @@ import typer
 
 from redrive.cli.output import Printer
 from redrive.errors import ConfigurationError
+from redrive.failures.failed_message import FailedMessage
 from redrive.failures.filter import OpenFilter
 from redrive.failures.order import Order
 from redrive.failures.plan import Plan
-from redrive.pubsub.message import FailedMessage
 
 
 class _Form(TypedDict):

@@ -16,13 +16,13 @@ from redrive.cli.look_output import held_by_others, looked_at
 from redrive.cli.message_lookup import check_groups, find_some
 from redrive.cli.output import Form, Printer, count_of
 from redrive.errors import ConfigurationError
+from redrive.failures.failed_message import FailedMessage
 from redrive.failures.failed_queue import FailedQueue
 from redrive.failures.filter import Filter, OpenFilter, Predicate
 from redrive.failures.job_record import Job, State
 from redrive.failures.journal import Journal
 from redrive.failures.shared_ids import SharedIds
 from redrive.failures.snapshot import Snapshot
-from redrive.pubsub.message import FailedMessage
 from redrive.pubsub.url import BrokerURL
 from redrive.topology.durations import duration_of
 from redrive.topology.names import failed_queue

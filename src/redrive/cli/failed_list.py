@@ -12,8 +12,8 @@ from redrive.cli.look_output import Look
 from redrive.cli.message_lookup import check_groups
 from redrive.cli.output import Form, Printer, count_of
 from redrive.errors import ConfigurationError
+from redrive.failures.failed_message import FailedMessage
 from redrive.failures.filter import OpenFilter
-from redrive.pubsub.message import FailedMessage
 
 
 @options.expanded

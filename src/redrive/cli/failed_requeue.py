@@ -23,6 +23,7 @@ from redrive.cli.message_lookup import check_groups, find_some
 from redrive.cli.output import Form, Printer, TableColumn, count_of
 from redrive.errors import ConfigurationError, PermissionDenied
 from redrive.failures.cause import Cause
+from redrive.failures.failed_message import FailedMessage
 from redrive.failures.filter import Filter
 from redrive.failures.job_record import Job
 from redrive.failures.journal import Journal
@@ -30,7 +31,6 @@ from redrive.failures.order import Order
 from redrive.failures.plan import Plan, plan_of
 from redrive.pubsub.blocking.connection import Connector, default_name
 from redrive.pubsub.blocking.declarer import declaring
-from redrive.pubsub.message import FailedMessage
 from redrive.pubsub.url import BrokerURL
 from redrive.topology.model import Queue
 from redrive.topology.names import failed_queue

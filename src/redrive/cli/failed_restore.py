@@ -13,12 +13,12 @@ from redrive.cli import job_options, message_options, options
 from redrive.cli.look_output import looking
 from redrive.cli.output import Form, Printer, count_of
 from redrive.errors import RedriveError
+from redrive.failures.failed_message import FailedMessage
 from redrive.failures.failed_queue import FailedQueue
 from redrive.failures.filter import OpenFilter
 from redrive.failures.job_record import Job, State
 from redrive.failures.journal import Journal
 from redrive.failures.snapshot import Snapshot
-from redrive.pubsub.message import FailedMessage
 from redrive.pubsub.url import BrokerURL
 from redrive.topology import rewrite
 from redrive.topology.digest import digest_of

@@ -7,9 +7,9 @@ import typer
 
 from redrive.cli import job_options, options
 from redrive.cli.output import Form, Printer, count_of
+from redrive.failures.failed_message import FailedMessage
 from redrive.failures.journal import Journal
 from redrive.failures.snapshot import Snapshot
-from redrive.pubsub.message import FailedMessage
 
 
 def originals(

@@ -8,9 +8,9 @@ from typing import TypeVar
 
 from redrive.cli.message_lookup import NothingFound
 from redrive.cli.output import Printer, ProgressBar, count_of
+from redrive.failures.failed_message import FailedMessage
 from redrive.failures.failed_queue import FailedQueue
 from redrive.failures.snapshot import Snapshot
-from redrive.pubsub.message import FailedMessage
 from redrive.pubsub.reports import LookProgress, LookStage
 
 T = TypeVar("T")

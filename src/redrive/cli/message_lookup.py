@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from redrive.cli.output import count_of
 from redrive.errors import ConfigurationError, RedriveError
-from redrive.pubsub.message import FailedMessage
+from redrive.failures.failed_message import FailedMessage
 
 _MOST_NAMED = 5
 _SURE, _BY_MESSAGE_ID, _BY_PREFIX = range(3)

@@ -13,10 +13,10 @@ from redrive.cli.look_output import Look, looking
 from redrive.cli.options import FamilyOptions
 from redrive.cli.output import Printer, count_of
 from redrive.errors import ConfigurationError
+from redrive.failures.failed_message import FailedMessage
 from redrive.failures.failed_queue import FailedQueue
 from redrive.failures.filter import Filter
 from redrive.failures.snapshot import Snapshot
-from redrive.pubsub.message import FailedMessage
 from redrive.pubsub.reports import LookProgress
 from redrive.topology.names import failed_queue
 

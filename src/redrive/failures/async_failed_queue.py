@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import TypeVar
 
+from redrive.failures.failed_message import FailedMessage
 from redrive.failures.failed_queue import FailedQueue
 from redrive.failures.filter import Filter, Predicate, check_plain
 from redrive.failures.look_progress import OnLook
@@ -19,7 +20,6 @@ from redrive.failures.outcome_watch import Watch, Whereabouts
 from redrive.failures.requeue import Cancel, Edit, Ledger, Progress
 from redrive.pubsub.aio.threads import on_thread
 from redrive.pubsub.blocking.declarer import Depth
-from redrive.pubsub.message import FailedMessage
 from redrive.pubsub.reports import (
     DiscardReport,
     LookProgress,

@@ -12,7 +12,7 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import Any, NamedTuple, Self
 
-from redrive.pubsub.message import FailedMessage
+from redrive.failures.failed_message import FailedMessage
 from redrive.topology.durations import text_of
 from redrive.topology.outcome_events import Standing
 

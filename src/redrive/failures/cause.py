@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
-from redrive.pubsub.message import FailedMessage
+from redrive.failures.failed_message import FailedMessage
 
 _MOST_CHARACTERS = 2000
 """Of an error's message this much tells one cause from another; a bound also keeps a hostile one

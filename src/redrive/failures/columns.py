@@ -14,7 +14,7 @@ from functools import lru_cache
 from redrive.amqp.field_table import decode_value
 from redrive.failures import readable_values
 from redrive.failures.cause import cause_of
-from redrive.pubsub.message import FailedMessage
+from redrive.failures.failed_message import FailedMessage
 from redrive.topology.decision import REASONS
 from redrive.topology.headers import Delivery
 

@@ -7,9 +7,9 @@ import json
 from collections.abc import Callable, Mapping
 
 from redrive.errors import ConfigurationError
+from redrive.failures.failed_message import FailedMessage
 from redrive.failures.patch import check_operations, merged_with, patched_with
 from redrive.failures.readable_values import body_text_of, json_text_of
-from redrive.pubsub.message import FailedMessage
 
 Edit = Callable[[FailedMessage], bytes]
 

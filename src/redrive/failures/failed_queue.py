@@ -10,6 +10,7 @@ from datetime import timedelta
 
 from redrive.errors import BrokerUnavailable, ConfigurationError, RedriveError
 from redrive.failures.failed_count import count_failed, held_in
+from redrive.failures.failed_message import FailedMessage
 from redrive.failures.filter import Filter, Predicate, opened
 from redrive.failures.look_lock import Turn
 from redrive.failures.look_progress import Looking, OnLook
@@ -34,7 +35,6 @@ from redrive.failures.restore import restore
 from redrive.failures.return_safety import check_safe_to_return
 from redrive.pubsub.blocking.connection import Connector, default_name
 from redrive.pubsub.blocking.declarer import Declarer, Depth, declaring
-from redrive.pubsub.message import FailedMessage
 from redrive.pubsub.reports import DiscardReport, PublishReport, RequeueReport
 from redrive.pubsub.service_connection import Address
 from redrive.pubsub.tls import ContextSource

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 from redrive.errors import ConfigurationError
 from redrive.failures.cause import cause_of
 from redrive.failures.columns import Column, SqlType, row_of
-from redrive.pubsub.message import FailedMessage
+from redrive.failures.failed_message import FailedMessage
 
 if TYPE_CHECKING:
     from redrive.failures.database import Database

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from redrive.failures.cause import Cause, cause_of
 from redrive.failures.columns import BY_NAME, Column, Value
-from redrive.pubsub.message import FailedMessage
+from redrive.failures.failed_message import FailedMessage
 
 _MOST_KEYS = 1000
 FAR = 4

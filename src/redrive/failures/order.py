@@ -6,8 +6,8 @@ from typing import Any, Self, cast
 
 from redrive.failures.canary import Guards
 from redrive.failures.edit import Edit, calling, edited, patching
+from redrive.failures.failed_message import FailedMessage
 from redrive.failures.filter import Filter
-from redrive.pubsub.message import FailedMessage
 from redrive.topology.rewrite import MOST_REDRIVES
 
 

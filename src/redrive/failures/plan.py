@@ -8,10 +8,10 @@ from datetime import timedelta
 from redrive.failures.canary import time_of_retries
 from redrive.failures.cause import Cause, cause_of
 from redrive.failures.edit import difference
+from redrive.failures.failed_message import FailedMessage
 from redrive.failures.filter import OpenFilter
 from redrive.failures.order import Order
 from redrive.failures.shared_ids import SharedIds
-from redrive.pubsub.message import FailedMessage
 from redrive.pubsub.reports import RequeueProgress
 
 _FEW = 5

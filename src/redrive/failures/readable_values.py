@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
 
-from redrive.pubsub.message import FailedMessage
+from redrive.failures.failed_message import FailedMessage
 
 
 def text_of(text: str) -> str:

@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
 from redrive.errors import BrokerUnavailable, RedriveError
+from redrive.failures.failed_message import FailedMessage
 from redrive.pubsub import logs, telemetry
 from redrive.pubsub.blocking.connection import Connector
 from redrive.pubsub.blocking.tickets import ThreadInFlight
 from redrive.pubsub.confirms import Outgoing
-from redrive.pubsub.message import FailedMessage
 from redrive.pubsub.reports import FailedRequeue, RequeueProgress, RequeueReport
 from redrive.pubsub.transfer.queue_reader import AHEAD, Held, QueueReader, delivery_of
 from redrive.pubsub.transfer.rate import RateLimit

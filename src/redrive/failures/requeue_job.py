@@ -16,6 +16,7 @@ from redrive.failures.canary import (
     verdict_on_share,
     watched,
 )
+from redrive.failures.failed_message import FailedMessage
 from redrive.failures.failed_queue import FailedQueue
 from redrive.failures.job_record import Job, State
 from redrive.failures.journal import Journal
@@ -23,7 +24,6 @@ from redrive.failures.journal_ledger import JournalLedger
 from redrive.failures.order import Order
 from redrive.failures.outcome_watch import Watch, reason_of_stop
 from redrive.failures.plan import plan_of
-from redrive.pubsub.message import FailedMessage
 from redrive.pubsub.reports import RequeueProgress, RequeueReport
 
 Progress = Callable[[RequeueProgress], None]

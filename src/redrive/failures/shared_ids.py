@@ -3,7 +3,7 @@ write into the queue can copy one."""
 
 from collections.abc import Iterable, Iterator
 
-from redrive.pubsub.message import FailedMessage
+from redrive.failures.failed_message import FailedMessage
 
 
 class SharedIds:

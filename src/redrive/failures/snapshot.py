@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING
 from redrive.errors import ConfigurationError
 from redrive.failures.archive_folder import check_format, files_of, is_archive, rows_left
 from redrive.failures.columns import COLUMNS, Column, Row, SqlType, row_of
+from redrive.failures.failed_message import FailedMessage
 from redrive.failures.stored_message import FORMER_NAMES, NEEDED, PROPERTIES, WIRE, message_of
-from redrive.pubsub.message import FailedMessage
 
 if TYPE_CHECKING:
     import duckdb

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from redrive.amqp.properties import Properties
 from redrive.failures.columns import Column, SqlType
-from redrive.pubsub.message import FailedMessage
+from redrive.failures.failed_message import FailedMessage
 from redrive.topology.headers import Delivery
 
 QUEUE, BODY = "queue", "body_bytes"

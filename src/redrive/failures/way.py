@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 
 from redrive.amqp.field_table import FieldValue
+from redrive.failures.failed_message import FailedMessage
 from redrive.failures.readable_values import text_of
-from redrive.pubsub.message import FailedMessage
 from redrive.topology import headers, names
 
 _REASONS = {

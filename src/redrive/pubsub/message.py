@@ -1,8 +1,8 @@
-"""What a handler gets, and what a failed queue shows."""
+"""What a handler gets."""
 
 import json
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 
 from redrive.amqp.field_table import FieldValue
 from redrive.amqp.properties import Properties
@@ -10,11 +10,10 @@ from redrive.errors import InvalidMessage
 from redrive.pubsub import php_envelope
 from redrive.topology import headers
 from redrive.topology.decision import retries_made
-from redrive.topology.digest import digest_of
 from redrive.topology.headers import Delivery
 
 
-class _Received:
+class ReceivedMessage:
     """What a message and a failed message have in common."""
 
     __slots__ = ("_delivery",)
@@ -84,7 +83,7 @@ class _Received:
         return headers.moment(self._delivery.properties.timestamp)
 
 
-class Message(_Received):
+class Message(ReceivedMessage):
     """A message as a handler sees it."""
 
     __slots__ = ()
@@ -109,124 +108,3 @@ class Message(_Received):
             f"<Message {self.message_id} routing_key={self.routing_key!r} "
             f"retries={self.retries} {len(self.body)} bytes>"
         )
-
-
-class FailedMessage(_Received):
-    """A message in a failed queue. What its publisher or an older peer did not write is None."""
-
-    __slots__ = ("_digest", "_failure_id")
-
-    def __init__(self, delivery: Delivery) -> None:
-        super().__init__(delivery)
-        self._digest: str | None = None
-        self._failure_id: str | None = None
-
-    @property
-    def failure_id(self) -> str:
-        """What the failure is called; of a peer's message, a fingerprint of all of it."""
-        if self._failure_id is None:
-            self._failure_id = headers.failure_id(self._delivery)
-        return self._failure_id
-
-    @property
-    def own_failure_id(self) -> str | None:
-        """The failure id in the headers; None if a peer set it aside. Whoever may write into the
-        failed queue may have made it up."""
-        return self._text(headers.FAILURE_ID)
-
-    @property
-    def digest(self) -> str:
-        """A SHA-256 of all that the message is: two messages of one failure id that differ have
-        different digests."""
-        if self._digest is None:
-            self._digest = digest_of(
-                self._delivery.routing_key, self._delivery.properties.encode(), self._delivery.body
-            )
-        return self._digest
-
-    @property
-    def retries(self) -> int:
-        """How many retries were made before it was set aside."""
-        written = self._delivery.properties.headers.scalar(headers.RETRIES)
-        return (
-            headers.counted(written)
-            if written is not None
-            else headers.death_count(self._delivery.deaths, self.queue)
-        )
-
-    @property
-    def error_type(self) -> str | None:
-        """The class of the last attempt's exception."""
-        return self._text(headers.ERROR_TYPE)
-
-    @property
-    def error_message(self) -> str | None:
-        """The text of the last attempt's exception."""
-        return self._text(headers.ERROR_MESSAGE)
-
-    @property
-    def traceback(self) -> str | None:
-        """The traceback of the last attempt, shortened where the headers had no room for it."""
-        return self._text(headers.ERROR_TRACEBACK)
-
-    @property
-    def reason(self) -> str | None:
-        """Why it was set aside: one of `redrive.topology.decision.REASONS`, or what another
-        implementation wrote."""
-        return self._text(headers.REASON)
-
-    @property
-    def failed_at(self) -> datetime | None:
-        """When it was set aside, UTC."""
-        return _moment(self._text(headers.FAILED_AT))
-
-    @property
-    def first_failed_at(self) -> datetime | None:
-        """When its first attempt failed, UTC; it survives a requeue."""
-        return _moment(self._text(headers.FIRST_FAILED_AT))
-
-    @property
-    def host(self) -> str | None:
-        """The host of the worker that set it aside."""
-        return self._text(headers.HOST)
-
-    @property
-    def exchange(self) -> str | None:
-        """The exchange that it was first published to."""
-        return self._text(headers.ORIG_EXCHANGE)
-
-    @property
-    def redrive_count(self) -> int:
-        """How many times it was requeued before."""
-        return headers.counted(self._delivery.properties.headers.scalar(headers.COUNT))
-
-    @property
-    def job(self) -> str | None:
-        """The job that requeued it last."""
-        return self._text(headers.JOB)
-
-    @property
-    def delivery(self) -> Delivery:
-        """The message as received, for moving it on."""
-        return self._delivery
-
-    def _text(self, name: str) -> str | None:
-        return headers.text(self._delivery.properties.headers.scalar(name))
-
-    def __repr__(self) -> str:
-        return (
-            f"<FailedMessage {self.message_id} routing_key={self.routing_key!r} "
-            f"{self.error_type}: {self.error_message!r}>"
-        )
-
-
-def _moment(text: str | None) -> datetime | None:
-    try:
-        moment = None if text is None else datetime.fromisoformat(text)
-        return (
-            moment.replace(tzinfo=UTC)
-            if moment is not None and moment.tzinfo is None
-            else moment and moment.astimezone(UTC)
-        )
-    except (ValueError, OverflowError):  # no time, or none that there is in UTC
-        return None

@@ -13,8 +13,8 @@ import pyarrow.parquet
 
 from redrive.amqp.frames import Received
 from redrive.failures.columns import BY_NAME, COLUMNS, SqlType, Value
+from redrive.failures.failed_message import FailedMessage
 from redrive.failures.stored_message import QUEUE, WIRE
-from redrive.pubsub.message import FailedMessage
 from redrive.pubsub.transfer.queue_reader import delivery_of
 
 REDELIVERED, BODY_KIND = "redelivered", "body_kind"

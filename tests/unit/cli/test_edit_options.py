@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from redrive.amqp.properties import Properties
 from redrive.cli.edit_options import EditOptions, Messages, _as_before, _laid_out, changing
+from redrive.failures.failed_message import FailedMessage
 from redrive.failures.order import Order
 from redrive.failures.plan import plan_of
-from redrive.pubsub.message import FailedMessage
 from redrive.topology.headers import Delivery
 
 VALUES = st.recursive(

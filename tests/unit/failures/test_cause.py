@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from deliveries import failed, table
 from redrive.failures.cause import Cause, cause_of, frame_of, masked
-from redrive.pubsub.message import FailedMessage
+from redrive.failures.failed_message import FailedMessage
 
 OWN = '  File "/srv/app/shop/orders.py", line 3, in charge\n    pay()\n'
 LIBRARY = (

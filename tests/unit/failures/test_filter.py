@@ -14,8 +14,8 @@ from redrive.errors import ConfigurationError
 from redrive.failures.cause import cause_of
 from redrive.failures.columns import COLUMNS, row_of
 from redrive.failures.database import Database
+from redrive.failures.failed_message import FailedMessage
 from redrive.failures.filter import Filter, OpenFilter
-from redrive.pubsub.message import FailedMessage
 from redrive.topology.headers import Delivery
 
 OURS = failed(

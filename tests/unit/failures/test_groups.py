@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from deliveries import failed, table
+from redrive.failures.failed_message import FailedMessage
 from redrive.failures.groups import Group, Groups
-from redrive.pubsub.message import FailedMessage
 
 NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
 

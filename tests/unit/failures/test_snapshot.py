@@ -14,9 +14,9 @@ from deliveries import failed
 from failed_deliveries import failed_deliveries
 from redrive.amqp.field_table import Table
 from redrive.errors import ConfigurationError
+from redrive.failures.failed_message import FailedMessage
 from redrive.failures.snapshot import Snapshot
 from redrive.failures.stored_message import FORMER_NAMES
-from redrive.pubsub.message import FailedMessage
 from redrive.topology.headers import Delivery
 
 every_kind = pytest.mark.parametrize("suffix", [".parquet", ".jsonl", ".duckdb"])

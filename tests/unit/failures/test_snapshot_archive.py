@@ -9,8 +9,8 @@ import pytest
 from deliveries import failed
 from redrive.amqp.field_table import Table
 from redrive.errors import ConfigurationError
+from redrive.failures.failed_message import FailedMessage
 from redrive.failures.snapshot import Snapshot
-from redrive.pubsub.message import FailedMessage
 from redrive.spark_reprocess.archive import Archive, Run, file_name, messages_folder
 from redrive.spark_reprocess.archive_row import parquet_of_copies
 from redrive.spark_reprocess.ledger import ArchiveLedger, Entry, Event

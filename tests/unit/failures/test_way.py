@@ -3,8 +3,8 @@ from hypothesis import given
 from deliveries import NOW_TEXT, death, deaths, failed, table
 from field_tables import hostile_tables
 from redrive.amqp.field_table import Table
+from redrive.failures.failed_message import FailedMessage
 from redrive.failures.way import way_of
-from redrive.pubsub.message import FailedMessage
 
 
 def test_the_way_is_told_from_its_beginning_to_its_end() -> None:

@@ -14,10 +14,11 @@ from deliveries import failed, first_delivery
 from redrive import Publisher
 from redrive.amqp.properties import Properties
 from redrive.errors import ConfigurationError, InvalidMessage
+from redrive.failures.failed_message import FailedMessage
 from redrive.pubsub import php_envelope
 from redrive.pubsub.codec import argument_of
 from redrive.pubsub.envelope import seal
-from redrive.pubsub.message import FailedMessage, Message
+from redrive.pubsub.message import Message
 
 BY_PHP = b'{"body":{"id":121,"name":"\xe7\xae\xa1"},"__id":"20240517093000-664726a8d1f3e"}'
 NEARLY = [

@@ -256,7 +256,7 @@ def test_an_import_against_the_arrows_is_found(part: str, source: str) -> None:
         ("topology", "from pydantic import BaseModel"),
         ("pubsub", "import pika, socket, time, logging, os"),
         ("pubsub", "from redrive.topology.decision import decide"),
-        ("failures", "from redrive.pubsub.message import FailedMessage"),
+        ("failures", "from redrive.pubsub.message import ReceivedMessage"),
         ("cli", "from redrive import Publisher"),
         ("cli", "from redrive.failures import columns"),
         ("spark_reprocess", "from redrive.pubsub.message import Message"),
