@@ -2,6 +2,8 @@
 
 from datetime import UTC, datetime
 
+from redrive.failures.dialects.known import reading_of
+from redrive.failures.dialects.reading import Reading
 from redrive.pubsub.message import ReceivedMessage
 from redrive.topology import headers
 from redrive.topology.digest import digest_of
@@ -9,14 +11,15 @@ from redrive.topology.headers import Delivery
 
 
 class FailedMessage(ReceivedMessage):
-    """A message in a failed queue. What its publisher or an older peer did not write is None."""
+    """A message in a failed queue. What neither redrive nor another framework wrote is None."""
 
-    __slots__ = ("_digest", "_failure_id")
+    __slots__ = ("_digest", "_failure_id", "_reading")
 
     def __init__(self, delivery: Delivery) -> None:
         super().__init__(delivery)
         self._digest: str | None = None
         self._failure_id: str | None = None
+        self._reading: Reading | None = None
 
     @property
     def failure_id(self) -> str:
@@ -48,23 +51,31 @@ class FailedMessage(ReceivedMessage):
         return (
             headers.counted(written)
             if written is not None
+            else self._told.retries
+            if self._told.retries is not None
             else headers.death_count(self._delivery.deaths, self.queue)
         )
 
     @property
+    def dialect(self) -> str:
+        """Whose words it tells of its failure in: `redrive`, `celery`, `symfony` and others, or
+        `unknown`."""
+        return self._told.dialect
+
+    @property
     def error_type(self) -> str | None:
         """The class of the last attempt's exception."""
-        return self._text(headers.ERROR_TYPE)
+        return self._text(headers.ERROR_TYPE) or self._told.error_type
 
     @property
     def error_message(self) -> str | None:
         """The text of the last attempt's exception."""
-        return self._text(headers.ERROR_MESSAGE)
+        return self._text(headers.ERROR_MESSAGE) or self._told.error_message
 
     @property
     def traceback(self) -> str | None:
         """The traceback of the last attempt, shortened where the headers had no room for it."""
-        return self._text(headers.ERROR_TRACEBACK)
+        return self._text(headers.ERROR_TRACEBACK) or self._told.traceback
 
     @property
     def reason(self) -> str | None:
@@ -75,7 +86,7 @@ class FailedMessage(ReceivedMessage):
     @property
     def failed_at(self) -> datetime | None:
         """When it was set aside, UTC."""
-        return _moment(self._text(headers.FAILED_AT))
+        return _moment(self._text(headers.FAILED_AT)) or self._told.failed_at
 
     @property
     def first_failed_at(self) -> datetime | None:
@@ -85,7 +96,7 @@ class FailedMessage(ReceivedMessage):
     @property
     def host(self) -> str | None:
         """The host of the worker that set it aside."""
-        return self._text(headers.HOST)
+        return self._text(headers.HOST) or self._told.host
 
     @property
     def exchange(self) -> str | None:
@@ -106,6 +117,12 @@ class FailedMessage(ReceivedMessage):
     def delivery(self) -> Delivery:
         """The message as received, for moving it on."""
         return self._delivery
+
+    @property
+    def _told(self) -> Reading:
+        if self._reading is None:
+            self._reading = reading_of(self._delivery)
+        return self._reading
 
     def _text(self, name: str) -> str | None:
         return headers.text(self._delivery.properties.headers.scalar(name))

@@ -1,0 +1,17 @@
+"""Celery, with its task protocol 2.
+
+Source: celery 5.7.0, app/amqp.py. A worker rejects the message as it came: it holds nothing of the
+error, which is in the result backend alone.
+"""
+
+from redrive.failures.dialects.clues import Clues
+from redrive.failures.dialects.reading import Reading
+
+
+def read(clues: Clues) -> Reading | None:
+    """Reads what Celery leaves."""
+    if not clues.has("task", "id", "root_id"):
+        return None
+    return Reading(
+        "celery", failed_at=clues.died_at, retries=clues.count("retries"), queue=clues.died_in
+    )

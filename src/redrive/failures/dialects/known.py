@@ -1,0 +1,34 @@
+"""All dialects, and which of them a message is in."""
+
+from redrive.failures.dialects import celery, dramatiq, laravel, nestjs, rascal, spring, symfony
+from redrive.failures.dialects.clues import Clues
+from redrive.failures.dialects.reading import Dialect, Reading
+from redrive.topology import headers
+from redrive.topology.headers import Delivery
+
+DIALECTS: tuple[Dialect, ...] = (
+    spring.read,
+    symfony.read,
+    rascal.read,
+    laravel.read,
+    celery.read,
+    dramatiq.read,
+    nestjs.read,
+)
+"""Those that headers tell come before those whose bodies have to be looked at."""
+
+OWN = Reading("redrive")
+UNKNOWN = Reading("unknown")
+
+
+def reading_of(delivery: Delivery) -> Reading:
+    """What a failed message says in the words of its framework; what redrive itself wrote is not in
+    it. Never raises."""
+    if headers.FAILURE_ID in delivery.properties.headers:
+        return OWN
+    clues = Clues(delivery)
+    for dialect in DIALECTS:
+        reading = dialect(clues)
+        if reading is not None:
+            return reading
+    return UNKNOWN

@@ -1,0 +1,19 @@
+"""NestJS microservices on RabbitMQ.
+
+Source: @nestjs/microservices 12.1.1, server/server-rmq.js. The message is nacked as it came, and
+holds nothing of the error.
+"""
+
+from redrive.failures.dialects.clues import Clues
+from redrive.failures.dialects.reading import Reading
+
+_NAMES = {"pattern", "data"}
+
+
+def read(clues: Clues) -> Reading | None:
+    """Reads what NestJS leaves."""
+    if not clues.body_has(b'"pattern"', b'"data"'):
+        return None
+    if clues.envelope.keys() - {"id"} != _NAMES:
+        return None
+    return Reading("nestjs", failed_at=clues.died_at, queue=clues.died_in)

@@ -1,0 +1,27 @@
+"""rascal, for Node.js.
+
+Source: rascal 21.0.1, lib/amqp/SubscriberError.js. Only a recovery that republishes writes what the
+error was.
+"""
+
+from redrive.failures.dialects.clues import Clues, count_of, mapping_of, text_of
+from redrive.failures.dialects.reading import Reading
+
+
+def read(clues: Clues) -> Reading | None:
+    """Reads what rascal leaves."""
+    noted = clues.table("rascal")
+    queue = text_of(noted.get("originalQueue"))
+    if queue is None:
+        return None
+    error = mapping_of(noted.get("error"))
+    code = error.get("code")
+    recovery = mapping_of(mapping_of(noted.get("recovery")).get(queue))
+    return Reading(
+        "rascal",
+        error_type=str(code) if isinstance(code, int) else text_of(code),
+        error_message=text_of(error.get("message")),
+        failed_at=clues.died_at,
+        retries=count_of(recovery.get("republished")),
+        queue=queue,
+    )

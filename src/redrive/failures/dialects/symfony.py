@@ -1,0 +1,62 @@
+"""Symfony Messenger's failure transport over AMQP, with either of its serializers.
+
+Source: symfony/messenger 7.1.5, EventListener/AddErrorDetailsStampListener.php and
+Transport/Serialization. A message that PHP has serialized is never unserialized here.
+"""
+
+import re
+from collections.abc import Mapping
+
+from redrive.failures.dialects.clues import Clues, count_of, mapping_of, moment_of, text_of
+from redrive.failures.dialects.reading import Reading
+
+_STAMP = "X-Message-Stamp-Symfony\\Component\\Messenger\\Stamp\\"
+_PHP_ENVELOPE = b"Symfony\\\\Component\\\\Messenger\\\\Envelope"
+_PHP_CLASS = re.compile(rb'exceptionClass\\";s:\d+:\\"([\w\\]{1,500}?)\\";')
+_PHP_MESSAGE = re.compile(rb'exceptionMessage\\";s:\d+:\\"(.{0,2000}?)\\";s:', re.DOTALL)
+
+
+def read(clues: Clues) -> Reading | None:
+    """Reads what Symfony Messenger leaves."""
+    if any(name.startswith(_STAMP) for name in clues.names):
+        return _of_stamps(clues)
+    if clues.body.startswith(b"O:") and clues.body_has(_PHP_ENVELOPE):
+        return _of_php(clues)
+    return None
+
+
+def _of_stamps(clues: Clues) -> Reading:
+    error = _last(clues, "ErrorDetailsStamp")
+    moved = _last(clues, "SentToFailureTransportStamp")
+    return Reading(
+        "symfony",
+        error_type=text_of(error.get("exceptionClass")),
+        error_message=text_of(error.get("exceptionMessage")),
+        traceback=text_of(mapping_of(error.get("flattenException")).get("trace_as_string")),
+        failed_at=moment_of(_last(clues, "RedeliveryStamp").get("redeliveredAt")),
+        retries=max(
+            (count_of(stamp.get("retryCount")) or 0 for stamp in _all(clues, "RedeliveryStamp")),
+            default=None,
+        ),
+        queue=clues.routing_key if moved else clues.died_in,
+    )
+
+
+def _all(clues: Clues, name: str) -> list[Mapping[str, object]]:
+    stamps = clues.json(f"{_STAMP}{name}")
+    return [mapping_of(stamp) for stamp in stamps] if isinstance(stamps, list) else []
+
+
+def _last(clues: Clues, name: str) -> Mapping[str, object]:
+    stamps = _all(clues, name)
+    return stamps[-1] if stamps else {}
+
+
+def _of_php(clues: Clues) -> Reading:
+    error, message = _PHP_CLASS.findall(clues.body), _PHP_MESSAGE.findall(clues.body)
+    return Reading(
+        "symfony",
+        error_type=text_of(error[-1].replace(b"\\\\", b"\\")) if error else None,
+        error_message=text_of(message[-1].replace(b"\\\\", b"\\")) if message else None,
+        queue=clues.routing_key,
+    )

@@ -1,0 +1,266 @@
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deliveries import failed
+from failed_deliveries import failed_deliveries
+from field_tables import field, long_value, values
+from redrive.amqp.field_table import FieldValue, Table
+from redrive.failures.dialects.known import reading_of
+from redrive.failures.dialects.reading import Reading
+from redrive.failures.failed_message import FailedMessage
+from redrive.topology.headers import FAILURE_ID, Delivery
+
+DIED_AT = datetime(2025, 8, 22, 10, 36, 41, tzinfo=UTC)
+STAMP = "X-Message-Stamp-Symfony\\Component\\Messenger\\Stamp\\"
+
+
+def death(queue: str) -> dict[str, FieldValue]:
+    """What the broker notes when a consumer rejects."""
+    return {
+        "x-death": [
+            {
+                "count": 1,
+                "reason": "rejected",
+                "queue": queue,
+                "time": DIED_AT,
+                "exchange": "",
+                "routing-keys": [queue],
+            }
+        ]
+    }
+
+
+def message(
+    headers: Mapping[str, FieldValue] = {}, body: bytes = b"{}", routing_key: str = "orders"
+) -> Delivery:
+    """A message that a framework has left."""
+    return replace(failed(Table.of(headers), body=body), routing_key=routing_key)
+
+
+SPRING = message(
+    {
+        "__TypeId__": "com.acme.OrderCreated",
+        "x-exception-message": "Stock service is down",
+        "x-exception-stacktrace": "org.springframework.amqp.rabbit.support."
+        "ListenerExecutionFailedException: Listener method 'public void com.acme.OrderListener.on("
+        "com.acme.OrderCreated)' threw exception\n"
+        "\tat org.springframework.amqp.rabbit.listener.adapter.MessagingMessageListenerAdapter\n"
+        "Caused by: java.lang.IllegalStateException: Stock service is down\n"
+        "\tat com.acme.OrderListener.on(OrderListener.java:31)\n\t... 14 more\n",
+        "x-original-exchange": "orders",
+        "x-original-routingKey": "orders.created",
+        "retry-count": 1,
+    }
+)
+CELERY = message(
+    {
+        "lang": "py",
+        "task": "proj.tasks.send_email",
+        "id": "5f0c5f0e-4a35-4ad2-8b7b-0c1f5a5d9a10",
+        "root_id": "5f0c5f0e-4a35-4ad2-8b7b-0c1f5a5d9a10",
+        "parent_id": None,
+        "retries": 3,
+        "origin": "gen4711@web-1",
+        **death("celery"),
+    },
+    b'[[42], {}, {"callbacks": null, "errbacks": null, "chain": null, "chord": null}]',
+)
+DRAMATIQ = message(
+    death("default"),
+    json.dumps(
+        {
+            "queue_name": "default",
+            "actor_name": "send_email",
+            "args": [42],
+            "kwargs": {},
+            "options": {
+                "retries": 3,
+                "traceback": "Traceback (most recent call last):\n"
+                '  File "/venv/lib/python3.12/site-packages/dramatiq/worker.py", line 485, in '
+                "process_message\n    res = actor(*message.args, **message.kwargs)\n"
+                '  File "/app/tasks.py", line 12, in send_email\n'
+                '    raise RuntimeError("mailer is down")\nRuntimeError: mailer is down\n',
+                "requeue_timestamp": 1755859207123,
+            },
+            "message_id": "6a2f9a1e-5b0f-4a39-9a0e-0f3f9d0a7c11",
+            "message_timestamp": 1755859100000,
+        }
+    ).encode(),
+)
+LARAVEL = message(
+    {"laravel": {"attempts": 2}, **death("default")},
+    rb'{"displayName":"App\\Jobs\\SendEmail","job":"Illuminate\\Queue\\CallQueuedHandler@call"}',
+)
+SYMFONY = message(
+    {
+        "type": "App\\Message\\SendEmail",
+        f"{STAMP}ErrorDetailsStamp": json.dumps(
+            [
+                {
+                    "exceptionClass": "RuntimeException",
+                    "exceptionCode": 0,
+                    "exceptionMessage": "Mailer is down",
+                    "flattenException": {"trace_as_string": "#0 /app/src/Handler.php(14)"},
+                }
+            ]
+        ),
+        f"{STAMP}RedeliveryStamp": '[{"retryCount":1,"redeliveredAt":"2024-10-23T20:33:07+00:00"},'
+        '{"retryCount":0,"redeliveredAt":"2024-10-23T20:33:14+00:00"}]',
+        f"{STAMP}SentToFailureTransportStamp": '[{"originalReceiverName":"async"}]',
+    },
+    b'{"userId":42}',
+    routing_key="messages",
+)
+SYMFONY_IN_PHP = message(
+    {},
+    rb"O:36:\"Symfony\\Component\\Messenger\\Envelope\":2:{s:51:\"Symfony\\Component\\Messenger"
+    rb"\\Stamp\\ErrorDetailsStamp\";a:1:{i:0;O:51:\"Symfony\\Component\\Messenger\\Stamp\\Error"
+    rb"DetailsStamp\":4:{s:67:\"\0Symfony\\Component\\Messenger\\Stamp\\ErrorDetailsStamp\0"
+    rb"exceptionClass\";s:16:\"App\\RuntimeException\";s:66:\"\0Symfony\\Component\\Messenger"
+    rb"\\Stamp\\ErrorDetailsStamp\0exceptionCode\";i:0;s:69:\"\0Symfony\\Component\\Messenger"
+    rb"\\Stamp\\ErrorDetailsStamp\0exceptionMessage\";s:14:\"Mailer is down\";s:69:\"\0Symfony",
+    routing_key="messages",
+)
+RASCAL = message(
+    {
+        "rascal": {
+            "originalQueue": "registration:user:save",
+            "redeliveries": 0,
+            "recovery": {"registration:user:save": {"republished": 2}},
+            "error": {"message": "connect ECONNREFUSED 127.0.0.1:5432", "code": "ECONNREFUSED"},
+        },
+        **death("registration:user:save"),
+    }
+)
+NESTJS = message(death("orders_queue"), b'{"pattern":"order.created","data":{"id":17}}')
+
+READINGS = [
+    (
+        SPRING,
+        Reading(
+            "spring",
+            error_type="java.lang.IllegalStateException",
+            error_message="Stock service is down",
+            retries=1,
+        ),
+    ),
+    (CELERY, Reading("celery", failed_at=DIED_AT, retries=3, queue="celery")),
+    (
+        DRAMATIQ,
+        Reading(
+            "dramatiq",
+            error_type="RuntimeError",
+            error_message="mailer is down",
+            failed_at=DIED_AT,
+            retries=3,
+            queue="default",
+        ),
+    ),
+    (LARAVEL, Reading("laravel", failed_at=DIED_AT, retries=2, queue="default")),
+    (
+        SYMFONY,
+        Reading(
+            "symfony",
+            error_type="RuntimeException",
+            error_message="Mailer is down",
+            failed_at=datetime(2024, 10, 23, 20, 33, 14, tzinfo=UTC),
+            retries=1,
+            queue="messages",
+        ),
+    ),
+    (
+        SYMFONY_IN_PHP,
+        Reading(
+            "symfony",
+            error_type="App\\RuntimeException",
+            error_message="Mailer is down",
+            queue="messages",
+        ),
+    ),
+    (
+        RASCAL,
+        Reading(
+            "rascal",
+            error_type="ECONNREFUSED",
+            error_message="connect ECONNREFUSED 127.0.0.1:5432",
+            failed_at=DIED_AT,
+            retries=2,
+            queue="registration:user:save",
+        ),
+    ),
+    (NESTJS, Reading("nestjs", failed_at=DIED_AT, queue="orders_queue")),
+]
+
+
+@pytest.mark.parametrize(
+    ("delivery", "expected"), READINGS, ids=lambda value: getattr(value, "dialect", "")
+)
+def test_a_message_is_read_in_the_words_of_its_framework(
+    delivery: Delivery, expected: Reading
+) -> None:
+    assert replace(reading_of(delivery), traceback=None) == expected
+
+
+def test_what_nobody_has_left_is_unknown() -> None:
+    assert reading_of(message()) == Reading("unknown")
+
+
+def test_what_redrive_itself_set_aside_is_read_in_no_other_words() -> None:
+    table = {**CELERY.properties.headers.to_dict(), FAILURE_ID: "0b6f9c1e"}
+    assert reading_of(message(table)) == Reading("redrive")
+
+
+def test_a_failed_message_tells_what_its_framework_wrote() -> None:
+    told = FailedMessage(DRAMATIQ)
+    assert (told.dialect, told.error_type, told.retries) == ("dramatiq", "RuntimeError", 3)
+    assert told.error_message == "mailer is down"
+    assert told.failed_at == DIED_AT
+    assert told.traceback is not None
+    assert "tasks.py" in told.traceback
+
+
+_NAMES = sorted({name for delivery, _ in READINGS for name in delivery.properties.headers})
+_BODIES = [delivery.body for delivery, _ in READINGS]
+_own_fields = st.builds(
+    field,
+    st.sampled_from(_NAMES).map(str.encode),
+    st.one_of(
+        values,
+        st.sampled_from(['[{"exceptionClass": []}]', "[[]]", "[1", '"\\ud800"', "3", "2024"]).map(
+            lambda text: long_value("S", text.encode())
+        ),
+    ),
+)
+
+
+@st.composite
+def damaged(draw: st.DrawFn) -> Delivery:
+    """A framework's message with something else in it."""
+    delivery = draw(st.one_of(failed_deliveries(), st.sampled_from([one for one, _ in READINGS])))
+    own = b"".join(draw(st.lists(_own_fields, max_size=6)))
+    table = Table.parse(own + delivery.properties.headers.encode())
+    body = draw(st.one_of(st.just(delivery.body), st.sampled_from(_BODIES)))
+    cut = draw(st.integers(0, len(body)))
+    filler = draw(
+        st.sampled_from([b"", b"null", b"[]", b'{"traceback": 5}', b"\xff", b'"\\ud800"'])
+    )
+    return replace(
+        delivery,
+        properties=delivery.properties._replace(headers=table),
+        body=body[:cut] + filler + body[draw(st.integers(cut, len(body))) :],
+    )
+
+
+@given(damaged())
+def test_nothing_that_a_message_holds_makes_a_dialect_raise(delivery: Delivery) -> None:
+    reading = reading_of(delivery)
+    for value in (reading.error_type, reading.error_message, reading.traceback, reading.queue):
+        assert value is None or value.encode()
+    assert reading.failed_at is None or reading.failed_at.utcoffset() is not None
+    assert reading.retries is None or reading.retries >= 0
