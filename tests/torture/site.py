@@ -13,6 +13,7 @@ import pika
 from cluster.faults import mend
 from cluster.stuck_queues import release
 from journey import let_the_broker_remember, release_what_is_stuck
+from redrive import RedriveError
 from redrive.testing import Broker, Cluster, Proxy, private_broker, private_cluster
 from torture.checker import Remains
 from torture.lanes import LANES, UNROUTED, Lane
@@ -124,6 +125,13 @@ class Site:
             for queue in queues
             if not str(queue["name"]).endswith("@failed") and queue["name"] != UNROUTED
         }
+
+    def is_dead_lettering(self) -> bool:
+        """Whether a queue waits for the confirm of what it dead-letters."""
+        try:
+            return any(counts.get("messages_dlx") for counts in self.depths().values())
+        except RedriveError:
+            return True  # nobody knows
 
     def remains(self) -> Remains:
         """What is in the failed queues and in `master.unrouted`, read without redrive."""
