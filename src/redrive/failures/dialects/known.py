@@ -1,6 +1,19 @@
 """All dialects, and which of them a message is in."""
 
-from redrive.failures.dialects import celery, dramatiq, laravel, nestjs, rascal, spring, symfony
+from redrive.failures.dialects import (
+    celery,
+    dramatiq,
+    easynetq,
+    laravel,
+    masstransit,
+    nestjs,
+    nservicebus,
+    rascal,
+    rebus,
+    spring,
+    symfony,
+    wolverine,
+)
 from redrive.failures.dialects.clues import Clues
 from redrive.failures.dialects.reading import Dialect, Reading
 from redrive.topology import headers
@@ -8,6 +21,11 @@ from redrive.topology.headers import Delivery
 
 DIALECTS: tuple[Dialect, ...] = (
     spring.read,
+    masstransit.read,
+    nservicebus.read,
+    wolverine.read,
+    rebus.read,
+    easynetq.read,
     symfony.read,
     rascal.read,
     laravel.read,

@@ -11,6 +11,7 @@ from deliveries import failed
 from failed_deliveries import failed_deliveries
 from field_tables import field, long_value, values
 from redrive.amqp.field_table import FieldValue, Table
+from redrive.amqp.properties import Properties
 from redrive.failures.dialects.known import reading_of
 from redrive.failures.dialects.reading import Reading
 from redrive.failures.failed_message import FailedMessage
@@ -140,7 +141,106 @@ RASCAL = message(
 )
 NESTJS = message(death("orders_queue"), b'{"pattern":"order.created","data":{"id":17}}')
 
+MASSTRANSIT = message(
+    {
+        "MT-Host-MachineName": "orders-7d9c6",
+        "MT-Reason": "fault",
+        "MT-Fault-ExceptionType": "System.InvalidOperationException",
+        "MT-Fault-InputAddress": "rabbitmq://rabbit/shop%2Feu/submit-order?temporary=true",
+        "MT-Fault-Message": "Inventory service unavailable",
+        "MT-Fault-Timestamp": "2026-02-10T14:03:11.4821937Z",
+        "MT-Fault-StackTrace": "   at OrderService.SubmitOrderConsumer.Consume(ConsumeContext`1 c)",
+        "MT-Fault-RetryCount": 3,
+    }
+)
+NSERVICEBUS = message(
+    {
+        "NServiceBus.MessageId": "0817844c-2f74-4aa4-85d0-b33e0182dd3c",
+        "NServiceBus.ProcessingMachine": "SALES01",
+        "NServiceBus.FailedQ": "Sales@SALES01",
+        "NServiceBus.ExceptionInfo.ExceptionType": "System.InvalidOperationException",
+        "NServiceBus.ExceptionInfo.Message": "Order is locked",
+        "NServiceBus.ExceptionInfo.StackTrace": "System.InvalidOperationException: Order is locked",
+        "NServiceBus.ExceptionInfo.HelpLink": None,
+        "NServiceBus.TimeOfFailure": "2026-08-10 09:16:23:799804 Z",
+    }
+)
+WOLVERINE = message(
+    {
+        "attempts": "1",
+        "wolverine-protocol-version": "1.0",
+        "exception-type": "System.InvalidOperationException",
+        "exception-message": "Order is locked",
+        "exception-stack": "   at Acme.Orders.PlaceOrderHandler.Handle(PlaceOrder command)",
+        "failed-at": "1787296242731",
+        "original-destination": "rabbitmq://queue/orders",
+    }
+)
+WOLVERINE_BY_NACK = message({"wolverine-protocol-version": "1.0", **death("orders")})
+REBUS = message(
+    {
+        "rbs2-msg-id": "a3f0c4de-93c1-4c0f-8d1b-3a0b7b7d5c10",
+        "rbs2-error-details": "2 unhandled exceptions: "
+        "04/20/2026 08:12:31 +00:00: System.TimeoutException: too slow\n   at Acme.Handle(X x)\n\n"
+        "04/20/2026 08:12:32 +00:00: System.InvalidOperationException: Order is locked\n"
+        " ---> System.Exception: inner\n   at Acme.Billing.Handle(PlaceOrder message)",
+        "rbs2-source-queue": "billing",
+    }
+)
+_ENVELOPE = (
+    rb'{"RoutingKey":"","Exchange":"Acme.Orders.OrderPlaced, Acme.Orders","Queue":"billing",'
+    rb'"Exception":"System.InvalidOperationException: Order is locked\n   at Billing.Handle(X m)",'
+    rb'"Message":"{\u0022OrderId\u0022:42}","DateTime":"2026-06-16T08:41:07.5120934Z",'
+    rb'"BasicProperties":{"DeliveryMode":2,"Headers":{"tenant":{"Type":14,"Value":"YWNtZQ=="}}}}'
+)
+EASYNETQ = replace(
+    message(body=_ENVELOPE), properties=Properties(type="EasyNetQ.SystemMessages.Error, EasyNetQ")
+)
+_LOCKED = ("System.InvalidOperationException", "Order is locked")
+
 READINGS = [
+    (
+        MASSTRANSIT,
+        Reading(
+            "masstransit",
+            error_type="System.InvalidOperationException",
+            error_message="Inventory service unavailable",
+            failed_at=datetime(2026, 2, 10, 14, 3, 11, 482193, tzinfo=UTC),
+            retries=3,
+            host="orders-7d9c6",
+            queue="submit-order",
+        ),
+    ),
+    (
+        NSERVICEBUS,
+        Reading(
+            "nservicebus",
+            *_LOCKED,
+            failed_at=datetime(2026, 8, 10, 9, 16, 23, 799804, tzinfo=UTC),
+            host="SALES01",
+            queue="Sales",
+        ),
+    ),
+    (
+        WOLVERINE,
+        Reading(
+            "wolverine",
+            *_LOCKED,
+            failed_at=datetime(2026, 8, 21, 7, 10, 42, 731000, tzinfo=UTC),
+            queue="orders",
+        ),
+    ),
+    (WOLVERINE_BY_NACK, Reading("wolverine", failed_at=DIED_AT, queue="orders")),
+    (REBUS, Reading("rebus", *_LOCKED, queue="billing")),
+    (
+        EASYNETQ,
+        Reading(
+            "easynetq",
+            *_LOCKED,
+            failed_at=datetime(2026, 6, 16, 8, 41, 7, 512093, tzinfo=UTC),
+            queue="billing",
+        ),
+    ),
     (
         SPRING,
         Reading(

@@ -1,0 +1,35 @@
+"""NServiceBus, with its transport for RabbitMQ.
+
+Source: NServiceBus 10.2.8, Recoverability/Faults; NServiceBus.RabbitMQ 11.2.1.
+"""
+
+import re
+
+from redrive.failures.dialects.clues import Clues, moment_of
+from redrive.failures.dialects.reading import Reading
+
+_ERROR = "NServiceBus.ExceptionInfo"
+_TIME = re.compile(r"(\d{4}-\d\d-\d\d) (\d\d:\d\d:\d\d):(\d{6}) Z", re.ASCII)
+
+
+def read(clues: Clues) -> Reading | None:
+    """Reads what NServiceBus leaves."""
+    queue = clues.text("NServiceBus.FailedQ")
+    if queue is None:
+        return None
+    return Reading(
+        "nservicebus",
+        error_type=clues.text(f"{_ERROR}.ExceptionType"),
+        error_message=clues.text(f"{_ERROR}.Message"),
+        traceback=clues.text(f"{_ERROR}.StackTrace"),
+        failed_at=moment_of(_iso(clues.text("NServiceBus.TimeOfFailure"))),
+        host=clues.text("NServiceBus.ProcessingMachine"),
+        # Old versions write the machine behind it.
+        queue=queue.partition("@")[0],
+    )
+
+
+def _iso(text: str | None) -> str | None:
+    """A time of its wire format, with a colon before the microseconds, in ISO 8601."""
+    found = _TIME.fullmatch(text or "")
+    return f"{found[1]}T{found[2]}.{found[3]}Z" if found else None

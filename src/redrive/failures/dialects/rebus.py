@@ -1,0 +1,35 @@
+"""Rebus, with its transport for RabbitMQ.
+
+Source: Rebus 8.9.2, Retry/PoisonQueues/DeadletterQueueErrorHandler.cs. One header has all that is
+known of the errors; its times are in the culture of the machine that wrote them.
+"""
+
+import re
+
+from redrive.failures.dialects.clues import Clues
+from redrive.failures.dialects.reading import Reading
+
+_DETAILS = "rbs2-error-details"
+_SEVERAL = "AggregateException"
+_MOST = 64 * 1024
+_ERROR = re.compile(r"(?:^|: )([A-Za-z_][\w.+`]*Exception): ([^\r\n]*)", re.MULTILINE)
+
+
+def read(clues: Clues) -> Reading | None:
+    """Reads what Rebus leaves."""
+    if not clues.has(_DETAILS, "rbs2-source-queue"):
+        return None
+    details = clues.text(_DETAILS) or ""
+    errors = [
+        error
+        for error in _ERROR.findall(details[:_MOST])
+        if error[0] != "System.AggregateException"
+    ]
+    error_type, message = errors[-1] if errors else (None, details.partition("\n")[0] or None)
+    return Reading(
+        "rebus",
+        error_type=error_type,
+        error_message=message,
+        traceback=details or None,
+        queue=clues.text("rbs2-source-queue"),
+    )

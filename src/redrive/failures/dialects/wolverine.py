@@ -1,0 +1,32 @@
+"""Wolverine's dead letters.
+
+Source: Wolverine 6.29.2, Transports/DeadLetterQueueConstants.cs. An endpoint with the defaults
+nacks the message as it came: then nothing is said of the error.
+"""
+
+from datetime import UTC, datetime
+
+from redrive.failures.dialects.clues import Clues
+from redrive.failures.dialects.reading import Reading
+
+
+def read(clues: Clues) -> Reading | None:
+    """Reads what Wolverine leaves."""
+    if not clues.has("wolverine-protocol-version"):
+        return None
+    destination = clues.text("original-destination")
+    return Reading(
+        "wolverine",
+        error_type=clues.text("exception-type"),
+        error_message=clues.text("exception-message"),
+        traceback=clues.text("exception-stack"),
+        failed_at=_moment(clues.text("failed-at")) or clues.died_at,
+        queue=destination.rpartition("/")[2] if destination else clues.died_in,
+    )
+
+
+def _moment(milliseconds: str | None) -> datetime | None:
+    try:
+        return datetime.fromtimestamp(int(milliseconds or "") / 1000, UTC)
+    except (ValueError, OverflowError, OSError):
+        return None
