@@ -173,11 +173,14 @@ def _row(cells: Iterable[object]) -> str:
 
 
 def _commit() -> str:
-    told = subprocess.run(
-        ["git", "describe", "--always", "--dirty", "--abbrev=7"],
-        cwd=FOLDER,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    try:
+        told = subprocess.run(
+            ["git", "describe", "--always", "--dirty", "--abbrev=7"],
+            cwd=FOLDER,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    except OSError:  # there is no git
+        return "unknown"
     return told.stdout.strip() or "unknown"

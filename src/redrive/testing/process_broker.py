@@ -218,7 +218,7 @@ class ProcessBroker(Broker):
             raise ConfigurationError("This broker has no data yet.", "Call start() first.")
         if self._running():
             raise still_runs()
-        with tarfile.open(file, "w") as saved:
+        with tarfile.TarFile(file, "w") as saved:
             saved.add(self._folder / "data", "data")
 
     def close(self) -> None:
