@@ -106,6 +106,9 @@ def page(records: Iterable[Record]) -> Iterator[str]:
     ordered = sorted(records, key=lambda record: (record.broker, record.nodes, record.date))
     runs = [record for record in ordered if not record.plant]
     yield from _WORDS.splitlines()
+    if not ordered:
+        yield from ("", "No run has been recorded yet.")
+        return
     yield from ("", "## All runs on a broker", "")
     yield from _sums(_by_site(runs))
     yield from ("", "## Each run", "")

@@ -33,6 +33,10 @@ def test_runs_on_the_same_broker_are_summed_up() -> None:
     assert (three["runs"], three["faults"], three["late"]) == ("1", "400", "0")
 
 
+def test_a_page_without_runs_says_so() -> None:
+    assert page_of().endswith("\n\nNo run has been recorded yet.")
+
+
 def test_each_run_is_there_with_what_it_found() -> None:
     losing = replace(CLEAN, seed=9, findings={"lost": 2})
     clean, lost = cells_of(page_of(CLEAN, losing), "Each run")
