@@ -323,6 +323,34 @@ COPIES = """
 """Two of one message: the first was returned twice while the wire was cut."""
 
 
+def tried(times: int, *, since: int) -> str:
+    """So many failed attempts on a message of an ordered queue, one after the other."""
+    return "".join(
+        f"{since + number * 300} begun ordered@async/1 {number % 4}\n"
+        f"{since + number * 300 + 5} failed ordered@async/1 {number % 4}\n"
+        for number in range(times)
+    )
+
+
+@pytest.mark.parametrize(("confirmed", "found"), [(900, []), (5, ["over budget"])])
+def test_a_publisher_that_lost_its_connection_before_the_confirm_may_have_sent_two(
+    confirmed: int, found: list[str]
+) -> None:
+    sent = f"\n0 sending ordered@async/1 -1\n{confirmed} confirmed ordered@async/1\n"
+    cut = Disturbance("wire cut", 10 * _MS, 850 * _MS)
+    report = report_on(sent + tried(8, since=1000), {"ordered@async/1": 2}, cut)
+    assert [kind for kind in kinds(report) if kind == "over budget"] == found
+
+
+def test_a_restart_may_return_an_ordered_message_more_than_once() -> None:
+    sent = "\n0 sending ordered@async/1 -1\n1 confirmed ordered@async/1\n"
+    text = f"{sent}10 begun ordered@async/1 0\n15 failed ordered@async/1 0\n"
+    text += "9000 begun ordered@async/1 3\n9005 failed ordered@async/1 3\n"
+    restart = Disturbance("node restarted (0)", 100 * _MS, 8_000 * _MS)
+    assert kinds(report_on(text, {"ordered@async/1": 1}, restart)) == []
+    assert "under budget" in kinds(report_on(text, {"ordered@async/1": 1}))
+
+
 def test_of_two_copies_in_an_ordered_queue_one_may_be_ahead() -> None:
     cut = Disturbance("wire cut", 10 * _MS, 850 * _MS)
     assert kinds_of_time(report_on(COPIES, {"ordered@async/1": 2}, cut)) == []
