@@ -1,7 +1,8 @@
 """What a failed queue shows."""
 
-from datetime import UTC, datetime
+from datetime import datetime
 
+from redrive.failures.dialects.clues import moment_of
 from redrive.failures.dialects.known import reading_of
 from redrive.failures.dialects.reading import Reading
 from redrive.pubsub.message import ReceivedMessage
@@ -65,17 +66,20 @@ class FailedMessage(ReceivedMessage):
     @property
     def error_type(self) -> str | None:
         """The class of the last attempt's exception."""
-        return self._text(headers.ERROR_TYPE) or self._told.error_type
+        own = self._text(headers.ERROR_TYPE)
+        return self._told.error_type if own is None else own
 
     @property
     def error_message(self) -> str | None:
         """The text of the last attempt's exception."""
-        return self._text(headers.ERROR_MESSAGE) or self._told.error_message
+        own = self._text(headers.ERROR_MESSAGE)
+        return self._told.error_message if own is None else own
 
     @property
     def traceback(self) -> str | None:
         """The traceback of the last attempt, shortened where the headers had no room for it."""
-        return self._text(headers.ERROR_TRACEBACK) or self._told.traceback
+        own = self._text(headers.ERROR_TRACEBACK)
+        return self._told.traceback if own is None else own
 
     @property
     def reason(self) -> str | None:
@@ -86,17 +90,18 @@ class FailedMessage(ReceivedMessage):
     @property
     def failed_at(self) -> datetime | None:
         """When it was set aside, UTC."""
-        return _moment(self._text(headers.FAILED_AT)) or self._told.failed_at
+        return moment_of(self._text(headers.FAILED_AT)) or self._told.failed_at
 
     @property
     def first_failed_at(self) -> datetime | None:
         """When its first attempt failed, UTC; it survives a requeue."""
-        return _moment(self._text(headers.FIRST_FAILED_AT))
+        return moment_of(self._text(headers.FIRST_FAILED_AT))
 
     @property
     def host(self) -> str | None:
         """The host of the worker that set it aside."""
-        return self._text(headers.HOST) or self._told.host
+        own = self._text(headers.HOST)
+        return self._told.host if own is None else own
 
     @property
     def exchange(self) -> str | None:
@@ -132,15 +137,3 @@ class FailedMessage(ReceivedMessage):
             f"<FailedMessage {self.message_id} routing_key={self.routing_key!r} "
             f"{self.error_type}: {self.error_message!r}>"
         )
-
-
-def _moment(text: str | None) -> datetime | None:
-    try:
-        moment = None if text is None else datetime.fromisoformat(text)
-        return (
-            moment.replace(tzinfo=UTC)
-            if moment is not None and moment.tzinfo is None
-            else moment and moment.astimezone(UTC)
-        )
-    except (ValueError, OverflowError):  # no time, or none that there is in UTC
-        return None

@@ -15,7 +15,7 @@ from redrive.amqp.properties import Properties
 from redrive.failures.dialects.known import reading_of
 from redrive.failures.dialects.reading import Reading
 from redrive.failures.failed_message import FailedMessage
-from redrive.topology.headers import FAILURE_ID, Delivery
+from redrive.topology.headers import ERROR_MESSAGE, FAILURE_ID, Delivery
 
 DIED_AT = datetime(2025, 8, 22, 10, 36, 41, tzinfo=UTC)
 STAMP = "X-Message-Stamp-Symfony\\Component\\Messenger\\Stamp\\"
@@ -323,6 +323,11 @@ def test_a_failed_message_tells_what_its_framework_wrote() -> None:
     assert told.failed_at == DIED_AT
     assert told.traceback is not None
     assert "tasks.py" in told.traceback
+
+
+def test_an_error_without_a_text_has_an_empty_one() -> None:
+    told = FailedMessage(message({FAILURE_ID: "0b6f9c1e", ERROR_MESSAGE: ""}))
+    assert told.error_message == ""
 
 
 _NAMES = sorted({name for delivery, _ in READINGS for name in delivery.properties.headers})
