@@ -3,8 +3,8 @@
 from datetime import datetime
 
 from redrive.failures.dialects.clues import moment_of
-from redrive.failures.dialects.known import reading_of
-from redrive.failures.dialects.reading import Reading
+from redrive.failures.dialects.failure_notes import FailureNotes
+from redrive.failures.dialects.known import notes_of
 from redrive.pubsub.message import ReceivedMessage
 from redrive.topology import headers
 from redrive.topology.digest import digest_of
@@ -14,13 +14,13 @@ from redrive.topology.headers import Delivery
 class FailedMessage(ReceivedMessage):
     """A message in a failed queue. What neither redrive nor another framework wrote is None."""
 
-    __slots__ = ("_digest", "_failure_id", "_reading")
+    __slots__ = ("_digest", "_failure_id", "_notes")
 
     def __init__(self, delivery: Delivery) -> None:
         super().__init__(delivery)
         self._digest: str | None = None
         self._failure_id: str | None = None
-        self._reading: Reading | None = None
+        self._notes: FailureNotes | None = None
 
     @property
     def failure_id(self) -> str:
@@ -124,10 +124,10 @@ class FailedMessage(ReceivedMessage):
         return self._delivery
 
     @property
-    def _told(self) -> Reading:
-        if self._reading is None:
-            self._reading = reading_of(self._delivery)
-        return self._reading
+    def _told(self) -> FailureNotes:
+        if self._notes is None:
+            self._notes = notes_of(self._delivery)
+        return self._notes
 
     def _text(self, name: str) -> str | None:
         return headers.text(self._delivery.properties.headers.scalar(name))

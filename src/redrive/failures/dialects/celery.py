@@ -5,13 +5,13 @@ error, which is in the result backend alone.
 """
 
 from redrive.failures.dialects.clues import Clues
-from redrive.failures.dialects.reading import Reading
+from redrive.failures.dialects.failure_notes import FailureNotes
 
 
-def read(clues: Clues) -> Reading | None:
+def read(clues: Clues) -> FailureNotes | None:
     """Reads what Celery leaves."""
     if not clues.has("task", "id", "root_id"):
         return None
-    return Reading(
+    return FailureNotes(
         "celery", failed_at=clues.died_at, retries=clues.count("retries"), queue=clues.died_in
     )

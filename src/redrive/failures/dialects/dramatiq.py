@@ -6,12 +6,12 @@ as it came, so the retries and the traceback in it are those of the attempt befo
 
 from redrive.failures.dialects import stack
 from redrive.failures.dialects.clues import Clues, count_of, mapping_of, text_of
-from redrive.failures.dialects.reading import Reading
+from redrive.failures.dialects.failure_notes import FailureNotes
 
 _NAMES = {"actor_name", "message_id", "options", "queue_name"}
 
 
-def read(clues: Clues) -> Reading | None:
+def read(clues: Clues) -> FailureNotes | None:
     """Reads what dramatiq leaves."""
     if not clues.body_has(b'"actor_name"', b'"message_id"'):
         return None
@@ -21,7 +21,7 @@ def read(clues: Clues) -> Reading | None:
     trace = text_of(options.get("traceback"))
     error = stack.of_python(trace)
     queue = text_of(clues.envelope["queue_name"])
-    return Reading(
+    return FailureNotes(
         "dramatiq",
         error_type=error.type,
         error_message=error.message,

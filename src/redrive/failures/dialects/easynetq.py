@@ -6,18 +6,18 @@ Source: EasyNetQ 8.1.5, SystemMessages/Error.cs and Consumer/DefaultConsumeError
 import re
 
 from redrive.failures.dialects.clues import Clues, moment_of, text_of
-from redrive.failures.dialects.reading import Reading
+from redrive.failures.dialects.failure_notes import FailureNotes
 
 _ERROR = re.compile(r"([A-Za-z_][\w.+`]*)(?:: ([^\r\n]*))?")
 
 
-def read(clues: Clues) -> Reading | None:
+def read(clues: Clues) -> FailureNotes | None:
     """Reads what EasyNetQ leaves."""
     if not (clues.type or "").startswith("EasyNetQ.SystemMessages.Error"):
         return None
     exception = text_of(clues.envelope.get("Exception"))
     found = _ERROR.match(exception or "")
-    return Reading(
+    return FailureNotes(
         "easynetq",
         error_type=found[1] if found else None,
         error_message=found[2] if found else exception,

@@ -15,7 +15,7 @@ from redrive.failures.dialects import (
     wolverine,
 )
 from redrive.failures.dialects.clues import Clues
-from redrive.failures.dialects.reading import Dialect, Reading
+from redrive.failures.dialects.failure_notes import Dialect, FailureNotes
 from redrive.topology import headers
 from redrive.topology.headers import Delivery
 
@@ -35,18 +35,18 @@ DIALECTS: tuple[Dialect, ...] = (
 )
 """Those that headers tell come before those whose bodies have to be looked at."""
 
-OWN = Reading("redrive")
-UNKNOWN = Reading("unknown")
+OWN = FailureNotes("redrive")
+UNKNOWN = FailureNotes("unknown")
 
 
-def reading_of(delivery: Delivery) -> Reading:
+def notes_of(delivery: Delivery) -> FailureNotes:
     """What a failed message says in the words of its framework; what redrive itself wrote is not in
     it. Never raises."""
     if headers.FAILURE_ID in delivery.properties.headers:
         return OWN
     clues = Clues(delivery)
     for dialect in DIALECTS:
-        reading = dialect(clues)
-        if reading is not None:
-            return reading
+        notes = dialect(clues)
+        if notes is not None:
+            return notes
     return UNKNOWN

@@ -6,15 +6,15 @@ before the last.
 """
 
 from redrive.failures.dialects.clues import Clues, count_of
-from redrive.failures.dialects.reading import Reading
+from redrive.failures.dialects.failure_notes import FailureNotes
 
 
-def read(clues: Clues) -> Reading | None:
+def read(clues: Clues) -> FailureNotes | None:
     """Reads what Laravel leaves."""
     attempts = clues.table("laravel")
     if "attempts" not in attempts:
         return None
-    return Reading(
+    return FailureNotes(
         "laravel",
         failed_at=clues.died_at,
         retries=count_of(attempts["attempts"]),

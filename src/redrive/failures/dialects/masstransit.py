@@ -7,14 +7,14 @@ leave some of these headers out.
 from urllib.parse import unquote, urlsplit
 
 from redrive.failures.dialects.clues import Clues, moment_of
-from redrive.failures.dialects.reading import Reading
+from redrive.failures.dialects.failure_notes import FailureNotes
 
 
-def read(clues: Clues) -> Reading | None:
+def read(clues: Clues) -> FailureNotes | None:
     """Reads what MassTransit leaves."""
     if not clues.has("MT-Reason"):
         return None
-    return Reading(
+    return FailureNotes(
         "masstransit",
         error_type=clues.text("MT-Fault-ExceptionType"),
         error_message=clues.text("MT-Fault-Message"),

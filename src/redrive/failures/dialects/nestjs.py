@@ -5,15 +5,15 @@ holds nothing of the error.
 """
 
 from redrive.failures.dialects.clues import Clues
-from redrive.failures.dialects.reading import Reading
+from redrive.failures.dialects.failure_notes import FailureNotes
 
 _NAMES = {"pattern", "data"}
 
 
-def read(clues: Clues) -> Reading | None:
+def read(clues: Clues) -> FailureNotes | None:
     """Reads what NestJS leaves."""
     if not clues.body_has(b'"pattern"', b'"data"'):
         return None
     if clues.envelope.keys() - {"id"} != _NAMES:
         return None
-    return Reading("nestjs", failed_at=clues.died_at, queue=clues.died_in)
+    return FailureNotes("nestjs", failed_at=clues.died_at, queue=clues.died_in)

@@ -6,18 +6,18 @@ Source: NServiceBus 10.2.8, Recoverability/Faults; NServiceBus.RabbitMQ 11.2.1.
 import re
 
 from redrive.failures.dialects.clues import Clues, moment_of
-from redrive.failures.dialects.reading import Reading
+from redrive.failures.dialects.failure_notes import FailureNotes
 
 _ERROR = "NServiceBus.ExceptionInfo"
 _TIME = re.compile(r"(\d{4}-\d\d-\d\d) (\d\d:\d\d:\d\d):(\d{6}) Z", re.ASCII)
 
 
-def read(clues: Clues) -> Reading | None:
+def read(clues: Clues) -> FailureNotes | None:
     """Reads what NServiceBus leaves."""
     queue = clues.text("NServiceBus.FailedQ")
     if queue is None:
         return None
-    return Reading(
+    return FailureNotes(
         "nservicebus",
         error_type=clues.text(f"{_ERROR}.ExceptionType"),
         error_message=clues.text(f"{_ERROR}.Message"),

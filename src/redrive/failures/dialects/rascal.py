@@ -5,10 +5,10 @@ error was.
 """
 
 from redrive.failures.dialects.clues import Clues, count_of, mapping_of, text_of
-from redrive.failures.dialects.reading import Reading
+from redrive.failures.dialects.failure_notes import FailureNotes
 
 
-def read(clues: Clues) -> Reading | None:
+def read(clues: Clues) -> FailureNotes | None:
     """Reads what rascal leaves."""
     noted = clues.table("rascal")
     queue = text_of(noted.get("originalQueue"))
@@ -17,7 +17,7 @@ def read(clues: Clues) -> Reading | None:
     error = mapping_of(noted.get("error"))
     code = error.get("code")
     recovery = mapping_of(mapping_of(noted.get("recovery")).get(queue))
-    return Reading(
+    return FailureNotes(
         "rascal",
         error_type=str(code) if isinstance(code, int) else text_of(code),
         error_message=text_of(error.get("message")),

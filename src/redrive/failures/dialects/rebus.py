@@ -7,7 +7,7 @@ known of the errors; its times are in the culture of the machine that wrote them
 import re
 
 from redrive.failures.dialects.clues import Clues
-from redrive.failures.dialects.reading import Reading
+from redrive.failures.dialects.failure_notes import FailureNotes
 
 _DETAILS = "rbs2-error-details"
 _SEVERAL = "AggregateException"
@@ -15,7 +15,7 @@ _MOST = 64 * 1024
 _ERROR = re.compile(r"(?:^|: )([A-Za-z_][\w.+`]*Exception): ([^\r\n]*)", re.MULTILINE)
 
 
-def read(clues: Clues) -> Reading | None:
+def read(clues: Clues) -> FailureNotes | None:
     """Reads what Rebus leaves."""
     if not clues.has(_DETAILS, "rbs2-source-queue"):
         return None
@@ -26,7 +26,7 @@ def read(clues: Clues) -> Reading | None:
         if error[0] != "System.AggregateException"
     ]
     error_type, message = errors[-1] if errors else (None, details.partition("\n")[0] or None)
-    return Reading(
+    return FailureNotes(
         "rebus",
         error_type=error_type,
         error_message=message,

@@ -7,17 +7,17 @@ spring-amqp leaves out from 4.0.5 on unless it is told to write it.
 
 from redrive.failures.dialects import stack
 from redrive.failures.dialects.clues import Clues
-from redrive.failures.dialects.reading import Reading
+from redrive.failures.dialects.failure_notes import FailureNotes
 
 _MESSAGE = "x-exception-message"
 
 
-def read(clues: Clues) -> Reading | None:
+def read(clues: Clues) -> FailureNotes | None:
     """Reads what Spring leaves."""
     if not clues.has(_MESSAGE) or not clues.has("x-original-exchange"):
         return None
     message, trace = clues.text(_MESSAGE), clues.text("x-exception-stacktrace")
-    return Reading(
+    return FailureNotes(
         "spring",
         error_type=stack.of_java(trace, message).type,
         error_message=message,

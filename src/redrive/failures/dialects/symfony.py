@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 
 from redrive.failures.dialects.clues import Clues, count_of, mapping_of, moment_of, text_of
-from redrive.failures.dialects.reading import Reading
+from redrive.failures.dialects.failure_notes import FailureNotes
 
 _STAMP = "X-Message-Stamp-Symfony\\Component\\Messenger\\Stamp\\"
 _PHP_ENVELOPE = b"Symfony\\\\Component\\\\Messenger\\\\Envelope"
@@ -16,7 +16,7 @@ _PHP_CLASS = re.compile(rb'exceptionClass\\";s:\d+:\\"([\w\\]{1,500}?)\\";')
 _PHP_MESSAGE = re.compile(rb'exceptionMessage\\";s:\d+:\\"(.{0,2000}?)\\";s:', re.DOTALL)
 
 
-def read(clues: Clues) -> Reading | None:
+def read(clues: Clues) -> FailureNotes | None:
     """Reads what Symfony Messenger leaves."""
     if any(name.startswith(_STAMP) for name in clues.names):
         return _of_stamps(clues)
@@ -25,10 +25,10 @@ def read(clues: Clues) -> Reading | None:
     return None
 
 
-def _of_stamps(clues: Clues) -> Reading:
+def _of_stamps(clues: Clues) -> FailureNotes:
     error = _last(clues, "ErrorDetailsStamp")
     moved = _last(clues, "SentToFailureTransportStamp")
-    return Reading(
+    return FailureNotes(
         "symfony",
         error_type=text_of(error.get("exceptionClass")),
         error_message=text_of(error.get("exceptionMessage")),
@@ -52,9 +52,9 @@ def _last(clues: Clues, name: str) -> Mapping[str, object]:
     return stamps[-1] if stamps else {}
 
 
-def _of_php(clues: Clues) -> Reading:
+def _of_php(clues: Clues) -> FailureNotes:
     error, message = _PHP_CLASS.findall(clues.body), _PHP_MESSAGE.findall(clues.body)
-    return Reading(
+    return FailureNotes(
         "symfony",
         error_type=text_of(error[-1].replace(b"\\\\", b"\\")) if error else None,
         error_message=text_of(message[-1].replace(b"\\\\", b"\\")) if message else None,

@@ -7,15 +7,15 @@ nacks the message as it came: then nothing is said of the error.
 from datetime import UTC, datetime
 
 from redrive.failures.dialects.clues import Clues
-from redrive.failures.dialects.reading import Reading
+from redrive.failures.dialects.failure_notes import FailureNotes
 
 
-def read(clues: Clues) -> Reading | None:
+def read(clues: Clues) -> FailureNotes | None:
     """Reads what Wolverine leaves."""
     if not clues.has("wolverine-protocol-version"):
         return None
     destination = clues.text("original-destination")
-    return Reading(
+    return FailureNotes(
         "wolverine",
         error_type=clues.text("exception-type"),
         error_message=clues.text("exception-message"),

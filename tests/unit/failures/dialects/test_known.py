@@ -12,8 +12,8 @@ from failed_deliveries import failed_deliveries
 from field_tables import field, long_value, values
 from redrive.amqp.field_table import FieldValue, Table
 from redrive.amqp.properties import Properties
-from redrive.failures.dialects.known import reading_of
-from redrive.failures.dialects.reading import Reading
+from redrive.failures.dialects.failure_notes import FailureNotes
+from redrive.failures.dialects.known import notes_of
 from redrive.failures.failed_message import FailedMessage
 from redrive.topology.headers import ERROR_MESSAGE, FAILURE_ID, Delivery
 
@@ -198,10 +198,10 @@ EASYNETQ = replace(
 )
 _LOCKED = ("System.InvalidOperationException", "Order is locked")
 
-READINGS = [
+NOTES = [
     (
         MASSTRANSIT,
-        Reading(
+        FailureNotes(
             "masstransit",
             error_type="System.InvalidOperationException",
             error_message="Inventory service unavailable",
@@ -213,7 +213,7 @@ READINGS = [
     ),
     (
         NSERVICEBUS,
-        Reading(
+        FailureNotes(
             "nservicebus",
             *_LOCKED,
             failed_at=datetime(2026, 8, 10, 9, 16, 23, 799804, tzinfo=UTC),
@@ -223,18 +223,18 @@ READINGS = [
     ),
     (
         WOLVERINE,
-        Reading(
+        FailureNotes(
             "wolverine",
             *_LOCKED,
             failed_at=datetime(2026, 8, 21, 7, 10, 42, 731000, tzinfo=UTC),
             queue="orders",
         ),
     ),
-    (WOLVERINE_BY_NACK, Reading("wolverine", failed_at=DIED_AT, queue="orders")),
-    (REBUS, Reading("rebus", *_LOCKED, queue="billing")),
+    (WOLVERINE_BY_NACK, FailureNotes("wolverine", failed_at=DIED_AT, queue="orders")),
+    (REBUS, FailureNotes("rebus", *_LOCKED, queue="billing")),
     (
         EASYNETQ,
-        Reading(
+        FailureNotes(
             "easynetq",
             *_LOCKED,
             failed_at=datetime(2026, 6, 16, 8, 41, 7, 512093, tzinfo=UTC),
@@ -243,17 +243,17 @@ READINGS = [
     ),
     (
         SPRING,
-        Reading(
+        FailureNotes(
             "spring",
             error_type="java.lang.IllegalStateException",
             error_message="Stock service is down",
             retries=1,
         ),
     ),
-    (CELERY, Reading("celery", failed_at=DIED_AT, retries=3, queue="celery")),
+    (CELERY, FailureNotes("celery", failed_at=DIED_AT, retries=3, queue="celery")),
     (
         DRAMATIQ,
-        Reading(
+        FailureNotes(
             "dramatiq",
             error_type="RuntimeError",
             error_message="mailer is down",
@@ -262,10 +262,10 @@ READINGS = [
             queue="default",
         ),
     ),
-    (LARAVEL, Reading("laravel", failed_at=DIED_AT, retries=2, queue="default")),
+    (LARAVEL, FailureNotes("laravel", failed_at=DIED_AT, retries=2, queue="default")),
     (
         SYMFONY,
-        Reading(
+        FailureNotes(
             "symfony",
             error_type="RuntimeException",
             error_message="Mailer is down",
@@ -276,7 +276,7 @@ READINGS = [
     ),
     (
         SYMFONY_IN_PHP,
-        Reading(
+        FailureNotes(
             "symfony",
             error_type="App\\RuntimeException",
             error_message="Mailer is down",
@@ -285,7 +285,7 @@ READINGS = [
     ),
     (
         RASCAL,
-        Reading(
+        FailureNotes(
             "rascal",
             error_type="ECONNREFUSED",
             error_message="connect ECONNREFUSED 127.0.0.1:5432",
@@ -294,26 +294,26 @@ READINGS = [
             queue="registration:user:save",
         ),
     ),
-    (NESTJS, Reading("nestjs", failed_at=DIED_AT, queue="orders_queue")),
+    (NESTJS, FailureNotes("nestjs", failed_at=DIED_AT, queue="orders_queue")),
 ]
 
 
 @pytest.mark.parametrize(
-    ("delivery", "expected"), READINGS, ids=lambda value: getattr(value, "dialect", "")
+    ("delivery", "expected"), NOTES, ids=lambda value: getattr(value, "dialect", "")
 )
 def test_a_message_is_read_in_the_words_of_its_framework(
-    delivery: Delivery, expected: Reading
+    delivery: Delivery, expected: FailureNotes
 ) -> None:
-    assert replace(reading_of(delivery), traceback=None) == expected
+    assert replace(notes_of(delivery), traceback=None) == expected
 
 
 def test_what_nobody_has_left_is_unknown() -> None:
-    assert reading_of(message()) == Reading("unknown")
+    assert notes_of(message()) == FailureNotes("unknown")
 
 
 def test_what_redrive_itself_set_aside_is_read_in_no_other_words() -> None:
     table = {**CELERY.properties.headers.to_dict(), FAILURE_ID: "0b6f9c1e"}
-    assert reading_of(message(table)) == Reading("redrive")
+    assert notes_of(message(table)) == FailureNotes("redrive")
 
 
 def test_a_failed_message_tells_what_its_framework_wrote() -> None:
@@ -330,8 +330,8 @@ def test_an_error_without_a_text_has_an_empty_one() -> None:
     assert told.error_message == ""
 
 
-_NAMES = sorted({name for delivery, _ in READINGS for name in delivery.properties.headers})
-_BODIES = [delivery.body for delivery, _ in READINGS]
+_NAMES = sorted({name for delivery, _ in NOTES for name in delivery.properties.headers})
+_BODIES = [delivery.body for delivery, _ in NOTES]
 _own_fields = st.builds(
     field,
     st.sampled_from(_NAMES).map(str.encode),
@@ -347,7 +347,7 @@ _own_fields = st.builds(
 @st.composite
 def damaged(draw: st.DrawFn) -> Delivery:
     """A framework's message with something else in it."""
-    delivery = draw(st.one_of(failed_deliveries(), st.sampled_from([one for one, _ in READINGS])))
+    delivery = draw(st.one_of(failed_deliveries(), st.sampled_from([one for one, _ in NOTES])))
     own = b"".join(draw(st.lists(_own_fields, max_size=6)))
     table = Table.parse(own + delivery.properties.headers.encode())
     body = draw(st.one_of(st.just(delivery.body), st.sampled_from(_BODIES)))
@@ -364,8 +364,8 @@ def damaged(draw: st.DrawFn) -> Delivery:
 
 @given(damaged())
 def test_nothing_that_a_message_holds_makes_a_dialect_raise(delivery: Delivery) -> None:
-    reading = reading_of(delivery)
-    for value in (reading.error_type, reading.error_message, reading.traceback, reading.queue):
+    notes = notes_of(delivery)
+    for value in (notes.error_type, notes.error_message, notes.traceback, notes.queue):
         assert value is None or value.encode()
-    assert reading.failed_at is None or reading.failed_at.utcoffset() is not None
-    assert reading.retries is None or reading.retries >= 0
+    assert notes.failed_at is None or notes.failed_at.utcoffset() is not None
+    assert notes.retries is None or notes.retries >= 0

@@ -8,7 +8,7 @@ from redrive.failures.dialects.clues import Clues
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class FailureNotes:
     """What a message says of its failure; what its framework does not say is None.
 
     Args:
@@ -32,6 +32,6 @@ class Reading:
     queue: str | None = None
 
 
-Dialect = Callable[[Clues], Reading | None]
+Dialect = Callable[[Clues], FailureNotes | None]
 """Reads what one framework leaves; None where the message is not of that framework. It never
 raises, whatever the message holds."""
