@@ -258,16 +258,20 @@ def test_an_attempt_over_the_budget_is_found() -> None:
     assert kinds(report_on(text, ALL_REMAINS, FAULT)) == ["over budget"]
 
 
-def test_an_ordered_message_may_have_an_attempt_more_for_each_fault() -> None:
+@pytest.mark.parametrize(("attempts", "found"), [(6, []), (7, ["over budget"])])
+def test_an_ordered_message_may_have_an_attempt_more_for_each_worker_at_a_fault(
+    attempts: int, found: list[str]
+) -> None:
     tried = "".join(
         f"{number * 300} begun ordered@async/1 {number}\n"
         f"{number * 300 + 5} failed ordered@async/1 {number}\n"
-        for number in range(6)
+        for number in range(attempts)
     )
     text = f"\n0 sending ordered@async/1 -1\n1 confirmed ordered@async/1\n{tried}"
     failed = {"ordered@async/1": 1}
     assert kinds(report_on(text, failed)) == ["over budget"]
-    assert kinds(report_on(text, failed, FAULT, FAULT)) == []
+    kill = Disturbance("node killed (0)", 100 * _MS, 200 * _MS)
+    assert kinds(report_on(text, failed, kill)) == found
 
 
 def test_what_the_filter_leaves_is_not_requeued() -> None:
