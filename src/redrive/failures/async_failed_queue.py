@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from redrive.failures.failed_message import FailedMessage
 from redrive.failures.failed_queue import FailedQueue
+from redrive.failures.failed_source import FailedSource
 from redrive.failures.filter import Filter, Predicate, check_plain
 from redrive.failures.look_progress import OnLook
 from redrive.failures.outcome_watch import Watch, Whereabouts
@@ -40,11 +41,12 @@ T = TypeVar("T")
 
 
 class AsyncFailedQueue:
-    """The failed queue of a subscription.
+    """The failed queue of a subscription, or any other queue of failed messages.
 
     Args:
         url: the broker's address, or a connection of aio-pika's that was made with it.
-        queue: the subscription's main queue.
+        queue: the subscription's main queue; where there is no such subscription, the name of a
+            dead-letter queue, whichever framework made it.
         exchange: the main exchange, or a whole family.
         timeout: how long nothing may move before it is an error.
         connection_name: what the broker's management page shows.
@@ -53,6 +55,8 @@ class AsyncFailedQueue:
             the URL's certificate files.
         management_url: where the management API is, for what AMQP can't tell; the broker's host and
             the usual port by default.
+        literal: whether the queue of this very name is meant, though a subscription is called so,
+            too.
 
     Raises:
         ConfigurationError: an argument can't be.
@@ -69,6 +73,7 @@ class AsyncFailedQueue:
         credentials: Credentials | None = None,
         ssl_context: ContextSource | None = None,
         management_url: str | None = None,
+        literal: bool = False,
     ) -> None:
         self._failed = FailedQueue(
             url,
@@ -79,7 +84,12 @@ class AsyncFailedQueue:
             credentials=credentials,
             ssl_context=ssl_context,
             management_url=management_url,
+            literal=literal,
         )
+
+    async def source(self) -> FailedSource:
+        """Which queue was taken, as `FailedQueue.source` tells it."""
+        return await on_thread(self._failed.source)
 
     async def depth(self) -> int:
         """How many messages are ready in the failed queue.
@@ -146,6 +156,7 @@ class AsyncFailedQueue:
         limit: int | None = None,
         *,
         to: str | None = None,
+        via: bool = False,
         rate: float | None = None,
         edit: Edit | None = None,
         ledger: Ledger | None = None,
@@ -167,6 +178,7 @@ class AsyncFailedQueue:
                 sends all.
             limit: how many are sent at most, the oldest first.
             to: another queue that they go to.
+            via: whether they are published as they were first, by their exchange and key.
             rate: how many are sent a second, at most.
             edit: makes the body that is sent of a message, on another thread.
             ledger: is told what is on its way, on another thread.
@@ -192,6 +204,7 @@ class AsyncFailedQueue:
                 where,
                 limit,
                 to=to,
+                via=via,
                 rate=rate,
                 edit=edit,
                 ledger=ledger,

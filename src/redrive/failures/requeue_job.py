@@ -239,6 +239,7 @@ class RequeueJob:
                 None if all_go else self._order.filter,
                 limit,
                 to=self._order.to,
+                via=self._order.via,
                 rate=self._order.rate,
                 edit=None if self._edit is None else self._edited,
                 ledger=self._ledger,

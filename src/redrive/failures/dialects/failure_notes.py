@@ -20,6 +20,8 @@ class FailureNotes:
         retries: how many retries were made before.
         host: where it failed.
         queue: the queue that it failed in.
+        exchange: the exchange that it was first published to; empty for the default one.
+        routing_key: the key that it was first published with.
     """
 
     dialect: str
@@ -30,6 +32,8 @@ class FailureNotes:
     retries: int | None = None
     host: str | None = None
     queue: str | None = None
+    exchange: str | None = None
+    routing_key: str | None = None
 
 
 Dialect = Callable[[Clues], FailureNotes | None]
