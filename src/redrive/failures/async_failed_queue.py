@@ -100,6 +100,10 @@ class AsyncFailedQueue:
         """
         return await on_thread(self._failed.depth)
 
+    async def consumers(self) -> int:
+        """How many consumers the queue has, as `FailedQueue.consumers` tells it."""
+        return await on_thread(self._failed.consumers)
+
     async def count(self) -> Depth | None:
         """How many messages are in the failed queue, as `FailedQueue.count` tells it."""
         return await on_thread(self._failed.count)

@@ -9,7 +9,7 @@ from redrive.failures.dialects.failure_notes import FailureNotes
 from redrive.failures.dialects.known import notes_of
 from redrive.failures.way_back import WayBack, first_way_of, origin_of, way_back_of
 from redrive.pubsub.message import ReceivedMessage
-from redrive.topology import headers
+from redrive.topology import headers, names
 from redrive.topology.digest import digest_of
 from redrive.topology.headers import Delivery
 
@@ -43,6 +43,11 @@ class FailedMessage(ReceivedMessage):
     def dead_letter_queue(self) -> str | None:
         """The queue that it was read from, where redrive did not make that."""
         return self._delivery.dead_letter_queue or None
+
+    @property
+    def failed_queue(self) -> str:
+        """The queue of failed messages that it is in."""
+        return self._delivery.dead_letter_queue or names.failed_queue(self.queue)
 
     @property
     def way_back(self) -> WayBack | None:

@@ -134,6 +134,16 @@ class FailedQueue:
         with declaring(self._connector) as declarer:
             return self._depth(declarer)
 
+    def consumers(self) -> int:
+        """How many consumers the queue has; none of them is redrive's while nobody looks at it.
+
+        Raises:
+            ConfigurationError: there is no such queue.
+            BrokerUnavailable, PermissionDenied: the broker can't be reached.
+        """
+        with declaring(self._connector) as declarer:
+            return self._look(declarer).consumers
+
     def count(self) -> Depth | None:
         """How many messages are in the failed queue, those included that somebody holds who looks
         at them; None without such a queue.

@@ -32,16 +32,14 @@ class FailedSource:
         return cls(names.failed_queue(main), main)
 
     @property
+    def name(self) -> str:
+        """What people call it: the main queue of the subscription, or the queue itself."""
+        return self.queue if self.main is None else self.main
+
+    @property
     def lock(self) -> str:
         """The name of the exclusive queue that whoever holds messages of it has."""
         return names.look_lock(self.queue.removesuffix(FAILED_SUFFIX))
-
-    @property
-    def in_words(self) -> str:
-        """What it is, in a few words."""
-        if self.main is None:
-            return f"{self.queue}, a queue that is not redrive's"
-        return f"{self.queue}, the failed queue of {self.main}"
 
     def message_of(self, received: Received) -> FailedMessage:
         """A message that was received from it."""
