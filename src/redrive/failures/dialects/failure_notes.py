@@ -1,10 +1,7 @@
 """What a message says of its failure, whatever framework wrote it."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
-
-from redrive.failures.dialects.clues import Clues
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +17,8 @@ class FailureNotes:
         retries: how many retries were made before.
         host: where it failed.
         queue: the queue that it failed in.
+        exchange: the exchange that it was first published to; empty for the default one.
+        routing_key: the key that it was first published with.
     """
 
     dialect: str
@@ -30,8 +29,5 @@ class FailureNotes:
     retries: int | None = None
     host: str | None = None
     queue: str | None = None
-
-
-Dialect = Callable[[Clues], FailureNotes | None]
-"""Reads what one framework leaves; None where the message is not of that framework. It never
-raises, whatever the message holds."""
+    exchange: str | None = None
+    routing_key: str | None = None
