@@ -24,6 +24,7 @@ from redrive.cli.output import Form, Printer, TableColumn, count_of
 from redrive.errors import ConfigurationError, PermissionDenied
 from redrive.failures.cause import Cause
 from redrive.failures.failed_message import FailedMessage
+from redrive.failures.failed_source import FailedSource
 from redrive.failures.filter import Filter
 from redrive.failures.job_record import Job
 from redrive.failures.journal import Journal

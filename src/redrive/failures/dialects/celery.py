@@ -5,7 +5,9 @@ error, which is in the result backend alone.
 """
 
 from redrive.failures.dialects.clues import Clues
+from redrive.failures.dialects.dialect import Dialect
 from redrive.failures.dialects.failure_notes import FailureNotes
+from redrive.failures.dialects.renewal import HeaderEdit, of_headers
 
 
 def read(clues: Clues) -> FailureNotes | None:
@@ -15,3 +17,6 @@ def read(clues: Clues) -> FailureNotes | None:
     return FailureNotes(
         "celery", failed_at=clues.died_at, retries=clues.count("retries"), queue=clues.died_in
     )
+
+
+DIALECT = Dialect("celery", read, of_headers(HeaderEdit(values={"retries": 0, "expires": None})))

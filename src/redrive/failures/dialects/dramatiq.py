@@ -4,11 +4,17 @@ Source: dramatiq 2.2.1, brokers/rabbitmq.py and middleware/retries.py. A worker 
 as it came, so the retries and the traceback in it are those of the attempt before the last.
 """
 
+from collections.abc import Mapping
+
 from redrive.failures.dialects import stack
 from redrive.failures.dialects.clues import Clues, count_of, mapping_of, text_of
+from redrive.failures.dialects.dialect import Dialect
 from redrive.failures.dialects.failure_notes import FailureNotes
+from redrive.failures.dialects.renewal import with_json
+from redrive.topology.headers import Delivery
 
 _NAMES = {"actor_name", "message_id", "options", "queue_name"}
+_SPENT = {"eta", "requeue_timestamp", "retries", "traceback"}
 
 
 def read(clues: Clues) -> FailureNotes | None:
@@ -20,7 +26,6 @@ def read(clues: Clues) -> FailureNotes | None:
     options = mapping_of(clues.envelope["options"])
     trace = text_of(options.get("traceback"))
     error = stack.of_python(trace)
-    queue = text_of(clues.envelope["queue_name"])
     return FailureNotes(
         "dramatiq",
         error_type=error.type,
@@ -28,5 +33,26 @@ def read(clues: Clues) -> FailureNotes | None:
         traceback=trace,
         failed_at=clues.died_at,
         retries=count_of(options.get("retries")),
-        queue=queue and queue.removesuffix(".DQ").removesuffix(".XQ"),
+        queue=_queue_of(clues.envelope),
     )
+
+
+def _renew(delivery: Delivery) -> Delivery:
+    """The message without what its attempts have left in its options, for the queue that its
+    actors consume; dramatiq refuses a body with any other name in it."""
+    message = Clues(delivery).envelope
+    options = mapping_of(message.get("options"))
+    kept = {name: value for name, value in options.items() if name not in _SPENT}
+    queue = _queue_of(message)
+    return with_json(
+        delivery, {**message, "options": kept, **({} if queue is None else {"queue_name": queue})}
+    )
+
+
+def _queue_of(message: Mapping[str, object]) -> str | None:
+    """The queue that its actors consume: neither that of delayed messages nor that of dead ones."""
+    queue = text_of(message.get("queue_name"))
+    return queue and queue.removesuffix(".DQ").removesuffix(".XQ")
+
+
+DIALECT = Dialect("dramatiq", read, _renew)

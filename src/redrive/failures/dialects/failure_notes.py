@@ -1,10 +1,7 @@
 """What a message says of its failure, whatever framework wrote it."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
-
-from redrive.failures.dialects.clues import Clues
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +31,3 @@ class FailureNotes:
     queue: str | None = None
     exchange: str | None = None
     routing_key: str | None = None
-
-
-Dialect = Callable[[Clues], FailureNotes | None]
-"""Reads what one framework leaves; None where the message is not of that framework. It never
-raises, whatever the message holds."""

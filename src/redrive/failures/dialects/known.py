@@ -8,6 +8,7 @@ from redrive.failures.dialects import (
     masstransit,
     nestjs,
     nservicebus,
+    peer,
     rascal,
     rebus,
     spring,
@@ -15,23 +16,25 @@ from redrive.failures.dialects import (
     wolverine,
 )
 from redrive.failures.dialects.clues import Clues
-from redrive.failures.dialects.failure_notes import Dialect, FailureNotes
+from redrive.failures.dialects.dialect import Dialect
+from redrive.failures.dialects.failure_notes import FailureNotes
 from redrive.topology import headers
 from redrive.topology.headers import Delivery
 
 DIALECTS: tuple[Dialect, ...] = (
-    spring.read,
-    masstransit.read,
-    nservicebus.read,
-    wolverine.read,
-    rebus.read,
-    easynetq.read,
-    symfony.read,
-    rascal.read,
-    laravel.read,
-    celery.read,
-    dramatiq.read,
-    nestjs.read,
+    spring.DIALECT,
+    masstransit.DIALECT,
+    nservicebus.DIALECT,
+    wolverine.DIALECT,
+    rebus.DIALECT,
+    easynetq.DIALECT,
+    symfony.DIALECT,
+    rascal.DIALECT,
+    laravel.DIALECT,
+    celery.DIALECT,
+    peer.DIALECT,
+    dramatiq.DIALECT,
+    nestjs.DIALECT,
 )
 """Those that headers tell come before those whose bodies have to be looked at."""
 
@@ -44,14 +47,23 @@ def notes_of(delivery: Delivery) -> FailureNotes:
     it. Never raises."""
     if headers.FAILURE_ID in delivery.properties.headers:
         return OWN
-    clues = Clues(delivery)
-    for dialect in DIALECTS:
-        notes = dialect(clues)
-        if notes is not None:
-            return notes
-    return UNKNOWN
+    return _read(delivery)[1]
 
 
 def renewed(delivery: Delivery) -> Delivery:
-    """A failed message as its framework takes it as new. Never raises."""
-    return delivery
+    """A failed message as its framework takes it as new, with what redrive writes or takes off
+    still to be done; unchanged where its framework needs nothing, or where it can't be renewed.
+    Never raises."""
+    if headers.FAILURE_ID in delivery.properties.headers:
+        return delivery
+    dialect = _read(delivery)[0]
+    return delivery if dialect is None else dialect.renew(delivery)
+
+
+def _read(delivery: Delivery) -> tuple[Dialect | None, FailureNotes]:
+    clues = Clues(delivery)
+    for dialect in DIALECTS:
+        notes = dialect.read(clues)
+        if notes is not None:
+            return dialect, notes
+    return None, UNKNOWN

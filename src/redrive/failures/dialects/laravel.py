@@ -6,7 +6,10 @@ before the last.
 """
 
 from redrive.failures.dialects.clues import Clues, count_of
+from redrive.failures.dialects.dialect import Dialect
 from redrive.failures.dialects.failure_notes import FailureNotes
+from redrive.failures.dialects.renewal import HeaderEdit, of_table, with_json
+from redrive.topology.headers import Delivery
 
 
 def read(clues: Clues) -> FailureNotes | None:
@@ -20,3 +23,19 @@ def read(clues: Clues) -> FailureNotes | None:
         retries=count_of(attempts["attempts"]),
         queue=clues.died_in,
     )
+
+
+_NEW_ATTEMPTS = of_table("laravel", HeaderEdit(values={"attempts": 0}))
+
+
+def _renew(delivery: Delivery) -> Delivery:
+    """The message with all of its attempts and without an end to them, which has passed: a worker
+    fails it at once otherwise."""
+    delivery = _NEW_ATTEMPTS(delivery)
+    job = Clues(delivery).envelope
+    if job.get("retryUntil") is None:
+        return delivery
+    return with_json(delivery, {**job, "retryUntil": None})
+
+
+DIALECT = Dialect("laravel", read, _renew)

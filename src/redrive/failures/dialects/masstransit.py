@@ -7,7 +7,9 @@ leave some of these headers out.
 from urllib.parse import unquote, urlsplit
 
 from redrive.failures.dialects.clues import Clues, moment_of
+from redrive.failures.dialects.dialect import Dialect
 from redrive.failures.dialects.failure_notes import FailureNotes
+from redrive.failures.dialects.renewal import HeaderEdit, of_headers
 
 
 def read(clues: Clues) -> FailureNotes | None:
@@ -33,3 +35,15 @@ def _queue_of(address: str | None) -> str | None:
     except ValueError:
         return None
     return unquote(path.rpartition("/")[2]) or None
+
+
+DIALECT = Dialect(
+    "masstransit",
+    read,
+    of_headers(
+        HeaderEdit(
+            drop=frozenset({"MT-Reason", "MT-Redelivery-Count"}),
+            drop_prefixes=("MT-Fault-", "MT-Host-"),
+        )
+    ),
+)

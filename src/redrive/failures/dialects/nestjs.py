@@ -5,6 +5,7 @@ holds nothing of the error.
 """
 
 from redrive.failures.dialects.clues import Clues
+from redrive.failures.dialects.dialect import Dialect
 from redrive.failures.dialects.failure_notes import FailureNotes
 
 _NAMES = {"pattern", "data"}
@@ -17,3 +18,6 @@ def read(clues: Clues) -> FailureNotes | None:
     if clues.envelope.keys() - {"id"} != _NAMES:
         return None
     return FailureNotes("nestjs", failed_at=clues.died_at, queue=clues.died_in)
+
+
+DIALECT = Dialect("nestjs", read)

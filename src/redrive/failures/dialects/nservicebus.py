@@ -6,7 +6,9 @@ Source: NServiceBus 10.2.8, Recoverability/Faults; NServiceBus.RabbitMQ 11.2.1.
 import re
 
 from redrive.failures.dialects.clues import Clues, moment_of
+from redrive.failures.dialects.dialect import Dialect
 from redrive.failures.dialects.failure_notes import FailureNotes
+from redrive.failures.dialects.renewal import HeaderEdit, of_headers
 
 _ERROR = "NServiceBus.ExceptionInfo"
 _TIME = re.compile(r"(\d{4}-\d\d-\d\d) (\d\d:\d\d:\d\d):(\d{6}) Z", re.ASCII)
@@ -33,3 +35,17 @@ def _iso(text: str | None) -> str | None:
     """A time of its wire format, with a colon before the microseconds, in ISO 8601."""
     found = _TIME.fullmatch(text or "")
     return f"{found[1]}T{found[2]}.{found[3]}Z" if found else None
+
+
+DIALECT = Dialect(
+    "nservicebus",
+    read,
+    of_headers(
+        HeaderEdit(
+            drop=frozenset(
+                {"NServiceBus.FailedQ", "NServiceBus.FLRetries", "NServiceBus.TimeOfFailure"}
+            ),
+            drop_prefixes=("NServiceBus.Retries", f"{_ERROR}."),
+        )
+    ),
+)

@@ -5,7 +5,9 @@ error was.
 """
 
 from redrive.failures.dialects.clues import Clues, count_of, mapping_of, text_of
+from redrive.failures.dialects.dialect import Dialect
 from redrive.failures.dialects.failure_notes import FailureNotes
+from redrive.failures.dialects.renewal import HeaderEdit, of_table
 
 
 def read(clues: Clues) -> FailureNotes | None:
@@ -24,4 +26,11 @@ def read(clues: Clues) -> FailureNotes | None:
         failed_at=clues.died_at,
         retries=count_of(recovery.get("republished")),
         queue=queue,
+        exchange=text_of(noted.get("originalExchange")),
+        routing_key=text_of(noted.get("originalRoutingKey")),
     )
+
+
+DIALECT = Dialect(
+    "rascal", read, of_table("rascal", HeaderEdit(drop=frozenset({"error", "recovery"})))
+)

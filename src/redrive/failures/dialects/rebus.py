@@ -7,7 +7,9 @@ known of the errors; its times are in the culture of the machine that wrote them
 import re
 
 from redrive.failures.dialects.clues import Clues
+from redrive.failures.dialects.dialect import Dialect
 from redrive.failures.dialects.failure_notes import FailureNotes
+from redrive.failures.dialects.renewal import HeaderEdit, of_headers
 
 _DETAILS = "rbs2-error-details"
 _SEVERAL = "AggregateException"
@@ -33,3 +35,10 @@ def read(clues: Clues) -> FailureNotes | None:
         traceback=details or None,
         queue=clues.text("rbs2-source-queue"),
     )
+
+
+DIALECT = Dialect(
+    "rebus",
+    read,
+    of_headers(HeaderEdit(drop=frozenset({_DETAILS, "rbs2-source-queue", "rbs2-delivery-count"}))),
+)

@@ -7,14 +7,18 @@ spring-amqp leaves out from 4.0.5 on unless it is told to write it.
 
 from redrive.failures.dialects import stack
 from redrive.failures.dialects.clues import Clues
+from redrive.failures.dialects.dialect import Dialect
 from redrive.failures.dialects.failure_notes import FailureNotes
+from redrive.failures.dialects.renewal import HeaderEdit, of_headers
 
 _MESSAGE = "x-exception-message"
+_EXCHANGE = "x-original-exchange"
+_ROUTING_KEY = "x-original-routingKey"
 
 
 def read(clues: Clues) -> FailureNotes | None:
     """Reads what Spring leaves."""
-    if not clues.has(_MESSAGE) or not clues.has("x-original-exchange"):
+    if not clues.has(_MESSAGE, _EXCHANGE):
         return None
     message, trace = clues.text(_MESSAGE), clues.text("x-exception-stacktrace")
     return FailureNotes(
@@ -23,4 +27,19 @@ def read(clues: Clues) -> FailureNotes | None:
         error_message=message,
         traceback=trace,
         retries=clues.count("retry-count"),
+        exchange=clues.text(_EXCHANGE),
+        routing_key=clues.text(_ROUTING_KEY),
     )
+
+
+DIALECT = Dialect(
+    "spring",
+    read,
+    of_headers(
+        HeaderEdit(
+            drop=frozenset({_EXCHANGE, _ROUTING_KEY}),
+            drop_prefixes=("x-exception-",),
+            values={"retry-count": 0},
+        )
+    ),
+)

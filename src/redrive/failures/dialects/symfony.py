@@ -8,7 +8,9 @@ import re
 from collections.abc import Mapping
 
 from redrive.failures.dialects.clues import Clues, count_of, mapping_of, moment_of, text_of
+from redrive.failures.dialects.dialect import Dialect
 from redrive.failures.dialects.failure_notes import FailureNotes
+from redrive.failures.dialects.renewal import HeaderEdit, of_headers
 
 _STAMP = "X-Message-Stamp-Symfony\\Component\\Messenger\\Stamp\\"
 _PHP_ENVELOPE = b"Symfony\\\\Component\\\\Messenger\\\\Envelope"
@@ -60,3 +62,22 @@ def _of_php(clues: Clues) -> FailureNotes:
         error_message=text_of(message[-1].replace(b"\\\\", b"\\")) if message else None,
         queue=clues.routing_key,
     )
+
+
+DIALECT = Dialect(
+    "symfony",
+    read,
+    of_headers(
+        HeaderEdit(
+            drop=frozenset(
+                f"{_STAMP}{name}"
+                for name in (
+                    "DelayStamp",
+                    "ErrorDetailsStamp",
+                    "RedeliveryStamp",
+                    "SentToFailureTransportStamp",
+                )
+            )
+        )
+    ),
+)

@@ -7,7 +7,9 @@ nacks the message as it came: then nothing is said of the error.
 from datetime import UTC, datetime
 
 from redrive.failures.dialects.clues import Clues
+from redrive.failures.dialects.dialect import Dialect
 from redrive.failures.dialects.failure_notes import FailureNotes
+from redrive.failures.dialects.renewal import HeaderEdit, of_headers
 
 
 def read(clues: Clues) -> FailureNotes | None:
@@ -30,3 +32,15 @@ def _moment(milliseconds: str | None) -> datetime | None:
         return datetime.fromtimestamp(int(milliseconds or "") / 1000, UTC)
     except (ValueError, OverflowError, OSError):
         return None
+
+
+DIALECT = Dialect(
+    "wolverine",
+    read,
+    of_headers(
+        HeaderEdit(
+            drop=frozenset({"attempts", "failed-at", "original-destination"}),
+            drop_prefixes=("exception-",),
+        )
+    ),
+)

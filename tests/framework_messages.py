@@ -1,0 +1,204 @@
+"""Messages as frameworks leave them when they have failed, made as the source of the version says
+that each dialect names."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from deliveries import failed
+from redrive.amqp.field_table import FieldValue, Table
+from redrive.amqp.properties import Properties
+from redrive.topology.headers import Delivery
+
+DIED_AT = datetime(2025, 8, 22, 10, 36, 41, tzinfo=UTC)
+STAMP = "X-Message-Stamp-Symfony\\Component\\Messenger\\Stamp\\"
+
+
+def death(queue: str) -> dict[str, FieldValue]:
+    """What the broker notes when a consumer rejects."""
+    return {
+        "x-death": [
+            {
+                "count": 1,
+                "reason": "rejected",
+                "queue": queue,
+                "time": DIED_AT,
+                "exchange": "",
+                "routing-keys": [queue],
+            }
+        ]
+    }
+
+
+def message(
+    headers: Mapping[str, FieldValue] = {}, body: bytes = b"{}", routing_key: str = "orders"
+) -> Delivery:
+    """A message that a framework has left."""
+    return replace(failed(Table.of(headers), body=body), routing_key=routing_key)
+
+
+SPRING = message(
+    {
+        "__TypeId__": "com.acme.OrderCreated",
+        "x-exception-message": "Stock service is down",
+        "x-exception-stacktrace": "org.springframework.amqp.rabbit.support."
+        "ListenerExecutionFailedException: Listener method 'public void com.acme.OrderListener.on("
+        "com.acme.OrderCreated)' threw exception\n"
+        "\tat org.springframework.amqp.rabbit.listener.adapter.MessagingMessageListenerAdapter\n"
+        "Caused by: java.lang.IllegalStateException: Stock service is down\n"
+        "\tat com.acme.OrderListener.on(OrderListener.java:31)\n\t... 14 more\n",
+        "x-original-exchange": "orders",
+        "x-original-routingKey": "orders.created",
+        "retry-count": 1,
+    }
+)
+CELERY = message(
+    {
+        "lang": "py",
+        "task": "proj.tasks.send_email",
+        "id": "5f0c5f0e-4a35-4ad2-8b7b-0c1f5a5d9a10",
+        "root_id": "5f0c5f0e-4a35-4ad2-8b7b-0c1f5a5d9a10",
+        "parent_id": None,
+        "retries": 3,
+        "eta": None,
+        "expires": "2025-08-22T11:00:00+00:00",
+        "origin": "gen4711@web-1",
+        **death("celery"),
+    },
+    b'[[42], {}, {"callbacks": null, "errbacks": null, "chain": null, "chord": null}]',
+)
+DRAMATIQ = message(
+    death("default"),
+    json.dumps(
+        {
+            "queue_name": "default",
+            "actor_name": "send_email",
+            "args": [42],
+            "kwargs": {},
+            "options": {
+                "retries": 3,
+                "traceback": "Traceback (most recent call last):\n"
+                '  File "/venv/lib/python3.12/site-packages/dramatiq/worker.py", line 485, in '
+                "process_message\n    res = actor(*message.args, **message.kwargs)\n"
+                '  File "/app/tasks.py", line 12, in send_email\n'
+                '    raise RuntimeError("mailer is down")\nRuntimeError: mailer is down\n',
+                "requeue_timestamp": 1755859207123,
+            },
+            "message_id": "6a2f9a1e-5b0f-4a39-9a0e-0f3f9d0a7c11",
+            "message_timestamp": 1755859100000,
+        }
+    ).encode(),
+)
+LARAVEL = message(
+    {"laravel": {"attempts": 2}, **death("default")},
+    rb'{"displayName":"App\\Jobs\\SendEmail","job":"Illuminate\\Queue\\CallQueuedHandler@call",'
+    b'"retryUntil":1755859207}',
+)
+SYMFONY = message(
+    {
+        "type": "App\\Message\\SendEmail",
+        f"{STAMP}ErrorDetailsStamp": json.dumps(
+            [
+                {
+                    "exceptionClass": "RuntimeException",
+                    "exceptionCode": 0,
+                    "exceptionMessage": "Mailer is down",
+                    "flattenException": {"trace_as_string": "#0 /app/src/Handler.php(14)"},
+                }
+            ]
+        ),
+        f"{STAMP}RedeliveryStamp": '[{"retryCount":1,"redeliveredAt":"2024-10-23T20:33:07+00:00"},'
+        '{"retryCount":0,"redeliveredAt":"2024-10-23T20:33:14+00:00"}]',
+        f"{STAMP}SentToFailureTransportStamp": '[{"originalReceiverName":"async"}]',
+    },
+    b'{"userId":42}',
+    routing_key="messages",
+)
+SYMFONY_IN_PHP = message(
+    {},
+    rb"O:36:\"Symfony\\Component\\Messenger\\Envelope\":2:{s:51:\"Symfony\\Component\\Messenger"
+    rb"\\Stamp\\ErrorDetailsStamp\";a:1:{i:0;O:51:\"Symfony\\Component\\Messenger\\Stamp\\Error"
+    rb"DetailsStamp\":4:{s:67:\"\0Symfony\\Component\\Messenger\\Stamp\\ErrorDetailsStamp\0"
+    rb"exceptionClass\";s:16:\"App\\RuntimeException\";s:66:\"\0Symfony\\Component\\Messenger"
+    rb"\\Stamp\\ErrorDetailsStamp\0exceptionCode\";i:0;s:69:\"\0Symfony\\Component\\Messenger"
+    rb"\\Stamp\\ErrorDetailsStamp\0exceptionMessage\";s:14:\"Mailer is down\";s:69:\"\0Symfony",
+    routing_key="messages",
+)
+RASCAL = message(
+    {
+        "rascal": {
+            "originalQueue": "registration:user:save",
+            "originalVhost": "/",
+            "originalExchange": "registration",
+            "originalRoutingKey": "user.save",
+            "redeliveries": 0,
+            "recovery": {"registration:user:save": {"republished": 2}},
+            "error": {"message": "connect ECONNREFUSED 127.0.0.1:5432", "code": "ECONNREFUSED"},
+        },
+        **death("registration:user:save"),
+    }
+)
+NESTJS = message(death("orders_queue"), b'{"pattern":"order.created","data":{"id":17}}')
+
+MASSTRANSIT = message(
+    {
+        "MT-Host-MachineName": "orders-7d9c6",
+        "MT-Reason": "fault",
+        "MT-Fault-ExceptionType": "System.InvalidOperationException",
+        "MT-Fault-InputAddress": "rabbitmq://rabbit/shop%2Feu/submit-order?temporary=true",
+        "MT-Fault-Message": "Inventory service unavailable",
+        "MT-Fault-Timestamp": "2026-02-10T14:03:11.4821937Z",
+        "MT-Fault-StackTrace": "   at OrderService.SubmitOrderConsumer.Consume(ConsumeContext`1 c)",
+        "MT-Fault-RetryCount": 3,
+        "MT-Redelivery-Count": 2,
+        "MT-Activity-Id": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00",
+    }
+)
+NSERVICEBUS = message(
+    {
+        "NServiceBus.MessageId": "0817844c-2f74-4aa4-85d0-b33e0182dd3c",
+        "NServiceBus.ProcessingMachine": "SALES01",
+        "NServiceBus.Retries": "3",
+        "NServiceBus.Retries.Timestamp": "2026-08-10 09:16:20:000000 Z",
+        "NServiceBus.FailedQ": "Sales@SALES01",
+        "NServiceBus.ExceptionInfo.ExceptionType": "System.InvalidOperationException",
+        "NServiceBus.ExceptionInfo.Message": "Order is locked",
+        "NServiceBus.ExceptionInfo.StackTrace": "System.InvalidOperationException: Order is locked",
+        "NServiceBus.ExceptionInfo.HelpLink": None,
+        "NServiceBus.TimeOfFailure": "2026-08-10 09:16:23:799804 Z",
+    }
+)
+WOLVERINE = message(
+    {
+        "attempts": "1",
+        "wolverine-protocol-version": "1.0",
+        "exception-type": "System.InvalidOperationException",
+        "exception-message": "Order is locked",
+        "exception-stack": "   at Acme.Orders.PlaceOrderHandler.Handle(PlaceOrder command)",
+        "failed-at": "1787296242731",
+        "original-destination": "rabbitmq://queue/orders",
+    }
+)
+WOLVERINE_BY_NACK = message({"wolverine-protocol-version": "1.0", **death("orders")})
+REBUS = message(
+    {
+        "rbs2-msg-id": "a3f0c4de-93c1-4c0f-8d1b-3a0b7b7d5c10",
+        "rbs2-error-details": "2 unhandled exceptions: "
+        "04/20/2026 08:12:31 +00:00: System.TimeoutException: too slow\n   at Acme.Handle(X x)\n\n"
+        "04/20/2026 08:12:32 +00:00: System.InvalidOperationException: Order is locked\n"
+        " ---> System.Exception: inner\n   at Acme.Billing.Handle(PlaceOrder message)",
+        "rbs2-delivery-count": "5",
+        "rbs2-source-queue": "billing",
+    }
+)
+_ENVELOPE = (
+    rb'{"RoutingKey":"","Exchange":"Acme.Orders.OrderPlaced, Acme.Orders","Queue":"billing",'
+    rb'"Exception":"System.InvalidOperationException: Order is locked\n   at Billing.Handle(X m)",'
+    rb'"Message":"{\u0022OrderId\u0022:42}","DateTime":"2026-06-16T08:41:07.5120934Z",'
+    rb'"BasicProperties":{"Type":"Acme.Orders.OrderPlaced, Acme.Orders","DeliveryMode":2,'
+    rb'"CorrelationId":"4711","Expiration":"00:01:00","Headers":{"tenant":{"Type":14,"Value":"YWNtZQ=="}}}}'
+)
+EASYNETQ = replace(
+    message(body=_ENVELOPE), properties=Properties(type="EasyNetQ.SystemMessages.Error, EasyNetQ")
+)
