@@ -93,7 +93,7 @@ def requeue(
     broker: options.SourceOptions,
     output: options.Output = Form.TABLE,
 ) -> None:
-    """Requeue failed messages to the queue that they failed in.
+    """Requeue failed messages to where they failed.
 
     That is the main queue of a subscription; a message of another dead-letter queue says which it
     was, or stays. Each gets a fresh retry budget. The command shows what it would requeue and asks.

@@ -82,6 +82,7 @@ def carry_out(
             order,
             some_stay=_some_stay(order, plan),
             watch=_longest_watch(failed, order, plan),
+            arrivals=plan.arrivals,
             on_notice=printer.note,
         )
         job, report = requeueing.run(lambda so_far: done(so_far.requeued), cancel)

@@ -80,7 +80,7 @@ def failed_queue_of(printer: Printer, queue: str, broker: SourceOptions) -> Fail
     )
     source = failed.source()
     if source.main is None:
-        printer.note(f"{source.queue} is no failed queue of redrive's; it is read as it is.")
+        printer.note(f"Taking {source.queue}, a dead-letter queue that redrive did not make.")
         consumers = failed.consumers()
         if consumers:
             what = "consumer takes" if consumers == 1 else "consumers take"

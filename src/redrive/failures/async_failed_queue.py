@@ -7,7 +7,7 @@ lost connection means is then the same.
 import asyncio
 import contextlib
 import threading
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import TypeVar
@@ -19,6 +19,8 @@ from redrive.failures.filter import Filter, Predicate, check_plain
 from redrive.failures.look_progress import OnLook
 from redrive.failures.outcome_watch import Watch, Whereabouts
 from redrive.failures.requeue import Cancel, Edit, Ledger, Progress
+from redrive.failures.return_looks import ReturnLooks
+from redrive.failures.way_back import WayBack
 from redrive.pubsub.aio.threads import on_thread
 from redrive.pubsub.blocking.declarer import Depth
 from redrive.pubsub.reports import (
@@ -266,19 +268,23 @@ class AsyncFailedQueue:
         )
 
     @contextlib.asynccontextmanager
-    async def watch(self, job: str, queue: str | None = None) -> AsyncIterator[Watch]:
+    async def watch(
+        self, job: str, queue: str | None = None, arrivals: Collection[WayBack] = ()
+    ) -> AsyncIterator[Watch | ReturnLooks]:
         """Counts what becomes of a job's messages for as long as the block:
         `async with failed.watch(job) as watch: watch.standing`.
 
         Args:
             job: the job's id.
             queue: the main queue that they are sent to; None for their own.
+            arrivals: by which exchanges and keys they came to a dead-letter queue, as for
+                `FailedQueue.watch`.
 
         Raises:
             PermissionDenied: the user may not declare a queue to watch through.
             BrokerUnavailable: no broker answered.
         """
-        watch = self._failed.watch(job, queue)
+        watch = self._failed.watch(job, queue, arrivals)
         await on_thread(watch.__enter__)
         try:
             yield watch

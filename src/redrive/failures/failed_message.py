@@ -101,8 +101,15 @@ class FailedMessage(ReceivedMessage):
             if written is not None
             else self._told.retries
             if self._told.retries is not None
-            else headers.death_count(self._delivery.deaths, self.queue)
+            else self._deaths_before
         )
+
+    @property
+    def _deaths_before(self) -> int:
+        """How many attempts have failed before the last one, by the broker's count. The last one is
+        counted where it brought the message to a dead-letter queue."""
+        deaths = headers.death_count(self._delivery.deaths, self.queue)
+        return max(0, deaths - 1) if self._delivery.dead_letter_queue else deaths
 
     @property
     def dialect(self) -> str:

@@ -5,7 +5,7 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Sequence
 from datetime import timedelta
 
 from redrive.errors import BrokerUnavailable, ConfigurationError, RedriveError
@@ -34,7 +34,9 @@ from redrive.failures.requeue import (
     RequeueOptions,
 )
 from redrive.failures.restore import restore
+from redrive.failures.return_looks import ReturnLooks
 from redrive.failures.return_safety import return_limit
+from redrive.failures.way_back import WayBack
 from redrive.pubsub.blocking.connection import Connector, default_name
 from redrive.pubsub.blocking.declarer import Declarer, Depth, declaring
 from redrive.pubsub.reports import DiscardReport, PublishReport, RequeueReport
@@ -53,6 +55,7 @@ from redrive.topology.rewrite import MOST_REDRIVES
 logger = logging.getLogger("redrive")
 
 _MANY = 1000
+_MOST_ARRIVALS = 100
 _BETWEEN_LOOKS = 0.02
 _SETTLING = 0.3
 _MOST_SWEEPS = 2
@@ -456,19 +459,28 @@ class FailedQueue:
         self.depth()
         return restore(self._connector, self._exchanges, deliveries, self._timeout)
 
-    def watch(self, job: str, queue: str | None = None) -> Watch:
+    def watch(
+        self, job: str, queue: str | None = None, arrivals: Collection[WayBack] = ()
+    ) -> Watch | ReturnLooks:
         """Counts what becomes of a job's messages for as long as the block.
 
         Args:
             job: the job's id.
             queue: the main queue that they are sent to; None for their own.
+            arrivals: by which exchanges and keys they came to a dead-letter queue: what fails again
+                comes by the same. Where one is the default exchange, or there are none, it is
+                looked for in the queue itself.
 
         Raises (on entering):
             PermissionDenied: the user may not declare a queue to watch through.
             BrokerUnavailable: no broker answered.
         """
         main = queue or self.source().main
-        return Watch(self._connector, self._exchanges, [] if main is None else [main], job)
+        if main is not None:
+            return Watch(self._connector, self._exchanges, [main], job)
+        if arrivals and len(arrivals) <= _MOST_ARRIVALS and all(way.exchange for way in arrivals):
+            return Watch(self._connector, self._exchanges, [], job, arrivals)
+        return ReturnLooks(job, self.depth, self.browse)
 
     @property
     def exchanges(self) -> ExchangeFamily:
@@ -553,11 +565,15 @@ class FailedQueue:
 
     def _missing(self) -> ConfigurationError:
         failed = failed_queue(self._name.removesuffix(FAILED_SUFFIX))
-        wanted = repr(self._name) if self._is_literal else f"{failed!r}"
+        address = self._connector.url.address
+        if self._is_literal:
+            return ConfigurationError(
+                f"there is no queue {self._name!r} at {address}",
+                "Check the name, and the virtual host.",
+            )
         return ConfigurationError(
-            f"there is no queue {wanted} at {self._connector.url.address}",
-            "Check the name of the main queue, the virtual host, and whether it was declared. "
-            "Any dead-letter queue can be named, too.",
+            f"there is no queue {failed!r} at {address}, and no dead-letter queue {self._name!r}",
+            "Check the name of the main queue, the virtual host, and whether it was declared.",
         )
 
     def _look(self, declarer: Declarer) -> Depth:

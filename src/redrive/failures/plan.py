@@ -30,6 +30,7 @@ class Plan:
         groups: how many of each cause.
         first: the first few.
         ways: how many of them go which way.
+        arrivals: by which exchanges and keys they came to where they are.
         too_often: how many stay because they were requeued too often.
         no_way_back: how many stay because nothing says which queue they failed in.
         found_again: how many that an earlier run had under way are in the failed queue.
@@ -48,6 +49,7 @@ class Plan:
     groups: Counter[Cause] = field(default_factory=Counter)
     first: list[FailedMessage] = field(default_factory=list)
     ways: Counter[WayBack] = field(default_factory=Counter)
+    arrivals: set[WayBack] = field(default_factory=set)
     too_often: int = 0
     no_way_back: int = 0
     found_again: int = 0
@@ -110,6 +112,7 @@ def plan_of(
             elif order.limit is None or plan.count < order.limit:
                 plan.count += 1
                 plan.ways[way] += 1
+                plan.arrivals.add(WayBack(message.delivery.exchange, message.delivery.routing_key))
                 plan.groups[cause_of(message)] += 1
                 shared.add(message)
                 if order.guards.canary:
