@@ -125,6 +125,7 @@ class KeepsFailed(Protocol):
         limit: int | None = None,
         *,
         to: str | None = None,
+        via: bool = False,
         rate: float | None = None,
         edit: Edit | None = None,
         most_redrives: int | None = 5,

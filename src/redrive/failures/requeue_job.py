@@ -248,6 +248,8 @@ class RequeueJob:
         verdict = watched(canary, watch.look, cancel.is_set)
         if verdict.act is Act.GO_ON:
             self._on_notice(f"{verdict.reason}.")
+        elif verdict.act is Act.STOP and self._comes_back_to:
+            self._stopped = verdict.reason
         elif verdict.act is Act.STOP:
             self._stopped = reason_of_stop(
                 verdict, watch.standing, lambda: [self._failed.whereabouts(self._order.to)]
