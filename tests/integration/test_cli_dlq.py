@@ -1,14 +1,17 @@
 """`redrive dlq scan`, `status` and `top` with dead-letter queues as others declare them."""
 
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pika
 import pytest
+import typer
 from pika.adapters.blocking_connection import BlockingChannel
 
-from cli_support import Outcome, Terminal, declare, redrive, wait_until
+from cli_support import PATIENCE, Outcome, Terminal, declare, redrive, wait_until
 from contract.administration import Administration
 from contract.plain import plain_channel
+from redrive.cli import completion
 
 pytestmark = pytest.mark.every_broker
 
@@ -153,12 +156,13 @@ def test_it_follows_what_the_broker_does(rabbitmq_url: str, rabbitmq_management_
 def test_it_counts_and_says_what_to_do_next(
     rabbitmq_url: str, rabbitmq_management_url: str
 ) -> None:
+    published = pika.BasicProperties(timestamp=MOMENT)  # type: ignore[no-untyped-call]
     with plain_channel(rabbitmq_url) as channel:
         make(channel, "orders", dlx="", key="orders dlq")
         make(channel, "orders dlq")
         make(channel, "other.dlq")
         for _ in range(3):
-            channel.basic_publish("", "orders dlq", b"x", pika.BasicProperties(timestamp=MOMENT))
+            channel.basic_publish("", "orders dlq", b"x", published)
 
     def scan(*arguments: str) -> Outcome:
         return redrive(
@@ -170,7 +174,7 @@ def test_it_counts_and_says_what_to_do_next(
     done = scan()
     lines = done.out.splitlines()
     assert lines[0].split() == [
-        *("dead-letter", "queue", "messages", "consumers", "comes", "from", "dialect"),
+        *("queue", "messages", "consumers", "comes", "from", "dialect"),
         *("oldest", "(UTC)"),
     ]
     assert "orders by argument" in lines[2]
@@ -235,6 +239,33 @@ def test_a_headers_binding_with_a_table_in_it_is_nothing_special(
     assert (origin["queue"], origin["certain"]) == ("orders", False)
 
 
+@pytest.mark.parametrize(
+    ("command", "offered"),
+    [
+        ("redrive failed groups", ["orders.dlq", "ucenter@user"]),
+        ("redrive dlq scan", ["orders.dlq"]),
+        ("redrive declare", ["ucenter@user"]),
+    ],
+)
+def test_the_shell_completes_them_where_they_are_taken(
+    command: str,
+    offered: list[str],
+    rabbitmq_url: str,
+    rabbitmq_management_url: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(completion, "_PATIENCE", PATIENCE)
+    with plain_channel(rabbitmq_url) as channel:
+        make(channel, "orders.dlq")
+    declare(rabbitmq_url, "ucenter@user")
+    context = SimpleNamespace(
+        command_path=command,
+        params={"url": rabbitmq_url, "management_url": rabbitmq_management_url},
+    )
+    found = completion.queues(cast(typer.Context, context), "")
+    assert sorted(name for name, _ in found) == offered
+
+
 # --- status and top -------------------------------------------------------------------------------
 
 
@@ -267,14 +298,14 @@ def test_status_tells_of_one_that_is_named(
     named = ("status", "orders.dlq", "ucenter@user", *at)
     done = redrive(*named, url=rabbitmq_url)
     assert (done.code, done.err) == (0, "")
-    how = "argument" if knows else "its name"
+    how = "argument" if knows else "name"
     assert done.out.splitlines()[-1].split() == [
         "orders.dlq",
         "1",
         "0",
         "orders",
         "by",
-        *how.split(),
+        how,
     ]
     ours, other = redrive(*named, "--output", "json", url=rabbitmq_url).json()
     assert ours["queue"] == "ucenter@user"

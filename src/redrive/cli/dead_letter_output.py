@@ -3,8 +3,9 @@
 import shlex
 from collections.abc import Sequence
 from dataclasses import asdict
+from itertools import groupby
 
-from redrive.cli.output import Cell, Printer, TableColumn
+from redrive.cli.output import Cell, Printer, TableColumn, count_of
 from redrive.pubsub.admin.dead_letter_survey import CountedQueue
 from redrive.topology.dead_letter_queues import DeadLetterQueue, Origin
 
@@ -12,7 +13,7 @@ _MOST_ORIGINS = 3
 """How many origins a cell names: hundreds of queues may share one dead-letter queue."""
 
 COLUMNS = (
-    TableColumn("dead-letter queue", give=True, wrap=True, least=24),
+    TableColumn("queue", give=True, wrap=True, least=24),
     TableColumn("messages", "right"),
     TableColumn("consumers", "right", hide=2),
     TableColumn("comes from", give=True, wrap=True, least=20),
@@ -56,19 +57,23 @@ def depth_cell(messages: int | None) -> Cell:
 
 
 def _origins(queue: DeadLetterQueue) -> str:
-    shown = [_origin(one) for one in queue.origins[:_MOST_ORIGINS]]
+    """Return where messages come from in words: `orders, payments by policy dlx`."""
+    shown = [
+        f"{', '.join(one.queue for one in alike)} by {how}"
+        for how, alike in groupby(queue.origins[:_MOST_ORIGINS], key=_how)
+    ]
     if len(queue.origins) > _MOST_ORIGINS:
-        shown.append(f"{len(queue.origins) - _MOST_ORIGINS:,} more queues")
+        shown.append(count_of(len(queue.origins) - _MOST_ORIGINS, "more queue"))
     if queue.shared:
         shown.append("perhaps publishers")
-    return ", ".join(shown) or "unknown"
+    return "; ".join(shown) or "unknown"
 
 
-def _origin(origin: Origin) -> str:
+def _how(origin: Origin) -> str:
     if origin.known_by == "name":
-        return f"{origin.queue} by its name"
+        return "name"
     how = f"policy {origin.policy}" if origin.known_by == "policy" else "argument"
-    return f"{'' if origin.certain else 'perhaps '}{origin.queue} by {how}"
+    return how if origin.certain else f"{how}, perhaps"
 
 
 def next_command(queue: DeadLetterQueue) -> str | None:

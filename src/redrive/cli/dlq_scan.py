@@ -38,8 +38,8 @@ def scan(
     tells. It reads no message. Retry queues, from which messages come back, are not listed.
 
     It asks the management API, whose counts are up to five seconds old. "perhaps" means that it
-    depends on a message's own routing key or headers. Of queues that are named, AMQP alone tells
-    the counts.
+    depends on the message, such as on its routing key. If the API does not answer, AMQP counts the
+    queues that are named.
 
     \b
     Examples:

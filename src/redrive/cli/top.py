@@ -412,15 +412,25 @@ def _draw(
 def _lines_of_others(screen: "Screen", others: _Others) -> list[str]:
     """Return a line for each of the fullest dead-letter queues that redrive did not make, as far as
     there is room."""
-    shown = min(_MOST_OTHERS, screen.height // _LINES_FOR_ONE)
-    if not others.title or not shown:
+    from rich.table import Table
+
+    room = min(_MOST_OTHERS, screen.height // _LINES_FOR_ONE)
+    if not others.title or not room:
         return []
     found = others.found or ()
-    words = [others.title]
-    words += [f"{one.messages or 0:>8,}  {one.queue.name}" for one in found[:shown]]
-    if len(found) > shown:
-        words.append(f"{len(found) - shown:,} more: redrive dlq scan")
-    return ["", *(drawn for one in words for drawn in screen.lines(line(one)))]
+    table = Table.grid(padding=(0, 1))
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(no_wrap=True)
+    for one in found[:room]:
+        depth = dead_letter_output.depth_cell(one.messages)
+        table.add_row(line(depth.text, depth.style), line(one.queue.name))
+    more = f"{len(found) - room:,} more: redrive dlq scan" if len(found) > room else ""
+    return [
+        "",
+        *screen.lines(line(others.title)),
+        *(screen.lines(table) if found else ()),
+        *(screen.lines(line(more)) if more else ()),
+    ]
 
 
 def _table(screen: "Screen", shown: list[Flow]) -> list[str]:

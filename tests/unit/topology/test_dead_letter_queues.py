@@ -329,7 +329,7 @@ def test_an_origin_that_is_known_is_not_named_twice() -> None:
 # --- whatever a broker holds ----------------------------------------------------------------------
 
 _TEXT = st.sampled_from(["", "a", "b.dlq", "a.b.#", "*", "a@retry", "x.delay.3", "\x00\u202e", "é"])
-_VALUES = _TEXT | st.sampled_from([-1, 10**30, True, None, 0.5, [], {}])
+_VALUES: st.SearchStrategy[object] = _TEXT | st.sampled_from([-1, 10**30, True, None, 0.5, [], {}])
 _FACTS = st.builds(
     lambda name, arguments, policy, consumers: QueueFacts(
         name, arguments, policy, "p", consumers=Consumers(consumers)
