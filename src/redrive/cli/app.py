@@ -35,6 +35,7 @@ app = lazy_group(
         "failed": Listed(
             "redrive.cli.failed:app", "Look at failed messages, requeue them, or delete them."
         ),
+        "dlq": Listed("redrive.cli.dlq:app", "Find dead-letter queues that redrive did not make."),
         "jobs": Listed(
             "redrive.cli.jobs:app", "See what was done with failed messages, and resume a job."
         ),

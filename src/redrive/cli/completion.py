@@ -8,7 +8,7 @@ import json
 import os
 import tempfile
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
@@ -20,6 +20,7 @@ from redrive.cli import environment
 
 if TYPE_CHECKING:
     from redrive.failures.groups import Group
+    from redrive.pubsub.admin.management_api import ManagementAPI
 
 Offers = list[tuple[str, str]]
 """Words, each with a line of help; shells show the help if they can."""
@@ -31,18 +32,36 @@ _MOST_QUEUES = 50
 """How many queues to remember the groups of."""
 
 
-def queues(context: typer.Context, incomplete: str) -> Offers:
-    """Offer the main queues that the management API lists."""
-    url, management_url = _place(context.params)
+_OF_OTHERS = frozenset({"failed", "status", "top", "dlq"})
+"""The commands that take a dead-letter queue which redrive did not make, too."""
 
-    def ask() -> Offers:
+
+def queues(context: typer.Context, incomplete: str) -> Offers:
+    """Offer the main queues that the management API lists, and dead-letter queues that redrive did
+    not make to commands that take them."""
+    url, management_url = _place(context.params)
+    words = set(context.command_path.split())
+
+    def ask() -> Iterator[tuple[str, str]]:
         from redrive.pubsub.admin.management_api import ManagementAPI
         from redrive.topology.names import main_queues
 
         with ManagementAPI(url, management_url, timedelta(seconds=_PATIENCE)) as management:
-            return [(name, "") for name in main_queues(management.queue_names())]
+            # What is found first is offered, even if there is no time for the rest.
+            if "dlq" not in words:
+                yield from [(name, "") for name in main_queues(management.queue_names())]
+            if not words.isdisjoint(_OF_OTHERS):
+                yield from _of_others(management)
 
     return _beginning_with(incomplete, _quickly(ask))
+
+
+def _of_others(management: "ManagementAPI") -> Offers:
+    from redrive.pubsub.admin.management_survey import routes_over_management
+    from redrive.topology.dead_letter_queues import dead_letter_queues
+
+    found = dead_letter_queues(routes_over_management(management))
+    return [(one.name, "dead-letter queue") for one in found]
 
 
 def jobs(context: typer.Context, incomplete: str) -> Offers:
@@ -135,8 +154,8 @@ def _beginning_with(incomplete: str, offers: Offers) -> Offers:
     return [one for one in offers if one[0].startswith(incomplete)]
 
 
-def _quickly(ask: Callable[[], Offers]) -> Offers:
-    """Return what `ask` finds, or nothing if it fails or takes too long."""
+def _quickly(ask: Callable[[], Iterable[tuple[str, str]]]) -> Offers:
+    """Return what `ask` finds until it fails or has taken too long."""
     found: Offers = []
 
     def run() -> None:

@@ -1,19 +1,22 @@
 """`redrive status`: how much is in the queues of each subscription."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import Annotated
 
 import typer
 
-from redrive.cli import completion, options
+from redrive.cli import completion, dead_letter_output, options
 from redrive.cli.output import Cell, Form, Printer, TableColumn, count_of
 from redrive.errors import ConfigurationError, PermissionDenied, RedriveError
 from redrive.failures.failed_count import dead_lettering, depths
+from redrive.pubsub.admin import dead_letter_survey
+from redrive.pubsub.admin.dead_letter_survey import CountedQueue
 from redrive.pubsub.admin.management_api import ManagementAPI
 from redrive.pubsub.blocking.connection import Connector, default_name
-from redrive.pubsub.blocking.declarer import Depth, Waiting, waiting
-from redrive.topology import names
+from redrive.pubsub.blocking.declarer import Depth, Waiting, declaring, waiting
+from redrive.topology import dead_letter_names, names
 
 COLUMNS = (
     TableColumn("queue", give=True, wrap=True),
@@ -22,6 +25,9 @@ COLUMNS = (
     TableColumn("failed", "right"),
     TableColumn("consumers", "right"),
 )
+
+_PATIENCE = timedelta(seconds=3)
+"""How long AMQP's answer may wait for what the management API adds."""
 
 Depths = Mapping[str, Depth | None]
 """What is in the main, the retry and the failed queue, by these names."""
@@ -33,7 +39,8 @@ def status(
         list[str] | None,
         typer.Argument(
             metavar="QUEUE",
-            help="Main queues. Default: all that have a retry or a failed queue.",
+            help="Main queues, or dead-letter queues. Default: all subscriptions, and the "
+            "dead-letter queues that redrive did not make.",
             autocompletion=completion.queues,
             show_default=False,
         ),
@@ -55,9 +62,13 @@ def status(
     In the failed queue, messages that somebody is reading count too, as the management API reports
     them, up to five seconds late. It exits with 1 if a queue is missing.
 
+    Below, it lists the dead-letter queues that redrive did not make (see redrive dlq scan). As
+    JSON, they are listed if they are named.
+
     \b
-    Example:
+    Examples:
       redrive status ucenter@user
+      redrive status orders.dlq
     """
     printer = Printer(output)
     connector = Connector(broker.url, default_name("status"))
@@ -70,12 +81,16 @@ def status(
         list(dict.fromkeys(queues)) if queues else _subscriptions(connector, broker.management_url)
     )
     found = {queue: depths(connector, queue, broker.management_url) for queue in wanted}
+    others = _named(connector, broker.management_url, found) if queues else []
+    for one in others:
+        del found[one.queue.name]
     moving = dead_lettering(connector, broker.management_url)
     printer.result(
         [
             {"queue": queue, **json_of(places), "dead_lettering": _moving(queue, moving)}
             for queue, places in found.items()
         ]
+        + [_json_of_other(one) for one in others]
     )
     if not printer.as_json and found:
         printer.table(COLUMNS, [row_of(queue, places) for queue, places in found.items()])
@@ -85,7 +100,11 @@ def status(
             _tell_of_ladder(printer, waiting(connector, broker.family))
         except PermissionDenied as denied:
             printer.note(f"Can't see the delay ladder: {denied.problem}.")
-    if not found:
+    if not printer.as_json:
+        if not queues:
+            others = _all_others(printer, connector, broker.management_url)
+        _tell_of_others(printer, others, under_a_table=bool(found))
+    if not found and not others:
         printer.note(
             "There is no subscription: no queue of this virtual host has a retry or a failed queue."
         )
@@ -101,6 +120,65 @@ def status(
             "what a subscription needs."
         )
         raise typer.Exit(1)
+
+
+def _named(
+    connector: Connector, management_url: str | None, found: Mapping[str, Depths]
+) -> list[CountedQueue]:
+    """Return those of the queues that are dead-letter queues of others: they have no retry and no
+    failed queue, and the management API or their name says what they are."""
+    alone = [
+        queue
+        for queue, places in found.items()
+        if places["main"] is not None and places["retry"] is None and places["failed"] is None
+    ]
+    if not alone:
+        return []
+    try:
+        with ManagementAPI.of(connector, management_url, _PATIENCE) as management:
+            listed = {one.queue.name: one for one in dead_letter_survey.over_management(management)}
+    except RedriveError:
+        listed = {}  # AMQP counts, and the name tells
+    with declaring(connector) as declarer:
+        counted = dead_letter_survey.over_amqp(declarer, alone)
+    return [
+        replace(one, queue=listed[name].queue, oldest=listed[name].oldest)
+        if (name := one.queue.name) in listed
+        else one
+        for one in counted
+        if one.queue.name in listed or dead_letter_names.read(one.queue.name) is not None
+    ]
+
+
+def _all_others(
+    printer: Printer, connector: Connector, management_url: str | None
+) -> list[CountedQueue]:
+    """Return the dead-letter queues that redrive did not make; if the management API does not tell,
+    say so."""
+    try:
+        with ManagementAPI(connector.url, management_url) as management:
+            return dead_letter_survey.over_management(management)
+    except RedriveError as error:
+        problem = str(error).partition("\n")[0].rstrip(".")
+        printer.note(
+            f"Dead-letter queues that redrive did not make can't be listed: {problem}. Name those "
+            "that you know of: redrive status QUEUE…"
+        )
+        return []
+
+
+def _tell_of_others(
+    printer: Printer, others: Sequence[CountedQueue], *, under_a_table: bool
+) -> None:
+    if not others:
+        return
+    if under_a_table:
+        printer.say("\nDead-letter queues that redrive did not make:", "bold")
+    dead_letter_output.print_table(printer, dead_letter_output.fullest_first(others))
+
+
+def _json_of_other(one: CountedQueue) -> dict[str, object]:
+    return {"queue": one.queue.name, "dead_letter_queue": dead_letter_output.json_of(one)}
 
 
 def _tell_of_held(printer: Printer, found: Mapping[str, Depths]) -> None:

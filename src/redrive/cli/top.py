@@ -3,7 +3,7 @@
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from fnmatch import fnmatchcase
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from redrive.cli import completion, environment, options
+from redrive.cli import completion, dead_letter_output, environment, options
 from redrive.cli.output import (
     Cell,
     Form,
@@ -24,6 +24,8 @@ from redrive.cli.output import (
     width_of,
 )
 from redrive.errors import BrokerUnavailable, ConfigurationError, RedriveError
+from redrive.pubsub.admin import dead_letter_survey
+from redrive.pubsub.admin.dead_letter_survey import CountedQueue
 from redrive.pubsub.admin.management_api import ManagementAPI
 from redrive.pubsub.blocking.connection import Connector, default_name
 from redrive.redaction import in_one_line
@@ -61,6 +63,18 @@ _WIDE = 100
 
 _REDRAW = 0.5
 """Seconds between two drawings; nobody waits longer for an answer that has come."""
+
+_OTHERS = 10.0
+"""Seconds after which dead-letter queues that redrive did not make are looked for again: that takes
+a list of all bindings."""
+
+_MOST_OTHERS = 4
+"""How many of them the live view shows, at most."""
+
+_LINES_FOR_ONE = 5
+"""How many lines a terminal must have for each of them that is shown."""
+
+_OF_OTHERS = "Dead-letter queues that redrive did not make"
 
 _LATE = 2.0
 """Seconds that an answer of the management API may take before the view says so."""
@@ -107,7 +121,7 @@ def top(
         list[str] | None,
         typer.Argument(
             metavar="QUEUE",
-            help="Main queues, or patterns such as 'shop@*'. Default: all subscriptions.",
+            help="Main queues or dead-letter queues, or patterns such as 'shop@*'. Default: all.",
             autocompletion=completion.queues,
             show_default=False,
         ),
@@ -127,8 +141,9 @@ def top(
 ) -> None:
     """Watch all subscriptions live.
 
-    It shows how many messages are in their queues and how many pass through them. q or Ctrl-C ends
-    it, arrow keys scroll. A narrow terminal hides the least important columns.
+    It shows how many messages are in their queues and how many pass through them; below, the
+    dead-letter queues that redrive did not make, looked for every ten seconds. q or Ctrl-C ends it,
+    arrow keys scroll. A narrow terminal hides the least important columns.
 
     The numbers are the management API's: counts are up to five seconds old, and rates are averages
     over the last 15 seconds. Messages that consumers hold or that the broker is dead-lettering
@@ -144,11 +159,31 @@ def top(
     with ManagementAPI(connector.url, broker.management_url) as management:
         source = _Source(management, tuple(queues or ()), family)
         if once or printer.as_json:
-            _print_once(printer, source.counts(), sort)
+            _print_once(printer, source.counts(), source.others(), sort)
         elif not sys.stdout.isatty():
             raise ConfigurationError("there is no terminal to draw in", "Give --once.")
         else:
             _watch(source, connector.url.address, interval, sort)
+
+
+@dataclass(frozen=True, slots=True)
+class _Others:
+    """The dead-letter queues that redrive did not make.
+
+    Args:
+        found: the queues, the fullest first; None if they can't be listed.
+        problem: why not.
+    """
+
+    found: Sequence[CountedQueue] | None
+    problem: str = ""
+
+    @property
+    def title(self) -> str:
+        """What stands above them; empty if there is nothing to say."""
+        if self.found is None:
+            return f"{_OF_OTHERS} can't be listed: {self.problem.rstrip('.')}."
+        return f"{_OF_OTHERS}:" if self.found else ""
 
 
 class _Source:
@@ -166,6 +201,8 @@ class _Source:
         self._management = management
         self._patterns = patterns
         self._family = family
+        self._others = _Others(())
+        self._looked_at = -_OTHERS
 
     def counts(self) -> Mapping[str, QueueCount]:
         """Return the counts of the queues of these subscriptions, and of their delay ladders."""
@@ -179,6 +216,20 @@ class _Source:
             for name, count in counts.items()
             if name in queues or (names.is_of_a_ladder(name) and self._is_of_its_ladder(name))
         }
+
+    def others(self) -> "_Others":
+        """Return the dead-letter queues that redrive did not make, up to ten seconds old; none
+        where one exchange family is asked for."""
+        if self._family is None and time.monotonic() - self._looked_at >= _OTHERS:
+            try:
+                found = dead_letter_survey.over_management(self._management)
+            except RedriveError as error:  # what can be counted is shown all the same
+                self._others = _Others(None, in_one_line(str(error).partition("\n")[0]))
+            else:
+                named = [one for one in found if self._is_named(one.queue.name)]
+                self._others = _Others(dead_letter_output.fullest_first(named))
+            self._looked_at = time.monotonic()
+        return self._others
 
     def _is_named(self, main: str) -> bool:
         return not self._patterns or any(fnmatchcase(main, one) for one in self._patterns)
@@ -199,15 +250,30 @@ def _queues_of(main: str) -> tuple[str, str, str]:
     return main, names.retry_queue(main), names.failed_queue(main)
 
 
-def _print_once(printer: Printer, queues: Mapping[str, QueueCount], sort: SortKey) -> None:
+def _print_once(
+    printer: Printer,
+    queues: Mapping[str, QueueCount],
+    others: _Others,
+    sort: SortKey,
+) -> None:
     found = _sorted(flows(queues), sort)
     printer.result(
-        {"subscriptions": [asdict(flow) for flow in found], "on_the_ladder": on_the_ladder(queues)}
+        {
+            "subscriptions": [asdict(flow) for flow in found],
+            "on_the_ladder": on_the_ladder(queues),
+            "dead_letter_queues": None
+            if others.found is None
+            else [dead_letter_output.json_of(one) for one in others.found],
+        }
     )
     if printer.as_json:
         return
     printer.table(_COLUMNS, [_row(flow) for flow in found])
     printer.say(_footer(queues, found))
+    if others.title:
+        printer.say(f"\n{others.title}", "bold")
+    if others.found:
+        dead_letter_output.print_table(printer, others.found)
 
 
 def _sorted(found: list[Flow], sort: SortKey) -> list[Flow]:
@@ -260,11 +326,13 @@ class _Seen:
     Args:
         at: when it last answered, or was first asked.
         queues: what it answered then; None as long as it never did.
+        others: the dead-letter queues that redrive did not make.
         problem: why there was no answer since.
     """
 
     at: float
     queues: Mapping[str, QueueCount] | None = None
+    others: _Others = _Others(())
     problem: Exception | None = None
 
     @property
@@ -290,7 +358,8 @@ class _Asking:
     def _ask(self) -> None:
         while not self.seen.is_over:
             try:
-                self.seen = _Seen(time.monotonic(), self._source.counts())
+                counts, others = self._source.counts(), self._source.others()
+                self.seen = _Seen(time.monotonic(), counts, others)
             except Exception as error:  # noqa: BLE001 — the view says it, or raises it
                 self.seen = replace(self.seen, problem=error)
             time.sleep(self._interval)
@@ -326,7 +395,7 @@ def _draw(
     head = screen.lines(
         paragraph(f"redrive top — {address} — {time.strftime('%H:%M:%S')} — q quits\n", "bold")
     )
-    state = screen.lines(_state(seen, found, late))
+    state = screen.lines(_state(seen, found, late)) + _lines_of_others(screen, seen.others)
     room = max(1, screen.height - len(head) - len(state) - _HEAD)
     if len(found) > room:
         room = max(1, room - 1)
@@ -338,6 +407,30 @@ def _draw(
         first = 0
     screen.draw([*head, *_table(screen, found[first : first + room]), *state])
     return first, room
+
+
+def _lines_of_others(screen: "Screen", others: _Others) -> list[str]:
+    """Return a line for each of the fullest dead-letter queues that redrive did not make, as far as
+    there is room."""
+    from rich.table import Table
+
+    room = min(_MOST_OTHERS, screen.height // _LINES_FOR_ONE)
+    if not others.title or not room:
+        return []
+    found = others.found or ()
+    table = Table.grid(padding=(0, 1))
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(no_wrap=True)
+    for one in found[:room]:
+        depth = dead_letter_output.depth_cell(one.messages)
+        table.add_row(line(depth.text, depth.style), line(one.queue.name))
+    more = f"{len(found) - room:,} more: redrive dlq scan" if len(found) > room else ""
+    return [
+        "",
+        *screen.lines(line(others.title)),
+        *(screen.lines(table) if found else ()),
+        *(screen.lines(line(more)) if more else ()),
+    ]
 
 
 def _table(screen: "Screen", shown: list[Flow]) -> list[str]:

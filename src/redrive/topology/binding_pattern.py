@@ -1,5 +1,7 @@
 """Binding patterns of a topic exchange: `*` is one word, `#` any number of them."""
 
+from collections.abc import Iterator
+
 
 def matches(pattern: str, routing_key: str) -> bool:
     """Whether a topic exchange gives a message with this key to a queue that is bound with this
@@ -24,3 +26,33 @@ def matches(pattern: str, routing_key: str) -> bool:
 
 def _words(text: str) -> list[str]:
     return text.split(".") if text else []
+
+
+def overlap(first: str, second: str) -> bool:
+    """Whether there is a routing key that both patterns match."""
+    left, right = _words(first), _words(second)
+    seen, waiting = {(0, 0)}, [(0, 0)]
+    while waiting:
+        at = waiting.pop()
+        if at == (len(left), len(right)):
+            return True
+        for further in _further(left, right, at):
+            if further not in seen:
+                seen.add(further)
+                waiting.append(further)
+    return False
+
+
+def _further(left: list[str], right: list[str], at: tuple[int, int]) -> Iterator[tuple[int, int]]:
+    """How far both may have been read after one more word, or after the end of a `#`."""
+    i, j = at
+    one = left[i] if i < len(left) else None
+    other = right[j] if j < len(right) else None
+    if "#" in (one, other):
+        # A `#` takes the other's word, or ends; two of them take each other's in turn.
+        if one is not None:
+            yield i + 1, j
+        if other is not None:
+            yield i, j + 1
+    elif one is not None and other is not None and (one == other or "*" in (one, other)):
+        yield i + 1, j + 1

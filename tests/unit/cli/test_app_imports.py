@@ -25,6 +25,7 @@ LISTED = {
     for prefix, group in (
         ("", "redrive.cli.app"),
         ("failed ", "redrive.cli.failed"),
+        ("dlq ", "redrive.cli.dlq"),
         ("jobs ", "redrive.cli.jobs"),
         ("topology ", "redrive.cli.topology_app"),
     )
@@ -52,7 +53,7 @@ def imported_by_command(*words: str) -> set[str]:
     )
 
 
-@pytest.mark.parametrize("group", ["", "failed", "jobs", "topology"])
+@pytest.mark.parametrize("group", ["", "failed", "dlq", "jobs", "topology"])
 def test_the_help_of_a_group_imports_none_of_its_commands(group: str) -> None:
     modules = imported_by_command(*group.split(), "--help")
     assert modules & (HEAVY - TYPER) == set()
@@ -83,6 +84,7 @@ def test_completing_a_command_imports_none() -> None:
         ("status", HEAVY - {"pika"}),
         ("top", HEAVY - {"pika"}),
         ("doctor", HEAVY - {"pika"}),
+        ("dlq_scan", HEAVY - {"pika"}),
         ("declare", HEAVY - {"pika"}),
         ("failed_list", {"duckdb", "httpx", "rich", "sqlite3"}),
         ("failed_requeue", {"duckdb", "httpx", "rich"}),
@@ -110,7 +112,7 @@ def test_no_line_of_a_list_of_commands_is_cut_in_a_terminal(
 ) -> None:
     from redrive.cli.__main__ import main
 
-    for group in ("", "failed", "jobs", "topology"):
+    for group in ("", "failed", "dlq", "jobs", "topology"):
         main([*group.split(), "--help"])
     shown = " ".join(capsys.readouterr().out.split())
     assert [one.summary for one in LISTED.values() if one.summary not in shown] == []
@@ -118,5 +120,5 @@ def test_no_line_of_a_list_of_commands_is_cut_in_a_terminal(
 
 def test_every_group_is_listed_here() -> None:
     groups = [name for name, one in LISTED.items() if isinstance(one.load(), typer.Typer)]
-    assert groups == ["failed", "jobs", "spark", "topology"]
+    assert groups == ["failed", "dlq", "jobs", "spark", "topology"]
     assert issubclass(application.app.info.cls or object, LazyGroup)

@@ -1,6 +1,7 @@
 """Completion of jobs and groups, and what it does when something is wrong: nothing."""
 
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import cast
 
@@ -19,12 +20,13 @@ URL = "amqp://guest:guest@127.0.0.1:1/"
 class _Context:
     """What a shell has typed so far."""
 
-    def __init__(self, **given: object) -> None:
+    def __init__(self, command_path: str, **given: object) -> None:
+        self.command_path = command_path
         self.params = {"url": URL, "management_url": "http://127.0.0.1:1", **given}
 
 
-def context(**given: object) -> typer.Context:
-    return cast(typer.Context, _Context(**given))
+def context(command_path: str = "redrive status", **given: object) -> typer.Context:
+    return cast(typer.Context, _Context(command_path, **given))
 
 
 @pytest.fixture(autouse=True)
@@ -56,6 +58,18 @@ def test_an_answer_that_takes_too_long_is_not_waited_for(monkeypatch: pytest.Mon
         return [("late", "")]
 
     assert completion._quickly(ask) == []
+    never.set()
+
+
+def test_what_was_found_in_time_is_offered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(completion, "_PATIENCE", 1.0)
+    never = threading.Event()
+
+    def ask() -> Iterator[tuple[str, str]]:
+        yield "soon", ""
+        never.wait()
+
+    assert completion._quickly(ask) == [("soon", "")]
     never.set()
 
 

@@ -1,5 +1,5 @@
-"""Collects the facts for a diagnosis over the management API: everything that is in a virtual
-host."""
+"""Collects facts over the management API: everything that is in a virtual host, for a diagnosis, or
+the ways that messages may go there."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -9,6 +9,7 @@ from redrive.errors import PermissionDenied
 from redrive.pubsub.admin.management_api import ManagementAPI, table
 from redrive.pubsub.url import is_ours, tags_of
 from redrive.topology.broker_version import BrokerVersion
+from redrive.topology.dead_letter_routes import Routes
 from redrive.topology.doctor.facts import Access, Consumers, Facts, QueueFacts
 
 _QUEUE_COLUMNS = (
@@ -49,6 +50,53 @@ def facts_over_management(
             if (short_of := [what for name, what in _ALARMS.items() if node.get(name) is True])
         },
     )
+
+
+def routes_over_management(management: ManagementAPI) -> Routes:
+    """The queues, exchanges and bindings of the virtual host. What a policy sets on a queue is up
+    to five seconds old.
+
+    Raises:
+        BrokerUnavailable, PermissionDenied, ConfigurationError: the management API does not tell.
+    """
+    queues = management.listed(f"queues/{{vhost}}?columns={_QUEUE_COLUMNS},consumers")
+    exchanges = management.listed("exchanges/{vhost}?columns=name,type,arguments,policy")
+    return Routes(
+        {str(one["name"]): _queue(one, {str(one["name"]): _consumers_in(one)}) for one in queues},
+        {str(one["name"]): str(one["type"]) for one in exchanges},
+        tuple(management.bindings()),
+        _alternates(management, exchanges),
+    )
+
+
+def _consumers_in(queue: Mapping[str, object]) -> Consumers:
+    count = queue.get("consumers")
+    return Consumers(count if isinstance(count, int) else 0)
+
+
+def _alternates(
+    management: ManagementAPI, exchanges: Iterable[Mapping[str, object]]
+) -> dict[str, str]:
+    """The alternate exchange of each exchange that has one.
+
+    The API says what policy an exchange has, and not what that sets. An argument wins. Source:
+    measured on RabbitMQ 3.10.8, 4.0.5 and 4.3.6.
+    """
+    known = list(exchanges)
+    policies = (
+        {
+            str(policy["name"]): table(policy.get("definition"))
+            for policy in management.listed("policies/{vhost}")
+        }
+        if any(exchange.get("policy") for exchange in known)
+        else {}
+    )
+    found = {
+        str(exchange["name"]): table(exchange.get("arguments")).get("alternate-exchange")
+        or policies.get(str(exchange.get("policy")), {}).get("alternate-exchange")
+        for exchange in known
+    }
+    return {name: other for name, other in found.items() if isinstance(other, str)}
 
 
 def _queue(queue: Mapping[str, object], consumers: Mapping[str, Consumers]) -> QueueFacts:

@@ -1,0 +1,119 @@
+"""`redrive dlq scan`: which dead-letter queues a broker has that redrive did not make."""
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from redrive.cli import completion, dead_letter_output, options
+from redrive.cli.output import Form, Printer, count_of
+from redrive.errors import ConfigurationError, RedriveError
+from redrive.pubsub.admin import dead_letter_survey
+from redrive.pubsub.admin.dead_letter_survey import CountedQueue
+from redrive.pubsub.admin.management_api import ManagementAPI
+from redrive.pubsub.blocking.connection import Connector, default_name
+from redrive.pubsub.blocking.declarer import declaring
+
+
+@options.expanded
+def scan(
+    queues: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="QUEUE",
+            help="Dead-letter queues. Default: all of the virtual host.",
+            autocompletion=completion.queues,
+            show_default=False,
+        ),
+    ] = None,
+    *,
+    broker: options.BrokerOptions,
+    output: options.Output = Form.TABLE,
+) -> None:
+    """List the dead-letter queues of a broker.
+
+    It finds those of the virtual host that redrive did not make: the targets of dead-letter
+    exchanges, by argument or policy, and queues with a name that frameworks give them. For each it
+    prints how many messages are in it, which queues they come from, and the framework that its name
+    tells. It reads no message. Retry queues, from which messages come back, are not listed.
+
+    It asks the management API, whose counts are up to five seconds old. "perhaps" means that it
+    depends on the message, such as on its routing key. If the API does not answer, AMQP counts the
+    queues that are named.
+
+    \b
+    Examples:
+      redrive dlq scan
+      redrive dlq scan orders.dlq --output json
+    """
+    printer = Printer(output)
+    connector = Connector(broker.url, default_name("dlq scan"))
+    listed, blind = _listed(connector, broker.management_url)
+    if blind is not None and not queues:
+        problem, _, remedy = str(blind).partition("\n")
+        raise ConfigurationError(
+            f"can't find the dead-letter queues: {problem.rstrip('.')}",
+            f"Name those that you know of: redrive dlq scan QUEUE… Or: {remedy}",
+        ) from blind
+    found = listed if not queues else _named(connector, list(dict.fromkeys(queues)), listed)
+    found = dead_letter_output.fullest_first(found)
+    printer.result(
+        {
+            "virtual_host": connector.url.virtual_host,
+            "management": blind is None,
+            "queues": [dead_letter_output.json_of(one) for one in found],
+        }
+    )
+    _print(printer, found)
+    if blind is not None:
+        printer.note(
+            "Where their messages come from is not known: "
+            f"{' '.join(str(blind).split()).rstrip('.')}."
+        )
+    gone = set(queues or ()) - {one.queue.name for one in found}
+    if gone:
+        printer.note(f"{count_of(len(gone), 'queue')} missing: {', '.join(sorted(gone))}.")
+        raise typer.Exit(1)
+    if not found:
+        printer.note("No dead-letter queue was found that redrive did not make.")
+
+
+def _listed(
+    connector: Connector, management_url: str | None
+) -> tuple[list[CountedQueue], RedriveError | None]:
+    """Return what the management API tells; or nothing, and why."""
+    try:
+        with ManagementAPI(connector.url, management_url) as management:
+            return dead_letter_survey.over_management(management), None
+    except RedriveError as error:
+        return [], error
+
+
+def _named(
+    connector: Connector, queues: Sequence[str], listed: Sequence[CountedQueue]
+) -> list[CountedQueue]:
+    """Return the queues of these names, as far as the management API told of them, or AMQP does."""
+    known = {one.queue.name: one for one in listed}
+    others = [name for name in queues if name not in known]
+    if others:
+        with declaring(connector) as declarer:
+            known |= {one.queue.name: one for one in dead_letter_survey.over_amqp(declarer, others)}
+    return [known[name] for name in queues if name in known]
+
+
+def _print(printer: Printer, found: Sequence[CountedQueue]) -> None:
+    if printer.as_json or not found:
+        return
+    dead_letter_output.print_table(printer, found, in_detail=True)
+    total = sum(one.messages or 0 for one in found)
+    printer.say(f"{count_of(total, 'message')} in {count_of(len(found), 'dead-letter queue')}.")
+    command = next(
+        (
+            command
+            for one in found
+            if one.messages and (command := dead_letter_output.next_command(one.queue))
+        ),
+        None,
+    )
+    if command is not None:
+        printer.say(f"Next: {command}")

@@ -1,0 +1,86 @@
+"""Finds the dead-letter queues that redrive did not make, and counts what is in them."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from redrive.pubsub.admin.management_api import ManagementAPI
+from redrive.pubsub.admin.management_survey import routes_over_management
+from redrive.pubsub.blocking.declarer import Declarer
+from redrive.topology import dead_letter_queues
+from redrive.topology.dead_letter_queues import DeadLetterQueue
+
+_COLUMNS = "name,messages,messages_dlx,consumers,head_message_timestamp"
+
+
+@dataclass(frozen=True, slots=True)
+class CountedQueue:
+    """A dead-letter queue that redrive did not make, and what is in it.
+
+    Args:
+        queue: the queue.
+        messages: how many it has, those that consumers hold included where the management API
+            counts; None where the queue is too young to have been counted.
+        consumers: who consumes it; None likewise.
+        oldest: when the message at its head was published, as its publisher says; None where that
+            says nothing. Only classic queues tell.
+    """
+
+    queue: DeadLetterQueue
+    messages: int | None
+    consumers: int | None
+    oldest: datetime | None = None
+
+
+def over_management(management: ManagementAPI) -> list[CountedQueue]:
+    """The dead-letter queues of the virtual host that redrive did not make, by name; the counts are
+    up to five seconds old.
+
+    Raises:
+        BrokerUnavailable, PermissionDenied, ConfigurationError: the management API does not tell.
+    """
+    found = dead_letter_queues.dead_letter_queues(routes_over_management(management))
+    if not found:
+        return []
+    counts = {
+        str(one["name"]): one for one in management.listed(f"queues/{{vhost}}?columns={_COLUMNS}")
+    }
+    return [_counted(queue, counts.get(queue.name, {})) for queue in found]
+
+
+def over_amqp(declarer: Declarer, queues: Iterable[str]) -> list[CountedQueue]:
+    """What AMQP alone tells of those of these queues that are there: how many messages wait and who
+    consumes; and what their names say.
+
+    Raises:
+        PermissionDenied: this user may not see one of them.
+    """
+    found = ((name, declarer.depth(name)) for name in queues)
+    return [
+        CountedQueue(dead_letter_queues.by_name(name), depth.messages, depth.consumers)
+        for name, depth in found
+        if depth is not None
+    ]
+
+
+def _counted(queue: DeadLetterQueue, counted: Mapping[str, object]) -> CountedQueue:
+    messages, moving = _number(counted, "messages"), _number(counted, "messages_dlx")
+    return CountedQueue(
+        queue,
+        None if messages is None else messages + (moving or 0),
+        _number(counted, "consumers"),
+        _moment(_number(counted, "head_message_timestamp")),
+    )
+
+
+def _number(counted: Mapping[str, object], name: str) -> int | None:
+    value = counted.get(name)
+    return value if isinstance(value, int) else None
+
+
+def _moment(seconds: int | None) -> datetime | None:
+    """A publisher may write anything for a time."""
+    try:
+        return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
+    except (OverflowError, ValueError, OSError):
+        return None

@@ -1,0 +1,234 @@
+"""Which queues of a virtual host are dead-letter queues that redrive did not make, and where their
+messages come from."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from redrive.topology import dead_letter_names, names
+from redrive.topology.dead_letter_routes import DeadLettering, Routes, dead_letterings
+from redrive.topology.migration import TRANSIT_SUFFIX
+
+_OURS = "redrive."
+"""What the names of redrive's locks and logs begin with."""
+_SEPARATORS = "._-:/@"
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """A queue that messages of a dead-letter queue come from.
+
+    Args:
+        queue: its name.
+        known_by: how that is known: by an argument of it, by a policy that it has, or by the name
+            of the dead-letter queue alone.
+        certain: whether all that it dead-letters goes there; else it depends on the message, or was
+            read from a name.
+        exchange: the dead-letter exchange; None where it is known by a name.
+        routing_key: the key that its messages get; None where each keeps its own, or it is known by
+            a name.
+        policy: the policy's name; None where it is no policy.
+    """
+
+    queue: str
+    known_by: Literal["argument", "policy", "name"]
+    certain: bool
+    exchange: str | None = None
+    routing_key: str | None = None
+    policy: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetterQueue:
+    """A dead-letter queue that redrive did not make.
+
+    Args:
+        name: its name.
+        kind: its type: `classic`, `quorum` or `stream`; empty where that is not known.
+        origins: where its messages come from, as far as that is known.
+        dialects: the frameworks whose name for such a queue it has.
+        shared: whether what was published may come to it, too, not only what was dead-lettered.
+    """
+
+    name: str
+    kind: str = ""
+    origins: tuple[Origin, ...] = ()
+    dialects: tuple[str, ...] = ()
+    shared: bool = False
+
+    @property
+    def certain(self) -> bool:
+        """Whether it is one for certain: some queue dead-letters all that it does to it, and
+        nothing else is known to come there."""
+        return not self.shared and any(origin.certain for origin in self.origins)
+
+
+def dead_letter_queues(routes: Routes) -> list[DeadLetterQueue]:
+    """The dead-letter queues that redrive did not make, by their names.
+
+    A queue in which messages wait for their next attempt is none, though the broker dead-letters
+    into it: it leads back.
+    """
+    ways = _Ways(routes)
+    found = (_judged(routes, ways, name) for name in sorted(routes.queues))
+    return [one for one in found if one is not None]
+
+
+def by_name(queue: str) -> DeadLetterQueue:
+    """A queue that somebody says is a dead-letter queue, as far as its name tells."""
+    name = dead_letter_names.read(queue)
+    if name is None:
+        return DeadLetterQueue(queue)
+    origin = [Origin(name.origin, "name", certain=False)] if name.origin else []
+    return DeadLetterQueue(queue, origins=tuple(origin), dialects=name.dialects)
+
+
+class _Ways:
+    """What goes where by dead-lettering, and what that says of each queue."""
+
+    def __init__(self, routes: Routes) -> None:
+        self._routes = routes
+        self.own = frozenset(_own(routes))
+        self.mains = frozenset(names.main_queues(routes.queues))
+        self.out: dict[str, list[DeadLettering]] = defaultdict(list)
+        self.into: dict[str, list[DeadLettering]] = defaultdict(list)
+        for one in dead_letterings(routes):
+            if one.source != one.target:
+                self.out[one.source].append(one)
+                self.into[one.target].append(one)
+        reached = {queue: _reached(routes, one[0].exchange) for queue, one in self.out.items()}
+        self._dead_lettered = frozenset().union(*reached.values())
+        self._published = frozenset(
+            binding.source
+            for queue, exchanges in reached.items()
+            for binding in routes.to_queue.get(queue, ())
+            if binding.source in exchanges
+        )
+        self.waiting = self.own | {queue for queue in self.out if self._waits(queue)}
+
+    def leads_back(self, queue: str) -> bool:
+        """Whether what is dead-lettered from a queue may come to it again."""
+        seen: set[str] = set()
+        waiting = [queue]
+        while waiting:
+            for one in self.out.get(waiting.pop(), ()):
+                if one.target == queue:
+                    return True
+                if one.target not in seen:
+                    seen.add(one.target)
+                    waiting.append(one.target)
+        return False
+
+    def only_expire(self, queue: str) -> bool:
+        """Whether nothing can be seen to leave a queue but what has been in it for long enough."""
+        return self._expires(queue) and self._routes.queues[queue].consumers.count == 0
+
+    def is_shared(self, queue: str) -> bool:
+        """Whether an exchange that is published to leads to a queue: one that no queue dead-letters
+        to, or that gives a queue its messages and takes those that it dead-letters."""
+        sources = {binding.source for binding in self._routes.to_queue.get(queue, ())}
+        return bool(sources - self._dead_lettered or sources & self._published)
+
+    def _waits(self, queue: str) -> bool:
+        """Whether messages wait in a queue, and go to work from there: for the next attempt, or for
+        their time."""
+        if self._expires(queue) and self.leads_back(queue):
+            return True
+        return any(self._waits_for(queue, one.target) for one in self.out[queue])
+
+    def _waits_for(self, queue: str, target: str) -> bool:
+        facts, of_target = self._routes.queues[queue], self._routes.queues[target]
+        if facts.consumers.count or _named(target):
+            return False
+        if _is_derived(queue, target):
+            return self._expires(queue) or not _named(queue)
+        sources = {binding.source for binding in self._routes.to_queue.get(target, ())}
+        works = of_target.consumers.count or target in self.out or sources - self._dead_lettered
+        return self._expires(queue) and bool(works)
+
+    def _expires(self, queue: str) -> bool:
+        return self._routes.queues[queue].least("message-ttl") is not None
+
+
+def _judged(routes: Routes, ways: _Ways, name: str) -> DeadLetterQueue | None:
+    """A queue as a dead-letter queue; None where it is none, or redrive's."""
+    if name in ways.waiting or name in ways.mains:
+        return None
+    named = dead_letter_names.read(name)
+    origins = [_origin(ways, one) for one in ways.into.get(name, ()) if _counts(ways, one)]
+    if named is None and (not origins or ways.leads_back(name)):
+        return None
+    facts, shared = routes.queues[name], bool(origins) and ways.is_shared(name)
+    if named is None and shared and facts.consumers.count:
+        return None  # it works on what is published
+    if named is not None and named.origin is not None and named.origin in routes.queues:
+        known = {origin.queue for origin in origins}
+        origins += [Origin(named.origin, "name", certain=False)] * (named.origin not in known)
+    return DeadLetterQueue(
+        name,
+        str(facts.argument("x-queue-type") or ""),
+        tuple(sorted(origins, key=lambda origin: (not origin.certain, origin.queue))),
+        named.dialects if named is not None else (),
+        shared,
+    )
+
+
+def _counts(ways: _Ways, one: DeadLettering) -> bool:
+    """Whether what is dead-lettered there has failed, and does not go to its next attempt."""
+    if one.source in ways.mains and any(
+        way.target == names.retry_queue(one.source) for way in ways.out[one.source]
+    ):
+        return False  # copies of redrive's retries
+    return one.source not in ways.own and (_named(one.target) or one.source not in ways.waiting)
+
+
+def _origin(ways: _Ways, one: DeadLettering) -> Origin:
+    # Where a queue without consumers has a TTL, it may be a delay that leads to work.
+    doubtful = ways.only_expire(one.source) and not _named(one.target)
+    return Origin(
+        one.source,
+        "argument" if one.policy is None else "policy",
+        one.certain and not doubtful,
+        one.exchange,
+        one.routing_key,
+        one.policy,
+    )
+
+
+def _own(routes: Routes) -> Iterable[str]:
+    """The queues beside main queues that redrive makes."""
+    for name in routes.queues:
+        main = name.removesuffix(names.UNROUTED_SUFFIX)
+        if (
+            name.endswith((names.RETRY_SUFFIX, names.FAILED_SUFFIX, TRANSIT_SUFFIX))
+            or name.startswith(_OURS)
+            or (names.is_of_a_ladder(name) and name in routes.exchanges)
+            or (main != name and main + names.DELIVER_SUFFIX in routes.exchanges)
+        ):
+            yield name
+
+
+def _reached(routes: Routes, exchange: str) -> frozenset[str]:
+    """The exchanges that something may go through that is given to this one."""
+    seen, waiting = {exchange}, [exchange]
+    while waiting:
+        name = waiting.pop()
+        further = {
+            binding.destination
+            for binding in routes.by_source.get(name, ())
+            if binding.to == "exchange"
+        }
+        further |= {routes.alternates[name]} if name in routes.alternates else set()
+        waiting += further - seen
+        seen |= further
+    return frozenset(seen)
+
+
+def _named(queue: str) -> bool:
+    return dead_letter_names.read(queue) is not None
+
+
+def _is_derived(queue: str, target: str) -> bool:
+    """Whether a queue's name is that of another with something behind it, as in `orders.wait`."""
+    return queue.startswith(target) and queue[len(target) : len(target) + 1] in tuple(_SEPARATORS)

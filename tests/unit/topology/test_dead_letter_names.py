@@ -1,0 +1,56 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from redrive.topology import dead_letter_names
+from redrive.topology.dead_letter_names import DeadLetterName
+
+
+@pytest.mark.parametrize(
+    ("queue", "origin", "dialects"),
+    [
+        ("EasyNetQ_Default_Error_Queue", None, ("easynetq",)),
+        ("wolverine-dead-letter-queue", None, ("wolverine",)),
+        ("error", None, ("nservicebus", "rebus")),
+        ("failed", None, ("symfony",)),
+        ("default.XQ", "default", ("dramatiq",)),
+        ("submit-order_error", "submit-order", ("masstransit",)),
+        ("submit-order_skipped", "submit-order", ("masstransit",)),
+        ("mails.failed", "mails", ("laravel",)),
+        ("downloads-error", "downloads", ()),
+        ("orders.dlq", "orders", ()),
+        ("orders-DLQ", "orders", ()),
+        ("orders_dlq", "orders", ()),
+        ("orders.dead-letter", "orders", ()),
+        ("orders_dead_letter", "orders", ()),
+        ("orders.deadletters", "orders", ()),
+        ("orders.dead-letter-queue", "orders", ()),
+        ("orders.group.parkingLot", "orders.group", ()),
+        ("service:dead_letters", "service", ()),
+        ("dead-letter", None, ()),
+        ("DLQ", None, ()),
+        ("dlq-orders", "orders", ()),
+        ("dead_letter_example", "example", ()),
+    ],
+)
+def test_a_name_tells_the_framework_and_the_origin(
+    queue: str, origin: str | None, dialects: tuple[str, ...]
+) -> None:
+    assert dead_letter_names.read(queue) == DeadLetterName(origin, dialects)
+
+
+@pytest.mark.parametrize(
+    "queue",
+    [
+        *("orders", "default.DQ", "orders.wait", "orders.retry", "terror", "errors.create"),
+        *(".XQ", "_error", "undlq", "dlqueue", "deadlettersoflove", ""),
+    ],
+)
+def test_other_names_say_nothing(queue: str) -> None:
+    assert dead_letter_names.read(queue) is None
+
+
+@given(st.text())
+def test_no_name_is_too_strange(queue: str) -> None:
+    name = dead_letter_names.read(queue)
+    assert name is None or name.origin is None or (name.origin and name.origin in queue)
