@@ -41,6 +41,7 @@ from redrive.amqp.field_table import FieldValue
 from redrive.failures.filter import Filter, Predicate
 from redrive.failures.outcome_watch import Watch, Whereabouts
 from redrive.failures.requeue import Edit
+from redrive.failures.return_looks import ReturnLooks
 from redrive.pubsub.blocking.declarer import Depth
 from redrive.pubsub.reports import DiscardReport, LookProgress
 from redrive.topology.headers import Delivery
@@ -140,7 +141,9 @@ class KeepsFailed(Protocol):
 
     def restore(self, deliveries: Iterable[Delivery]) -> PublishReport: ...
 
-    def watch(self, job: str, queue: str | None = None) -> AbstractContextManager[Watch]: ...
+    def watch(
+        self, job: str, queue: str | None = None
+    ) -> AbstractContextManager[Watch | ReturnLooks]: ...
 
     def whereabouts(self, queue: str | None = None) -> Whereabouts: ...
 
@@ -361,7 +364,7 @@ class _KeepsFailed:
         return asyncio.run(self._failed.restore(deliveries))
 
     @contextlib.contextmanager
-    def watch(self, job: str, queue: str | None = None) -> Iterator[Watch]:
+    def watch(self, job: str, queue: str | None = None) -> Iterator[Watch | ReturnLooks]:
         with EventLoop() as loop:
             watching = self._failed.watch(job, queue)
             watch = loop.run(watching.__aenter__())

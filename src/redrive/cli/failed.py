@@ -1,4 +1,4 @@
-"""`redrive failed`: the commands that work on the failed queue of a subscription."""
+"""`redrive failed`: the commands that work on failed messages, whichever queue they are in."""
 
 from redrive.cli.lazy_group import Listed, lazy_group
 
@@ -13,7 +13,7 @@ app = lazy_group(
             "redrive.cli.failed_columns:columns", "List the columns that filters and queries use."
         ),
         "requeue": Listed(
-            "redrive.cli.failed_requeue:requeue", "Requeue failed messages to their main queue."
+            "redrive.cli.failed_requeue:requeue", "Requeue failed messages to where they failed."
         ),
         "snapshot": Listed(
             "redrive.cli.failed_snapshot:snapshot", "Copy failed messages to a file."

@@ -25,14 +25,13 @@ from redrive.failures.shared_ids import SharedIds
 from redrive.failures.snapshot import Snapshot
 from redrive.pubsub.url import BrokerURL
 from redrive.topology.durations import duration_of
-from redrive.topology.names import failed_queue
 
 _INTERRUPTED = 130
 
 
 @options.expanded
 def discard(
-    queue: options.Queue,
+    queue: options.FailedQueueName,
     file: message_options.File,
     where: message_options.Where = None,
     groups: message_options.Group = None,
@@ -50,7 +49,7 @@ def discard(
     dry_run: options.DryRun = False,
     yes: options.Yes = False,
     *,
-    broker: options.FamilyOptions,
+    broker: options.SourceOptions,
     output: options.Output = Form.TABLE,
 ) -> None:
     """Move failed messages to a file.
@@ -63,30 +62,32 @@ def discard(
       redrive failed discard ucenter@user --group 3f2a -o gone.jsonl
     """
     printer = Printer(output)
-    failed = message_options.failed_queue_of(queue, broker)
+    failed = message_options.failed_queue_of(printer, queue, broker)
+    source = failed.source()
     filter_ = message_options.filter_of(where, groups)
     if ids:
         chosen = looked_at(
             printer,
             failed,
-            failed_queue(queue),
-            lambda messages: find_some(messages, ids, failed_queue(queue)),
+            source.queue,
+            lambda messages: find_some(messages, ids, source.queue),
         )
         filter_ = replace(filter_, digests=frozenset(message.digest for message in chosen))
     job = Job(
         str(uuid.uuid4()),
         "discard",
-        queue,
+        failed.source().name,
         BrokerURL.parse(broker.url).address,
         {"selection": filter_.as_json()},
         reason=reason,
+        literal=failed.source().main is None,
     )
     _move_out(printer, failed, job, filter_, file, journal, dry_run=dry_run, yes=yes)
 
 
 @options.expanded
 def expire(
-    queue: options.Queue,
+    queue: options.FailedQueueName,
     older_than: Annotated[
         str,
         typer.Option(
@@ -106,7 +107,7 @@ def expire(
     dry_run: options.DryRun = False,
     yes: options.Yes = False,
     *,
-    broker: options.FamilyOptions,
+    broker: options.SourceOptions,
     output: options.Output = Form.TABLE,
 ) -> None:
     """Move old failed messages to a file.
@@ -117,7 +118,8 @@ def expire(
     Example:
       redrive failed expire ucenter@user --older-than 30d -o old.parquet
     """
-    failed = message_options.failed_queue_of(queue, broker)
+    printer = Printer(output)
+    failed = message_options.failed_queue_of(printer, queue, broker)
     try:
         before = datetime.now(UTC) - duration_of(older_than)
     except OverflowError as error:
@@ -128,12 +130,13 @@ def expire(
     job = Job(
         str(uuid.uuid4()),
         "expire",
-        queue,
+        failed.source().name,
         BrokerURL.parse(broker.url).address,
         {"selection": filter_.as_json()},
         reason=reason,
+        literal=failed.source().main is None,
     )
-    _move_out(Printer(output), failed, job, filter_, file, journal, dry_run=dry_run, yes=yes)
+    _move_out(printer, failed, job, filter_, file, journal, dry_run=dry_run, yes=yes)
 
 
 def _move_out(
@@ -148,7 +151,7 @@ def _move_out(
     yes: bool,
 ) -> None:
     """Write the chosen messages to a file and, once it is on the disk, delete exactly those."""
-    kept, source = Snapshot(file), failed_queue(job.queue)
+    kept, source = Snapshot(file), failed.source().queue
     with OpenFilter(filter_) as open_filter:
         shared_ids = SharedIds()
         count = looked_at(

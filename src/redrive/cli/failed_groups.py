@@ -38,7 +38,7 @@ def groups(
     ] = 20,
     look_at: message_options.LookAt = None,
     *,
-    broker: options.FamilyOptions,
+    broker: options.SourceOptions,
     output: options.Output = Form.TABLE,
 ) -> None:
     """Group failed messages by cause.
@@ -56,8 +56,8 @@ def groups(
         raise ConfigurationError(f"there is no column {by!r}", f"Give one of {', '.join(BY_NAME)}.")
     found = Groups(BY_NAME[by])
     with OpenFilter(message_options.filter_of(where, None)) as open_filter:
-        opened = message_options.Source(source, broker)
-        with opened.looking(printer, look_at, by_time=open_filter.is_by_time) as (messages_, look):
+        opened = message_options.Source(printer, source, broker)
+        with opened.looking(look_at, by_time=open_filter.is_by_time) as (messages_, look):
             found.add(open_filter.of(messages_))
     shown = found.largest_first
     if not opened.is_file:

@@ -30,7 +30,7 @@ def list_(
     ] = False,
     look_at: message_options.LookAt = None,
     *,
-    broker: options.FamilyOptions,
+    broker: options.SourceOptions,
     output: options.Output = Form.TABLE,
 ) -> None:
     """List failed messages, oldest first.
@@ -49,9 +49,9 @@ def list_(
             "Leave out --look-at: it reads the oldest messages only.",
         )
     with OpenFilter(filter_) as open_filter:
-        opened = message_options.Source(source, broker)
+        opened = message_options.Source(printer, source, broker)
         most = limit if filter_.is_all and not newest else look_at
-        with opened.looking(printer, most, by_time=open_filter.is_by_time) as (messages_, look):
+        with opened.looking(most, by_time=open_filter.is_by_time) as (messages_, look):
             found = _Counted(open_filter.of(messages_))
             shown = _newest(found, limit) if newest else list(islice(found, limit))
             for _ in found:

@@ -4,16 +4,15 @@ import typer
 
 from redrive.cli import message_options, options
 from redrive.cli.output import Form, Printer, count_of
-from redrive.topology.names import failed_queue
 
 
 @options.expanded
 def purge(
-    queue: options.Queue,
+    queue: options.FailedQueueName,
     dry_run: options.DryRun = False,
     yes: options.Yes = False,
     *,
-    broker: options.FamilyOptions,
+    broker: options.SourceOptions,
     output: options.Output = Form.TABLE,
 ) -> None:
     """Delete all failed messages of a queue for good.
@@ -26,9 +25,10 @@ def purge(
       redrive failed purge ucenter@user
     """
     printer = Printer(output)
-    failed = message_options.failed_queue_of(queue, broker)
+    failed = message_options.failed_queue_of(printer, queue, broker)
+    source = failed.source()
     count = failed.depth()
-    name = failed_queue(queue)
+    name = source.queue
     if dry_run or not count:
         printer.result({"queue": queue, "messages": count, "deleted": 0})
         printer.say(

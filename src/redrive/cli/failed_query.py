@@ -17,7 +17,7 @@ def query(
     sql: Annotated[str, typer.Argument(metavar="SQL", help="A SELECT from the table `failed`.")],
     look_at: message_options.LookAt = None,
     *,
-    broker: options.FamilyOptions,
+    broker: options.SourceOptions,
     output: options.Output = Form.TABLE,
 ) -> None:
     """Query failed messages with SQL.
@@ -35,8 +35,8 @@ def query(
     with Database() as parser:
         read = parser.columns_of_query(sql) or (BY_NAME["failure_id"],)
     with Database(columns=read) as database:
-        opened = message_options.Source(source, broker)
-        with opened.looking(printer, look_at) as (messages_, look):
+        opened = message_options.Source(printer, source, broker)
+        with opened.looking(look_at) as (messages_, look):
             database.insert(row_of(message.delivery, read) for message in messages_)
         names, rows = database.query(sql)
     printer.result(

@@ -24,6 +24,7 @@ from redrive.cli.output import Form, Printer, TableColumn, count_of
 from redrive.errors import ConfigurationError, PermissionDenied
 from redrive.failures.cause import Cause
 from redrive.failures.failed_message import FailedMessage
+from redrive.failures.failed_source import FailedSource
 from redrive.failures.filter import Filter
 from redrive.failures.job_record import Job
 from redrive.failures.journal import Journal
@@ -32,15 +33,16 @@ from redrive.failures.plan import Plan, plan_of
 from redrive.pubsub.blocking.connection import Connector, default_name
 from redrive.pubsub.blocking.declarer import declaring
 from redrive.pubsub.url import BrokerURL
+from redrive.redaction import in_one_line
 from redrive.topology.model import Queue
-from redrive.topology.names import failed_queue
 
 _MOST_GROUPS = 10
+_MOST_WAYS = 10
 
 
 @options.expanded
 def requeue(
-    queue: options.Queue,
+    queue: options.FailedQueueName,
     where: message_options.Where = None,
     groups: message_options.Group = None,
     ids: Annotated[
@@ -68,11 +70,19 @@ def requeue(
         typer.Option(
             "--to",
             metavar="QUEUE",
-            help="The queue to send them to, instead of their main queue.",
+            help="The queue to send them to, instead of the one that each failed in.",
             autocompletion=completion.queues,
             show_default=False,
         ),
     ] = None,
+    via: Annotated[
+        bool,
+        typer.Option(
+            "--via",
+            help="Send each by the exchange and the key that it was first published with. Every "
+            "queue bound there gets a copy.",
+        ),
+    ] = False,
     *,
     change: edit_options.EditOptions,
     guard: guards.GuardOptions,
@@ -80,29 +90,32 @@ def requeue(
     journal: job_options.JournalFile = None,
     dry_run: options.DryRun = False,
     yes: options.Yes = False,
-    broker: options.FamilyOptions,
+    broker: options.SourceOptions,
     output: options.Output = Form.TABLE,
 ) -> None:
-    """Requeue failed messages to their main queue.
+    """Requeue failed messages to where they failed.
 
-    Each gets a fresh retry budget. The command shows what it would requeue and asks. Ctrl-C stops
-    it cleanly: the rest stays in the failed queue, and `redrive jobs resume` continues. It exits
-    with 1 if a message could not be sent, or if --canary or --stop-at stopped it.
+    That is the main queue of a subscription; a message of another dead-letter queue says which it
+    was, or stays. Each gets a fresh retry budget. The command shows what it would requeue and asks.
+    Ctrl-C stops it cleanly: the rest stays in the failed queue, and `redrive jobs resume`
+    continues. It exits with 1 if a message could not be sent, or if --canary or --stop-at stopped
+    it.
 
     \b
     Example:
       redrive failed requeue ucenter@user --group 3f2a9c1e5b7d --rate 200/s
     """
     printer = Printer(output)
-    failed = message_options.failed_queue_of(queue, broker)
+    failed = message_options.failed_queue_of(printer, queue, broker)
+    source = failed.source()
     filter_ = message_options.filter_of(where, groups)
     found: list[FailedMessage] | None = None
     if ids:
         found = looked_at(
             printer,
             failed,
-            failed_queue(queue),
-            lambda messages: find_some(messages, ids, failed_queue(queue)),
+            source.queue,
+            lambda messages: find_some(messages, ids, source.queue),
         )
         filter_ = Filter(where, frozenset(one.digest for one in found), filter_.groups)
         limit = min(
@@ -115,13 +128,15 @@ def requeue(
         None if rate is None else options.rate_of(rate),
         guard.guards,
         guard.force,
+        via=via,
     )
+    one_way = to or (None if via else source.main)
     order, found = edit_options.changing(
-        order, change, lambda read: looked_at(printer, failed, failed_queue(queue), read), found
+        order, change, lambda read: looked_at(printer, failed, source.queue, read), found
     )
     if found is not None:
         plan = plan_of(order, found)
-    elif order.takes_the_first and yes and not dry_run:
+    elif order.takes_the_first and yes and not dry_run and one_way is not None:
         # Nobody is asked, and nothing is chosen: a look would hold the whole queue only to show the
         # causes.
         depth = failed.count()
@@ -130,19 +145,19 @@ def requeue(
         plan = looked_at(
             printer,
             failed,
-            failed_queue(queue),
+            source.queue,
             lambda messages: plan_of(order, messages),
-            chosen=lambda plan: plan.count + plan.too_often,
+            chosen=lambda plan: plan.matching,
         )
-    check_groups(groups, plan.count + plan.too_often, failed_queue(queue))
-    places = [failed.whereabouts(to)]
+    check_groups(groups, plan.matching, source.queue)
+    places = job_run.places_of(failed, one_way, plan)
     if to is not None and places[0].main is None:
         _check_there(broker.url, to)
     if dry_run or not plan.count:
-        printer.result(job_run.json_of(queue, plan, None, None))
-    _tell_plan(printer, queue, order, plan)
+        printer.result(job_run.json_of(source.name, plan, None, None))
+    _tell_plan(printer, source, order, plan)
     if not plan.count:
-        if plan.too_often:
+        if plan.matching:
             raise typer.Exit(1)
         return
     guards.tell(printer, places)
@@ -154,12 +169,13 @@ def requeue(
     job = Job(
         str(uuid.uuid4()),
         "requeue",
-        queue,
+        source.name,
         BrokerURL.parse(broker.url).address,
         order.as_json(),
         reason=reason,
         planned=plan.count,
         exchanges=failed.exchanges.as_json(),
+        literal=source.main is None,
     )
     with Journal(journal) as opened:
         job_run.carry_out(printer, failed, opened, job, order, plan)
@@ -179,15 +195,16 @@ def _check_there(url: str, queue: str) -> None:
             )
 
 
-def _tell_plan(printer: Printer, queue: str, order: Order, plan: Plan) -> None:
-    source = failed_queue(queue)
+def _tell_plan(printer: Printer, taken: FailedSource, order: Order, plan: Plan) -> None:
+    source = taken.queue
     guards.tell_too_often(printer, plan.too_often)
+    guards.tell_no_way_back(printer, plan.no_way_back)
     if not plan.count:
         why = (
             "is empty"
             if not plan.looked_at
             else f"has no message that matches ({plan.looked_at:,} read)"
-            if not plan.too_often
+            if not plan.matching
             else "has no other message"
         )
         printer.say(f"{source} {why}: nothing to requeue.")
@@ -195,7 +212,7 @@ def _tell_plan(printer: Printer, queue: str, order: Order, plan: Plan) -> None:
     if not plan.looked_at:
         printer.say(
             f"The {count_of(plan.count, 'oldest message')} of {source} would be requeued to "
-            f"{order.to or queue}; --dry-run shows which."
+            f"{order.to or taken.main}; --dry-run shows which."
         )
         return
     what = (
@@ -204,13 +221,30 @@ def _tell_plan(printer: Printer, queue: str, order: Order, plan: Plan) -> None:
         else f"{plan.count:,} of {count_of(plan.looked_at, 'message')}"
     )
     limit = f" (--limit {order.limit})" if plan.is_cut else ""
-    printer.say(f"{what} of {source} would be requeued to {order.to or queue}{limit}:")
+    where = job_run.where_to(plan)
+    printer.say(f"{what} of {source} would be requeued to {where}{limit}:")
+    _tell_ways(printer, plan)
     _tell_groups(printer, plan.groups)
     messages.tell_shared_ids(printer, plan.shared_ids)
     printer.say("" if plan.count <= len(plan.first) else f"\nThe first {len(plan.first)} of them:")
     messages.table(printer, plan.first)
     if order.edit() is not None:
         edit_options.tell(printer, plan)
+
+
+def _tell_ways(printer: Printer, plan: Plan) -> None:
+    """Print which way how many go, if it is not the same for all, or others get a copy."""
+    if len(plan.ways) > 1:
+        columns = (TableColumn("to", give=True), TableColumn("count", "right"))
+        ways = plan.ways.most_common(_MOST_WAYS)
+        printer.table(columns, [(in_one_line(str(way)), f"{count:,}") for way, count in ways])
+        if len(plan.ways) > _MOST_WAYS:
+            printer.say(f"… and {count_of(len(plan.ways) - _MOST_WAYS, 'more queue')}.")
+    if any(way.exchange for way in plan.ways):
+        printer.say(
+            "Every queue that is bound to such an exchange with a matching key gets a copy.",
+            "yellow",
+        )
 
 
 def _tell_groups(printer: Printer, groups: Counter[Cause]) -> None:

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import typer
 
@@ -59,26 +59,24 @@ def restore(
     kept = Snapshot(file)
     with OpenFilter(message_options.filter_of(where, None)) as open_filter:
         with looking(printer, kept, str(file)) as (found, _):
-            queues = Counter(message.queue for message in open_filter.of(found))
-        what = ", ".join(
-            f"{count:,} into {failed_queue(queue)}" for queue, count in sorted(queues.items())
-        )
+            queues = Counter(map(_place_of, open_filter.of(found)))
+        what = ", ".join(f"{count:,} into {place.queue}" for place, count in sorted(queues.items()))
         there = {
-            queue: _there_already(
+            place: _there_already(
                 printer,
-                message_options.failed_queue_of(queue, broker),
-                (message for message in open_filter.of(kept.browse()) if message.queue == queue),
+                _failed_queue_at(place, broker),
+                (one for one in open_filter.of(kept.browse()) if _place_of(one) == place),
                 broker.family,
                 dry_run=dry_run,
             )
-            for queue in sorted(queues)
+            for place in sorted(queues)
         }
-        restored: dict[str, int] = {}
-        for queue, count in there.items():
+        restored: dict[_Place, int] = {}
+        for place, count in there.items():
             if count:
                 printer.note(
                     f"{count_of(count, 'message')} of this file {_are(count)} in "
-                    f"{failed_queue(queue)} already and would be duplicated."
+                    f"{place.queue} already and would be duplicated."
                 )
         if queues and not dry_run:
             if not printer.confirm(
@@ -88,41 +86,69 @@ def restore(
                 printer.note("Nothing was restored.")
                 raise typer.Exit(1)
             with Journal(journal) as opened:
-                for queue, count in sorted(queues.items()):
+                for place, count in sorted(queues.items()):
                     job = Job(
                         str(uuid.uuid4()),
                         "restore",
-                        queue,
+                        place.name,
                         BrokerURL.parse(broker.url).address,
                         reason=reason,
                         planned=count,
                         file=str(file),
+                        literal=place.is_literal,
                     )
                     chosen = open_filter.of(kept.browse())
-                    mine = (message for message in chosen if message.queue == queue)
-                    with printer.progress(f"restoring into {failed_queue(queue)}", count) as done:
+                    mine = (message for message in chosen if _place_of(message) == place)
+                    with printer.progress(f"restoring into {place.queue}", count) as done:
                         deliveries = (message.delivery for message in _counted(mine, done))
-                        restored[queue] = _restore(
-                            opened, job, message_options.failed_queue_of(queue, broker), deliveries
+                        restored[place] = _restore(
+                            opened, job, _failed_queue_at(place, broker), deliveries
                         )
     printer.result(
         {
             "file": str(file),
             "messages": queues.total(),
-            "there_already": there,
-            "restored": restored,
+            "there_already": {place.name: count for place, count in there.items()},
+            "restored": {place.name: count for place, count in restored.items()},
         }
     )
     if not queues:
         printer.say(f"No message in {file} matches.")
-    for queue, count in sorted(queues.items()):
+    for place, count in sorted(queues.items()):
         printer.say(
-            f"{count_of(count, 'message')} would be restored into {failed_queue(queue)}."
+            f"{count_of(count, 'message')} would be restored into {place.queue}."
             if dry_run
-            else _restored(queue, restored[queue], count)
+            else f"{restored[place]:,} of {count_of(count, 'message')} restored into {place.queue}."
         )
     if not dry_run and sum(restored.values()) < queues.total():
         raise typer.Exit(1)
+
+
+class _Place(NamedTuple):
+    """Where messages of a file are restored to: the failed queue of the subscription of this name,
+    or the dead-letter queue of this name."""
+
+    name: str
+    is_literal: bool
+
+    @property
+    def queue(self) -> str:
+        return self.name if self.is_literal else failed_queue(self.name)
+
+
+def _place_of(message: FailedMessage) -> _Place:
+    place = message.dead_letter_queue
+    return _Place(message.queue, False) if place is None else _Place(place, True)
+
+
+def _failed_queue_at(place: _Place, broker: options.FamilyOptions) -> FailedQueue:
+    return FailedQueue(
+        broker.url,
+        place.name,
+        broker.family,
+        management_url=broker.management_url,
+        literal=place.is_literal,
+    )
 
 
 def _there_already(
@@ -162,10 +188,6 @@ def _digest_restored(message: FailedMessage, exchanges: ExchangeFamily) -> str:
 
 def _are(count: int) -> str:
     return "is" if count == 1 else "are"
-
-
-def _restored(queue: str, done: int, count: int) -> str:
-    return f"{done:,} of {count_of(count, 'message')} restored into {failed_queue(queue)}."
 
 
 def _restore(

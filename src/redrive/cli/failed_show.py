@@ -21,7 +21,7 @@ def show(
         ),
     ],
     *,
-    broker: options.FamilyOptions,
+    broker: options.SourceOptions,
     output: options.Output = Form.TABLE,
 ) -> None:
     """Show one failed message in full.
@@ -34,8 +34,8 @@ def show(
       redrive failed show ucenter@user 3f2a9c1e
     """
     printer = Printer(output)
-    opened = message_options.Source(source, broker)
-    with opened.looking(printer) as (messages_, look):
+    opened = message_options.Source(printer, source, broker)
+    with opened.looking() as (messages_, look):
         try:
             message = find_one(messages_, id_, opened.name)
         except NothingFound as error:

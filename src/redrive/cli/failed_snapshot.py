@@ -13,7 +13,7 @@ def snapshot(
     where: message_options.Where = None,
     groups: message_options.Group = None,
     *,
-    broker: options.FamilyOptions,
+    broker: options.SourceOptions,
     output: options.Output = Form.TABLE,
 ) -> None:
     """Copy failed messages to a file.
@@ -28,8 +28,8 @@ def snapshot(
     printer = Printer(output)
     kept = Snapshot(file)
     with OpenFilter(message_options.filter_of(where, groups)) as open_filter:
-        opened = message_options.Source(source, broker)
-        with opened.looking(printer) as (messages, _):
+        opened = message_options.Source(printer, source, broker)
+        with opened.looking() as (messages, _):
             count = kept.write(open_filter.of(messages))
     printer.result({"source": opened.name, "file": str(file), "messages": count})
     printer.say(f"{count_of(count, 'message')} of {opened.name} copied to {file}.")

@@ -96,6 +96,16 @@ def tell_too_often(printer: Printer, count: int) -> None:
         )
 
 
+def tell_no_way_back(printer: Printer, count: int) -> None:
+    """Print how many messages stay because nothing says where to send them, if there are any."""
+    if count:
+        printer.say(
+            f"{count_of(count, 'message')} not included: nothing says which queue they failed in. "
+            "--to names one for them.",
+            "yellow",
+        )
+
+
 def tell(printer: Printer, places: Sequence[Whereabouts]) -> None:
     """Print who consumes the queues that messages go to, and how many messages wait there."""
     for place in places:

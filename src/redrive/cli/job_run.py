@@ -18,12 +18,15 @@ from redrive.failures.groups import Groups
 from redrive.failures.job_record import Job, State
 from redrive.failures.journal import Journal
 from redrive.failures.order import Order
+from redrive.failures.outcome_watch import Whereabouts
 from redrive.failures.plan import Plan
 from redrive.failures.requeue_job import RequeueJob
 from redrive.pubsub.reports import RequeueReport
-from redrive.topology.names import ExchangeFamily, failed_queue
+from redrive.redaction import in_one_line
+from redrive.topology.names import ExchangeFamily
 
 _MOST_SHOWN = 20
+_MOST_PLACES = 10
 _INTERRUPTED = 130
 
 
@@ -39,8 +42,31 @@ def failed_queue_of(printer: Printer, job: Job, broker: RecordedJobOptions) -> F
                 f"{family.main!r}; --exchange names another."
             )
     return FailedQueue(
-        broker.url, job.queue, broker.over(family), management_url=broker.management_url
+        broker.url,
+        job.queue,
+        broker.over(family),
+        management_url=broker.management_url,
+        literal=job.literal,
     )
+
+
+def places_of(failed: FailedQueue, queue: str | None, plan: Plan) -> list[Whereabouts]:
+    """Return what is in the queues that messages go to, and who consumes them.
+
+    Args:
+        failed: where they are.
+        queue: the one that all go to; None where the plan says it of each.
+        plan: how many go where.
+    """
+    queues = plan.queues[:_MOST_PLACES] if queue is None else [queue]
+    return [failed.whereabouts(one) for one in queues]
+
+
+def where_to(plan: Plan) -> str:
+    """Return in words where messages go."""
+    if len(plan.ways) == 1:
+        return in_one_line(str(next(iter(plan.ways))))
+    return f"{len(plan.ways):,} queues"
 
 
 def carry_out(
@@ -56,12 +82,13 @@ def carry_out(
             order,
             some_stay=_some_stay(order, plan),
             watch=_longest_watch(failed, order, plan),
+            arrivals=plan.arrivals,
             on_notice=printer.note,
         )
         job, report = requeueing.run(lambda so_far: done(so_far.requeued), cancel)
         done(report.requeued)
     printer.result(json_of(job.queue, plan, job, report))
-    _tell(printer, job, order, plan, report)
+    _tell(printer, failed, job, order, plan, report)
     if report.cancelled:
         raise typer.Exit(_INTERRUPTED)
     if job.state is State.STOPPED:
@@ -86,7 +113,7 @@ def _longest_watch(failed: FailedQueue, order: Order, plan: Plan) -> timedelta |
 def tell_failed_again(printer: Printer, failed: FailedQueue, job: Job) -> None:
     """Print why messages of a job failed again."""
     groups = Groups()
-    with looking(printer, failed, failed_queue(job.queue)) as (messages_, _):
+    with looking(printer, failed, failed.source().queue) as (messages_, _):
         groups.add(message for message in messages_ if message.job == job.id)
     if not printer.as_json:
         columns = (
@@ -112,6 +139,8 @@ def json_of(
         "queue": queue,
         "planned": plan.count,
         "too_often": plan.too_often,
+        "no_way_back": plan.no_way_back,
+        "ways": [{**way._asdict(), "count": count} for way, count in plan.ways.most_common()],
         "shared_ids": plan.shared_ids,
         "groups": [
             {"group_id": cause.group_id, **cause._asdict(), "count": count}
@@ -133,8 +162,16 @@ def json_of(
     }
 
 
-def _tell(printer: Printer, job: Job, order: Order, plan: Plan, report: RequeueReport) -> None:
-    where, source = order.to or job.queue, failed_queue(job.queue)
+def _tell(
+    printer: Printer,
+    failed: FailedQueue,
+    job: Job,
+    order: Order,
+    plan: Plan,
+    report: RequeueReport,
+) -> None:
+    source = failed.source().queue
+    where = order.to or job.queue if not plan.ways else where_to(plan)
     if job.state is State.STOPPED:
         printer.say(
             f"Stopped: {job.problem}. Nothing else was requeued: the rest is in {source}.", "red"

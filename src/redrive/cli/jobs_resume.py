@@ -16,7 +16,6 @@ from redrive.failures.order import Order
 from redrive.failures.plan import plan_of
 from redrive.pubsub.url import BrokerURL
 from redrive.topology.durations import duration_of
-from redrive.topology.names import failed_queue
 
 
 @options.expanded
@@ -89,14 +88,15 @@ def resume(
         plan = looked_at(
             printer,
             failed,
-            failed_queue(job.queue),
+            failed.source().queue,
             lambda found: plan_of(order, found, under_way, job.id),
         )
         if order.limit is not None:
             plan.count = min(plan.count, max(0, order.limit - job.sent))
         left = f"{count_of(plan.count, 'message')} {'is' if plan.count == 1 else 'are'} left"
         printer.say(f"Job {job.id} has requeued {count_of(job.sent, 'message')}; {left}.")
-        places = [failed.whereabouts(order.to)]
+        one_way = order.to or (None if order.via else failed.source().main)
+        places = job_run.places_of(failed, one_way, plan)
         guards.tell(printer, places)
         if not guards.ask(printer, plan.count, places, guarded=order.guards.are_up, yes=yes):
             printer.note("Nothing was requeued.")

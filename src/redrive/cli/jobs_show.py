@@ -14,7 +14,6 @@ from redrive.failures.order import Order
 from redrive.pubsub.url import BrokerURL
 from redrive.redaction import in_one_line
 from redrive.topology.durations import text_of
-from redrive.topology.names import failed_queue
 
 _DONE = {
     "requeue": "requeued",
@@ -71,7 +70,7 @@ def _brought_up_to_date(
         told = failed.heard(job.id)
         # While the job runs it has the queue for itself.
         patience = 0.0 if job.state is State.RUNNING else None
-        with looking(printer, failed, failed_queue(job.queue), patience=patience) as (messages_, _):
+        with looking(printer, failed, failed.source().queue, patience=patience) as (messages_, _):
             here = sum(message.job == job.id for message in messages_)
     except RedriveError as error:
         printer.note(
@@ -96,6 +95,7 @@ def _manner(job: Job) -> list[tuple[str, str]]:
         ("exchanges", _exchanges_of(job)),
         ("limit", "" if order.limit is None else f"{order.limit:,}"),
         ("to", order.to or ""),
+        ("via", "the exchange that each was first published to" if order.via else ""),
         ("rate", "" if order.rate is None else f"{order.rate:g}/s"),
         ("canary", canary),
         ("stop at", "" if guards.stop_at is None else f"{guards.stop_at:.1%}"),

@@ -48,6 +48,7 @@ class Look:
         self._begun = begun
         self._began = time.monotonic()
         self._said_that_it_waits = False
+        self._said_the_price = False
         self._most_held = 0
         self.total = 0
         self.looked_at = 0
@@ -90,6 +91,7 @@ class Look:
                 if not progress.looked_at:
                     self.total = progress.total
                     self._begun(progress)
+                    self._tell_price(progress.returns)
                 self._bar.explain(
                     f"{count_of(progress.wanted, 'message')} of {self._name} are held while this "
                     "command reads them; other consumers of the queue wait."
@@ -107,6 +109,14 @@ class Look:
                     )
             case LookStage.ENDED:
                 pass
+
+    def _tell_price(self, returns: int | None) -> None:
+        if returns is not None and not self._said_the_price:
+            self._said_the_price = True
+            self._printer.note(
+                f"{self._name} has a delivery limit: each look uses up one of the {returns:,} "
+                "returns that each of its messages has."
+            )
 
     def _wait_for(self, holder: str) -> None:
         words = f"waiting: {holder or 'somebody else'} is reading {self._name}"

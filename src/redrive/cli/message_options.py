@@ -10,7 +10,7 @@ import typer
 
 from redrive.cli import completion
 from redrive.cli.look_output import Look, looking
-from redrive.cli.options import FamilyOptions
+from redrive.cli.options import SourceOptions
 from redrive.cli.output import Printer, count_of
 from redrive.errors import ConfigurationError
 from redrive.failures.failed_message import FailedMessage
@@ -18,14 +18,13 @@ from redrive.failures.failed_queue import FailedQueue
 from redrive.failures.filter import Filter
 from redrive.failures.snapshot import Snapshot
 from redrive.pubsub.reports import LookProgress
-from redrive.topology.names import failed_queue
 
 QueueOrFile = Annotated[
     str,
     typer.Argument(
         metavar="QUEUE",
-        help="The main queue's name, such as ucenter@user, or a file that a snapshot wrote: "
-        ".parquet, .jsonl or .duckdb.",
+        help="The main queue's name, such as ucenter@user, any dead-letter queue's, or a file that "
+        "a snapshot wrote: .parquet, .jsonl or .duckdb.",
         autocompletion=completion.queues,
     ),
 ]
@@ -64,9 +63,29 @@ LookAt = Annotated[
 ]
 
 
-def failed_queue_of(queue: str, broker: FamilyOptions) -> FailedQueue:
-    """Return the failed queue of a subscription on the broker that people have named."""
-    return FailedQueue(broker.url, queue, broker.family, management_url=broker.management_url)
+def failed_queue_of(printer: Printer, queue: str, broker: SourceOptions) -> FailedQueue:
+    """Return the failed queue of a subscription, or the dead-letter queue, that people have named;
+    say which, if redrive did not make it.
+
+    Raises:
+        ConfigurationError: there is no such queue.
+        BrokerUnavailable, PermissionDenied: the broker can't be reached.
+    """
+    failed = FailedQueue(
+        broker.url,
+        queue,
+        broker.family,
+        management_url=broker.management_url,
+        literal=broker.literal,
+    )
+    source = failed.source()
+    if source.main is None:
+        printer.note(f"Taking {source.queue}, a dead-letter queue that redrive did not make.")
+        consumers = failed.consumers()
+        if consumers:
+            what = "consumer takes" if consumers == 1 else "consumers take"
+            printer.note(f"{consumers:,} {what} messages from it as well.")
+    return failed
 
 
 def filter_of(where: str | None, groups: list[str] | None) -> Filter:
@@ -78,23 +97,31 @@ class Source:
     """A failed queue, or a snapshot of one.
 
     Args:
-        name: the main queue's name, or a file.
-        broker: where the failed queue is.
+        printer: where to show what was taken, and the progress.
+        name: the queue's name, or a file.
+        broker: where the queue is.
+
+    Raises:
+        ConfigurationError: there is no such queue.
     """
 
-    def __init__(self, name: str, broker: FamilyOptions) -> None:
+    def __init__(self, printer: Printer, name: str, broker: SourceOptions) -> None:
+        self._printer = printer
         self.is_file = Snapshot.is_meant(name)
-        self.name = name if self.is_file else failed_queue(name)
-        self._source = Snapshot(Path(name)) if self.is_file else failed_queue_of(name, broker)
+        self._source: FailedQueue | Snapshot
+        if self.is_file:
+            self.name, self._source = name, Snapshot(Path(name))
+        else:
+            failed = failed_queue_of(printer, name, broker)
+            self.name, self._source = failed.source().queue, failed
 
     @contextlib.contextmanager
     def looking(
-        self, printer: Printer, limit: int | None = None, *, by_time: bool = False
+        self, limit: int | None = None, *, by_time: bool = False
     ) -> Iterator[tuple[Iterator[FailedMessage], Look]]:
         """Give its messages and the look at them.
 
         Args:
-            printer: where to show the progress.
             limit: how many messages at most.
             by_time: whether a filter asks when they failed.
 
@@ -110,7 +137,7 @@ class Source:
                     "Leave out --look-at to read all of them.",
                 )
 
-        with looking(printer, self._source, self.name, limit, begun) as found:
+        with looking(self._printer, self._source, self.name, limit, begun) as found:
             yield found
 
 

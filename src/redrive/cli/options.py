@@ -98,6 +98,21 @@ Queue = Annotated[
         autocompletion=completion.queues,
     ),
 ]
+FailedQueueName = Annotated[
+    str,
+    typer.Argument(
+        metavar="QUEUE",
+        help="The main queue's name, such as ucenter@user, or any dead-letter queue's.",
+        autocompletion=completion.queues,
+    ),
+]
+Literal = Annotated[
+    bool,
+    typer.Option(
+        "--literal",
+        help="Take QUEUE for the queue to read, though there is a subscription of this name.",
+    ),
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +139,13 @@ class FamilyOptions(BrokerOptions):
             ConfigurationError: a name in it is invalid.
         """
         return ExchangeFamily(self.exchange, self.retry_suffix, self.failed_suffix)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceOptions(FamilyOptions):
+    """The options that say where the broker is, and which of its queues a name stands for."""
+
+    literal: Literal = False
 
 
 def expanded(command: Callable[..., None]) -> Callable[..., None]:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from redrive.cli import completion, message_options, options
+from redrive.cli import completion, options
 from redrive.cli.interrupt import interruptible
 from redrive.cli.output import Form, Printer, count_of, print_json
 from redrive.errors import BrokerUnavailable, ConfigurationError
@@ -15,7 +15,6 @@ from redrive.failures.alert import Crossings
 from redrive.failures.failed_queue import FailedQueue
 from redrive.pubsub.blocking.declarer import Depth
 from redrive.topology.durations import duration_of
-from redrive.topology.names import failed_queue
 
 _PATIENCE = 30.0
 """Seconds that a command or a webhook may take."""
@@ -27,7 +26,7 @@ def watch(
         list[str],
         typer.Argument(
             metavar="QUEUE",
-            help="Main queues, such as ucenter@user.",
+            help="Main queues, such as ucenter@user, or any dead-letter queues.",
             autocompletion=completion.queues,
         ),
     ],
@@ -72,7 +71,7 @@ def watch(
         ),
     ] = False,
     *,
-    broker: options.FamilyOptions,
+    broker: options.SourceOptions,
     output: options.Output = Form.TABLE,
 ) -> None:
     """Alert when failed queues grow.
@@ -89,7 +88,16 @@ def watch(
     printer = Printer(output)
     pause = duration_of(every).total_seconds()
     words = _words_of(command)
-    failed = {queue: message_options.failed_queue_of(queue, broker) for queue in queues}
+    failed = {
+        queue: FailedQueue(
+            broker.url,
+            queue,
+            broker.family,
+            management_url=broker.management_url,
+            literal=broker.literal,
+        )
+        for queue in queues
+    }
     crossings = Crossings(above)
     with interruptible() as stop:
         while not stop.is_set():
@@ -100,7 +108,7 @@ def watch(
                 if crossings.crosses(queue, depth.total, is_all=depth.held is not None)
             ]
             for queue, depth in crossed:
-                _say(printer, queue, depth, above)
+                _say(printer, queue, failed[queue].source().queue, depth, above)
                 if _tell(printer, queue, depth, above, words, webhook):
                     crossings.told(queue)
             if once:
@@ -138,12 +146,12 @@ def _depths(printer: Printer, failed: dict[str, FailedQueue], *, once: bool) -> 
     return found
 
 
-def _say(printer: Printer, queue: str, depth: int, above: int) -> None:
+def _say(printer: Printer, queue: str, place: str, depth: int, above: int) -> None:
     if printer.as_json:
         print_json(_facts(queue, depth, above))
     else:
         printer.say(
-            f"{count_of(depth, 'message')} in {failed_queue(queue)}: more than {above:,}.",
+            f"{count_of(depth, 'message')} in {place}: more than {above:,}.",
             "bold yellow",
         )
 

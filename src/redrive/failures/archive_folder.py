@@ -10,7 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from redrive.failures.stored_message import BODY, NEEDED, PROPERTIES, QUEUE, ROUTING_KEY
+from redrive.failures.stored_message import (
+    BODY,
+    DEAD_LETTER_QUEUE,
+    NEEDED,
+    PROPERTIES,
+    QUEUE,
+    ROUTING_KEY,
+)
 
 if TYPE_CHECKING:
     import duckdb
@@ -119,10 +126,13 @@ def _note_repeated(database: "duckdb.DuckDBPyConnection", files: list[Path], run
 def _rows_of(
     database: "duckdb.DuckDBPyConnection", file: Path, queue: str, seen: set[object]
 ) -> Iterator[tuple[object, ...]]:
-    read = ", ".join(name for name in NEEDED if name != QUEUE)
+    source = f"read_parquet({_list([file])})"
+    columns = {name for name, *_ in database.execute(f"DESCRIBE SELECT * FROM {source}").fetchall()}
+    place = DEAD_LETTER_QUEUE if DEAD_LETTER_QUEUE in columns else "NULL"
+    read = ", ".join([*(name for name in NEEDED if name != QUEUE), place])
     found = database.execute(
         f"SELECT CASE WHEN failure_id IN (SELECT failure_id FROM repeated) THEN failure_id END, "
-        f"{read} FROM read_parquet({_list([file])}) "
+        f"{read} FROM {source} "
         f"WHERE replace(failure_id, '{NUMBER}', '{NUMBER * 2}') NOT IN (SELECT id FROM settled)"
     )
     while some := found.fetchmany(_AT_A_TIME):

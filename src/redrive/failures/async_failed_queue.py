@@ -7,17 +7,20 @@ lost connection means is then the same.
 import asyncio
 import contextlib
 import threading
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import TypeVar
 
 from redrive.failures.failed_message import FailedMessage
 from redrive.failures.failed_queue import FailedQueue
+from redrive.failures.failed_source import FailedSource
 from redrive.failures.filter import Filter, Predicate, check_plain
 from redrive.failures.look_progress import OnLook
 from redrive.failures.outcome_watch import Watch, Whereabouts
 from redrive.failures.requeue import Cancel, Edit, Ledger, Progress
+from redrive.failures.return_looks import ReturnLooks
+from redrive.failures.way_back import WayBack
 from redrive.pubsub.aio.threads import on_thread
 from redrive.pubsub.blocking.declarer import Depth
 from redrive.pubsub.reports import (
@@ -40,11 +43,12 @@ T = TypeVar("T")
 
 
 class AsyncFailedQueue:
-    """The failed queue of a subscription.
+    """The failed queue of a subscription, or any other queue of failed messages.
 
     Args:
         url: the broker's address, or a connection of aio-pika's that was made with it.
-        queue: the subscription's main queue.
+        queue: the subscription's main queue; where there is no such subscription, the name of a
+            dead-letter queue, whichever framework made it.
         exchange: the main exchange, or a whole family.
         timeout: how long nothing may move before it is an error.
         connection_name: what the broker's management page shows.
@@ -53,6 +57,8 @@ class AsyncFailedQueue:
             the URL's certificate files.
         management_url: where the management API is, for what AMQP can't tell; the broker's host and
             the usual port by default.
+        literal: whether the queue of this very name is meant, though a subscription is called so,
+            too.
 
     Raises:
         ConfigurationError: an argument can't be.
@@ -69,6 +75,7 @@ class AsyncFailedQueue:
         credentials: Credentials | None = None,
         ssl_context: ContextSource | None = None,
         management_url: str | None = None,
+        literal: bool = False,
     ) -> None:
         self._failed = FailedQueue(
             url,
@@ -79,7 +86,12 @@ class AsyncFailedQueue:
             credentials=credentials,
             ssl_context=ssl_context,
             management_url=management_url,
+            literal=literal,
         )
+
+    async def source(self) -> FailedSource:
+        """Which queue was taken, as `FailedQueue.source` tells it."""
+        return await on_thread(self._failed.source)
 
     async def depth(self) -> int:
         """How many messages are ready in the failed queue.
@@ -89,6 +101,10 @@ class AsyncFailedQueue:
             BrokerUnavailable, PermissionDenied: the broker can't be reached.
         """
         return await on_thread(self._failed.depth)
+
+    async def consumers(self) -> int:
+        """How many consumers the queue has, as `FailedQueue.consumers` tells it."""
+        return await on_thread(self._failed.consumers)
 
     async def count(self) -> Depth | None:
         """How many messages are in the failed queue, as `FailedQueue.count` tells it."""
@@ -146,6 +162,7 @@ class AsyncFailedQueue:
         limit: int | None = None,
         *,
         to: str | None = None,
+        via: bool = False,
         rate: float | None = None,
         edit: Edit | None = None,
         ledger: Ledger | None = None,
@@ -167,6 +184,7 @@ class AsyncFailedQueue:
                 sends all.
             limit: how many are sent at most, the oldest first.
             to: another queue that they go to.
+            via: whether they are published as they were first, by their exchange and key.
             rate: how many are sent a second, at most.
             edit: makes the body that is sent of a message, on another thread.
             ledger: is told what is on its way, on another thread.
@@ -192,6 +210,7 @@ class AsyncFailedQueue:
                 where,
                 limit,
                 to=to,
+                via=via,
                 rate=rate,
                 edit=edit,
                 ledger=ledger,
@@ -249,19 +268,23 @@ class AsyncFailedQueue:
         )
 
     @contextlib.asynccontextmanager
-    async def watch(self, job: str, queue: str | None = None) -> AsyncIterator[Watch]:
+    async def watch(
+        self, job: str, queue: str | None = None, arrivals: Collection[WayBack] = ()
+    ) -> AsyncIterator[Watch | ReturnLooks]:
         """Counts what becomes of a job's messages for as long as the block:
         `async with failed.watch(job) as watch: watch.standing`.
 
         Args:
             job: the job's id.
             queue: the main queue that they are sent to; None for their own.
+            arrivals: by which exchanges and keys they came to a dead-letter queue, as for
+                `FailedQueue.watch`.
 
         Raises:
             PermissionDenied: the user may not declare a queue to watch through.
             BrokerUnavailable: no broker answered.
         """
-        watch = self._failed.watch(job, queue)
+        watch = self._failed.watch(job, queue, arrivals)
         await on_thread(watch.__enter__)
         try:
             yield watch

@@ -103,16 +103,25 @@ class Canary(NamedTuple):
             yet, or possible duplicates.
         watch: how long it is watched at most.
         unknown: what happens when nothing is known of some of it then.
+        comes_back_to: the dead-letter queue of consumers that are not redrive's, which tell of no
+            success: what fails again comes back there. Empty where subscribers tell.
     """
 
     sent: int
     doubtful: int
     watch: timedelta
     unknown: Unknown = Unknown.STOP
+    comes_back_to: str = ""
 
     @property
     def in_words(self) -> str:
         """What is said when the watch begins."""
+        if self.comes_back_to:
+            whether = "it comes" if self.sent == 1 else "one of them comes"
+            return (
+                f"{self.sent:,} sent; watching for {text_of(self.watch)} whether {whether} back to "
+                f"{self.comes_back_to}. Its consumers do not tell what succeeded."
+            )
         besides = f", and {self.doubtful:,} of before are unknown" if self.doubtful else ""
         whom = "it has" if self.sent + self.doubtful == 1 else "each has"
         return (
@@ -131,6 +140,8 @@ class Canary(NamedTuple):
             )
         if not time_is_up:
             return _WAIT
+        if self.comes_back_to:
+            return self._not_seen_again()
         left = expected - standing.succeeded
         unknown = (
             f"{left:,} of {expected:,} {'is' if left == 1 else 'are'} unknown after "
@@ -140,6 +151,18 @@ class Canary(NamedTuple):
         if self.unknown is Unknown.GO_ON:
             return Ruling(Act.GO_ON, f"{unknown}; going on all the same, as asked for")
         return Ruling(Act.STOP, unknown)
+
+    def _not_seen_again(self) -> Ruling:
+        """What is to be done when nothing came back, and nobody tells what succeeded."""
+        which = "it was" if self.sent == 1 else f"none of {self.sent:,} was"
+        known = (
+            f"{which} not seen again in {self.comes_back_to} for {text_of(self.watch)}"
+            if self.sent == 1
+            else f"{which} seen again in {self.comes_back_to} for {text_of(self.watch)}"
+        )
+        if self.unknown is Unknown.GO_ON:
+            return Ruling(Act.GO_ON, f"{known[0].upper()}{known[1:]}; going on, as asked for")
+        return Ruling(Act.STOP, f"{known}, and whether they succeeded is not known")
 
 
 def verdict_on_share(sent: int, standing: Standing, share: float) -> Ruling:

@@ -64,8 +64,11 @@ def row_of(delivery: Delivery, columns: Iterable[Column] | None = None) -> Row:
     }
 
 
+_text_of = readable_values.text_of
+
+
 def _clean(text: str | None) -> str | None:
-    return None if text is None else readable_values.text_of(text)
+    return None if text is None else _text_of(text)
 
 
 def _headers(message: FailedMessage) -> str:
@@ -107,16 +110,41 @@ COLUMNS = (
         "the publisher's id for the message",
         lambda m: _clean(m.message_id),
     ),
-    Column("queue", _TEXT, False, "the subscription's main queue", lambda m: m.queue),
+    Column("queue", _TEXT, False, "the queue that it failed in", lambda m: _text_of(m.queue)),
+    Column(
+        "dead_letter_queue",
+        _TEXT,
+        True,
+        "the queue that it is in, where redrive did not make that",
+        lambda m: _clean(m.dead_letter_queue),
+    ),
+    Column(
+        "way_back",
+        _TEXT,
+        True,
+        "where a requeue sends it: a queue, or an exchange with a key",
+        lambda m: None if m.way_back is None else _text_of(str(m.way_back)),
+    ),
+    Column(
+        "dialect",
+        _TEXT,
+        False,
+        "whose words tell of its failure: redrive, celery, masstransit …, or unknown",
+        lambda m: m.dialect,
+    ),
     Column(
         "routing_key",
         _TEXT,
         False,
         "the key that it was first published with",
-        lambda m: readable_values.text_of(m.routing_key),
+        lambda m: _text_of(m.routing_key),
     ),
     Column(
-        "exchange", _TEXT, True, "the exchange that it was first published to", lambda m: m.exchange
+        "exchange",
+        _TEXT,
+        True,
+        "the exchange that it was first published to",
+        lambda m: _clean(m.exchange),
     ),
     Column(
         "error_type",

@@ -6,20 +6,21 @@ from dataclasses import replace
 from datetime import timedelta
 
 from redrive.errors import RedriveError
+from redrive.failures.failed_source import FailedSource
 from redrive.pubsub.admin.management_api import ManagementAPI
 from redrive.pubsub.blocking.connection import Connector
 from redrive.pubsub.blocking.declarer import Declarer, Depth, declaring
 from redrive.pubsub.lifecycle import BrokerAccess
-from redrive.topology.names import failed_queue, look_lock, retry_queue
+from redrive.topology.names import retry_queue
 
 _PATIENCE = timedelta(seconds=3)
 
 
 def count_failed(
-    declarer: Declarer, access: BrokerAccess, queue: str, management_url: str | None
+    declarer: Declarer, access: BrokerAccess, source: FailedSource, management_url: str | None
 ) -> Depth | None:
-    """What is in the failed queue of `queue`; None where there is none."""
-    failed, lock = failed_queue(queue), look_lock(queue)
+    """What is in a queue of failed messages; None where there is none."""
+    failed, lock = source.queue, source.lock
     # A look may begin or end in between: only where there is none before and after, all that is in
     # the queue is ready.
     is_looked_at = declarer.is_locked(lock)
@@ -68,5 +69,7 @@ def depths(connector: Connector, queue: str, management_url: str | None) -> dict
         return {
             "main": declarer.depth(queue),
             "retry": declarer.depth(retry_queue(queue)),
-            "failed": count_failed(declarer, connector, queue, management_url),
+            "failed": count_failed(
+                declarer, connector, FailedSource.of_subscription(queue), management_url
+            ),
         }

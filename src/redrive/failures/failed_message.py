@@ -1,12 +1,15 @@
 """What a failed queue shows."""
 
+from dataclasses import replace
 from datetime import datetime
+from typing import Self
 
 from redrive.failures.dialects.clues import moment_of
 from redrive.failures.dialects.failure_notes import FailureNotes
 from redrive.failures.dialects.known import notes_of
+from redrive.failures.way_back import WayBack, first_way_of, origin_of, way_back_of
 from redrive.pubsub.message import ReceivedMessage
-from redrive.topology import headers
+from redrive.topology import headers, names
 from redrive.topology.digest import digest_of
 from redrive.topology.headers import Delivery
 
@@ -16,11 +19,55 @@ class FailedMessage(ReceivedMessage):
 
     __slots__ = ("_digest", "_failure_id", "_notes")
 
-    def __init__(self, delivery: Delivery) -> None:
+    def __init__(self, delivery: Delivery, notes: FailureNotes | None = None) -> None:
         super().__init__(delivery)
         self._digest: str | None = None
         self._failure_id: str | None = None
-        self._notes: FailureNotes | None = None
+        self._notes = notes
+
+    @classmethod
+    def of_dead_letter(cls, delivery: Delivery) -> Self:
+        """A message of a dead-letter queue that redrive did not make, with the queue that it failed
+        in, as far as it says that."""
+        notes = notes_of(delivery)
+        origin = origin_of(delivery, notes)
+        return cls(delivery if origin is None else replace(delivery, queue=origin), notes)
+
+    @property
+    def queue(self) -> str:
+        """The queue that it failed in: the subscription's main queue, or what a message of a
+        dead-letter queue says; where it says nothing, that queue itself."""
+        return self._delivery.queue
+
+    @property
+    def dead_letter_queue(self) -> str | None:
+        """The queue that it was read from, where redrive did not make that."""
+        return self._delivery.dead_letter_queue or None
+
+    @property
+    def failed_queue(self) -> str:
+        """The queue of failed messages that it is in."""
+        return self._delivery.dead_letter_queue or names.failed_queue(self.queue)
+
+    @property
+    def way_back(self) -> WayBack | None:
+        """Where it is sent to be tried again; None where nothing says so."""
+        return way_back_of(self._delivery, self._told)
+
+    @property
+    def first_way(self) -> WayBack | None:
+        """By which exchange and key it was first published; None where nothing says so."""
+        exchange, key = self._text(headers.ORIG_EXCHANGE), self._delivery.noted_routing_key
+        if exchange is not None and key is not None:
+            return WayBack(exchange, key)
+        return first_way_of(self._delivery, self._told)
+
+    @property
+    def routing_key(self) -> str:
+        """The key that it was first published with; of a dead-letter queue's message that does not
+        say it, the one that it was delivered with."""
+        noted, told = self._delivery.noted_routing_key, self._told.routing_key
+        return told if noted is None and told is not None else self._delivery.original_routing_key
 
     @property
     def failure_id(self) -> str:
@@ -54,8 +101,15 @@ class FailedMessage(ReceivedMessage):
             if written is not None
             else self._told.retries
             if self._told.retries is not None
-            else headers.death_count(self._delivery.deaths, self.queue)
+            else self._deaths_before
         )
+
+    @property
+    def _deaths_before(self) -> int:
+        """How many attempts have failed before the last one, by the broker's count. The last one is
+        counted where it brought the message to a dead-letter queue."""
+        deaths = headers.death_count(self._delivery.deaths, self.queue)
+        return max(0, deaths - 1) if self._delivery.dead_letter_queue else deaths
 
     @property
     def dialect(self) -> str:
@@ -85,12 +139,24 @@ class FailedMessage(ReceivedMessage):
     def reason(self) -> str | None:
         """Why it was set aside: one of `redrive.topology.decision.REASONS`, or what another
         implementation wrote."""
-        return self._text(headers.REASON)
+        own = self._text(headers.REASON)
+        if own is not None or not self._delivery.dead_letter_queue:
+            return own
+        deaths = self._delivery.deaths.entries
+        return headers.text(deaths[0].get("reason")) if deaths else None
 
     @property
     def failed_at(self) -> datetime | None:
         """When it was set aside, UTC."""
-        return moment_of(self._text(headers.FAILED_AT)) or self._told.failed_at
+        return moment_of(self._text(headers.FAILED_AT)) or self._told.failed_at or self._died_at
+
+    @property
+    def _died_at(self) -> datetime | None:
+        """When a message of a dead-letter queue came there, by the broker's clock."""
+        if not self._delivery.dead_letter_queue:
+            return None
+        deaths = self._delivery.deaths.entries
+        return moment_of(deaths[0].get("time")) if deaths else None
 
     @property
     def first_failed_at(self) -> datetime | None:
@@ -106,7 +172,10 @@ class FailedMessage(ReceivedMessage):
     @property
     def exchange(self) -> str | None:
         """The exchange that it was first published to."""
-        return self._text(headers.ORIG_EXCHANGE)
+        own = self._text(headers.ORIG_EXCHANGE)
+        if own is not None or not self._delivery.dead_letter_queue:
+            return own
+        return None if self.first_way is None else self.first_way.exchange
 
     @property
     def redrive_count(self) -> int:

@@ -5,12 +5,14 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Collection, Generator, Iterable, Sequence
 from datetime import timedelta
 
 from redrive.errors import BrokerUnavailable, ConfigurationError, RedriveError
+from redrive.failures.direction import Direction
 from redrive.failures.failed_count import count_failed, held_in
 from redrive.failures.failed_message import FailedMessage
+from redrive.failures.failed_source import FailedSource, check_source_name, source_named
 from redrive.failures.filter import Filter, Predicate, opened
 from redrive.failures.look_lock import Turn
 from redrive.failures.look_progress import Looking, OnLook
@@ -32,24 +34,28 @@ from redrive.failures.requeue import (
     RequeueOptions,
 )
 from redrive.failures.restore import restore
-from redrive.failures.return_safety import check_safe_to_return
+from redrive.failures.return_looks import ReturnLooks
+from redrive.failures.return_safety import return_limit
+from redrive.failures.way_back import WayBack
 from redrive.pubsub.blocking.connection import Connector, default_name
 from redrive.pubsub.blocking.declarer import Declarer, Depth, declaring
 from redrive.pubsub.reports import DiscardReport, PublishReport, RequeueReport
 from redrive.pubsub.service_connection import Address
 from redrive.pubsub.tls import ContextSource
-from redrive.pubsub.transfer.queue_reader import AHEAD, QueueReader, delivery_of, surely_back
+from redrive.pubsub.transfer.last_life import ReturnLimit
+from redrive.pubsub.transfer.queue_reader import AHEAD, QueueReader, surely_back
 from redrive.pubsub.url import Credentials, seconds_of
 from redrive.topology.durations import Duration
 from redrive.topology.headers import Delivery
 from redrive.topology.model import Queue
-from redrive.topology.names import ExchangeFamily, check_queue_name, failed_queue, family_of
+from redrive.topology.names import FAILED_SUFFIX, ExchangeFamily, failed_queue, family_of
 from redrive.topology.outcome_events import Outcomes
 from redrive.topology.rewrite import MOST_REDRIVES
 
 logger = logging.getLogger("redrive")
 
 _MANY = 1000
+_MOST_ARRIVALS = 100
 _BETWEEN_LOOKS = 0.02
 _SETTLING = 0.3
 _MOST_SWEEPS = 2
@@ -64,11 +70,12 @@ killed, and returns what it held."""
 
 
 class FailedQueue:
-    """The failed queue of a subscription.
+    """The failed queue of a subscription, or any other queue of failed messages.
 
     Args:
         url: the broker's address, or a connection of aio-pika's that was made with it.
-        queue: the subscription's main queue.
+        queue: the subscription's main queue; where there is no such subscription, the name of a
+            dead-letter queue, whichever framework made it.
         exchange: the main exchange, or a whole family.
         timeout: how long nothing may move before it is an error.
         connection_name: what the broker's management page shows.
@@ -77,6 +84,8 @@ class FailedQueue:
             the URL's certificate files.
         management_url: where the management API is, for what AMQP can't tell; the broker's host and
             the usual port by default.
+        literal: whether the queue of this very name is meant, though a subscription is called so,
+            too.
 
     Raises:
         ConfigurationError: an argument can't be.
@@ -93,15 +102,30 @@ class FailedQueue:
         credentials: Credentials | None = None,
         ssl_context: ContextSource | None = None,
         management_url: str | None = None,
+        literal: bool = False,
     ) -> None:
-        check_queue_name(queue)
+        check_source_name(queue)
         self._exchanges = family_of(exchange)
-        self._queue = queue
+        self._name = queue
+        self._is_literal = literal
+        self._source: FailedSource | None = None
         self._connector = Connector(
             url, connection_name or default_name("failed queue", queue), credentials, ssl_context
         )
         self._timeout = seconds_of(timeout)
         self._management_url = management_url
+
+    def source(self) -> FailedSource:
+        """Which queue was taken: a subscription's failed queue, or another.
+
+        Raises:
+            ConfigurationError: there is no such queue.
+            BrokerUnavailable, PermissionDenied: the broker can't be reached.
+        """
+        if self._source is None:
+            with declaring(self._connector) as declarer:
+                return self._source_on(declarer)
+        return self._source
 
     def depth(self) -> int:
         """How many messages are ready in the failed queue.
@@ -112,6 +136,16 @@ class FailedQueue:
         """
         with declaring(self._connector) as declarer:
             return self._depth(declarer)
+
+    def consumers(self) -> int:
+        """How many consumers the queue has; none of them is redrive's while nobody looks at it.
+
+        Raises:
+            ConfigurationError: there is no such queue.
+            BrokerUnavailable, PermissionDenied: the broker can't be reached.
+        """
+        with declaring(self._connector) as declarer:
+            return self._look(declarer).consumers
 
     def count(self) -> Depth | None:
         """How many messages are in the failed queue, those included that somebody holds who looks
@@ -124,7 +158,10 @@ class FailedQueue:
             BrokerUnavailable, PermissionDenied: the broker can't be reached.
         """
         with declaring(self._connector) as declarer:
-            return count_failed(declarer, self._connector, self._queue, self._management_url)
+            source = self._find(declarer)
+            if source is None:
+                return None
+            return count_failed(declarer, self._connector, source, self._management_url)
 
     def browse(
         self,
@@ -154,18 +191,19 @@ class FailedQueue:
                 messages, or another's look did not end.
             BrokerUnavailable: the connection was lost.
         """
-        looking = Looking(failed_queue(self._queue), on_progress)
+        source = self.source()
+        looking = Looking(source.queue, on_progress)
         with self._turn(looking, patience=patience) as turn:
-            depth, missing = self._ready_to_take(to_return=True, settling=turn.waited)
+            depth, missing, returns = self._ready_to_take(to_return=True, settling=turn.waited)
             count = depth if limit is None else max(0, min(depth, limit))
-            looking.begin(depth, count, missing)
+            looking.begin(depth, count, missing, None if returns is None else returns.returns)
             looked_at = 0
             if not count:
                 looking.end(looked_at, missing)
                 return
             taking = QueueReader(
                 self._connector,
-                failed_queue(self._queue),
+                source.queue,
                 prefetch=None,
                 most=count,
                 expected=count,
@@ -173,6 +211,7 @@ class FailedQueue:
                 ahead=AHEAD,
                 returning=looking.returning,
                 comes_back=False,
+                limit=returns,
             )
             try:
                 with taking:
@@ -183,7 +222,7 @@ class FailedQueue:
                             break
                         looked_at += 1
                         looking.looked_at(looked_at)
-                        yield FailedMessage(delivery_of(self._queue, item.received))
+                        yield source.message_of(item.received)
             finally:
                 if taking.held:
                     self._wait_until_back(depth, taking.held)
@@ -195,6 +234,7 @@ class FailedQueue:
         limit: int | None = None,
         *,
         to: str | None = None,
+        via: bool = False,
         rate: float | None = None,
         edit: Edit | None = None,
         ledger: Ledger | None = None,
@@ -204,6 +244,10 @@ class FailedQueue:
         cancel: Cancel | None = None,
     ) -> RequeueReport:
         """Requeues failed messages to their main queue, each with a fresh retry budget.
+
+        What is in a dead-letter queue goes to the queue that each message failed in, as its
+        framework or the broker has noted it; a message that says nothing of that stays, and is
+        counted in the report.
 
         Each is published and confirmed before it is acked: at every instant it is in its failed
         queue or confirmed in its main queue. It stops at the depth that it found, so what fails
@@ -215,6 +259,8 @@ class FailedQueue:
                 needs `redrive[cli]`.
             limit: how many are sent at most, the oldest first.
             to: another queue that they go to.
+            via: whether they are published as they were first, by their exchange and key, in place
+                of going to one queue: everything that is bound there gets a copy.
             rate: how many are sent a second, at most.
             edit: makes the body that is sent of a message.
             ledger: is told what is on its way.
@@ -233,30 +279,32 @@ class FailedQueue:
             BrokerUnavailable: the connection was lost and did not come back. What was not confirmed
                 is in the failed queue.
         """
-        destination = self._queue if to is None else to
+        direction = Direction(to, via)
+        source = self.source()
+        destination = None if via else to or source.main
         with declaring(self._connector) as declarer:
-            if not declarer.may_exist(Queue(destination)):
+            if destination is not None and not declarer.may_exist(Queue(destination)):
                 raise ConfigurationError(
                     f"there is no queue {destination!r} to requeue messages to",
                     "Declare it: redrive declare.",
                 )
         manner, job = (
-            RequeueOptions(to, rate, edit, ledger, most_redrives),
+            RequeueOptions(direction, rate, edit, ledger, most_redrives),
             job or str(uuid.uuid4()),
         )
         with opened(where) as choose:
-            report = self._run(choose, limit, manner, job, on_progress, cancel)
+            # Where some may have no way back, all is held: what stays would be in the way.
+            all_held = choose or (None if destination is not None else _all)
+            report = self._run(all_held, limit, manner, job, on_progress, cancel)
         left = None if limit is None else limit - report.requeued
         if (
-            where is None
+            all_held is None
             and report.too_often
             and not report.cancelled
             and (left or report.not_tried)
         ):
             # What stays was in the way of what is behind it: once more, with all of it held.
-            more = self._run(
-                lambda messages: [True] * len(messages), left, manner, job, on_progress, cancel
-            )
+            more = self._run(_all, left, manner, job, on_progress, cancel)
             more.requeued += report.requeued
             more.possible_duplicates += report.possible_duplicates
             return more
@@ -302,11 +350,13 @@ class FailedQueue:
         cancel: Cancel | None,
     ) -> RequeueReport:
         stop = cancel or threading.Event()
-        looking = Looking(failed_queue(self._queue), None)
+        looking = Looking(self.source().queue, None)
         with self._turn(looking, stop=stop.is_set) as turn:
-            total, missing = self._ready_to_take(to_return=choose is not None, settling=turn.waited)
+            total, missing, returns = self._ready_to_take(
+                to_return=choose is not None, settling=turn.waited
+            )
             looking.begin(total, total, missing)
-            report = self._run_alone(total, choose, limit, manner, job, on_progress, stop)
+            report = self._run_alone(total, choose, limit, manner, job, on_progress, stop, returns)
         if limit is None or report.requeued < limit:
             report.held = missing
         return report
@@ -320,10 +370,11 @@ class FailedQueue:
         job: str | None,
         on_progress: Progress | None,
         cancel: Cancel,
+        returns: ReturnLimit | None,
     ) -> RequeueReport:
         run = Requeue(
             self._connector,
-            self._queue,
+            self.source(),
             total=total,
             choose=choose,
             manner=manner,
@@ -333,6 +384,7 @@ class FailedQueue:
             cancel=cancel,
             timeout=self._timeout,
             empty=self._is_empty,
+            returns=returns,
         )
         report = run.run()
         left = report.skipped + len(report.failed)
@@ -363,10 +415,10 @@ class FailedQueue:
         A quorum queue that is busy leaves acks with the channel, and they go with it. Source:
         measured on RabbitMQ 4.3.6, 2,000 of 13,000 single acks.
         """
-        total, _ = self._ready_to_take(to_return=True, settling=True)
+        total, _, returns = self._ready_to_take(to_return=True, settling=True)
         sweep = Requeue(
             self._connector,
-            self._queue,
+            self.source(),
             total=total,
             choose=lambda messages: [False] * len(messages),
             manner=RequeueOptions(),
@@ -376,6 +428,7 @@ class FailedQueue:
             cancel=threading.Event(),
             timeout=self._timeout,
             empty=self._is_empty,
+            returns=returns,
             confirmed=confirmed,
         )
         self._wait_until_back(sweep.run().skipped)
@@ -406,18 +459,28 @@ class FailedQueue:
         self.depth()
         return restore(self._connector, self._exchanges, deliveries, self._timeout)
 
-    def watch(self, job: str, queue: str | None = None) -> Watch:
+    def watch(
+        self, job: str, queue: str | None = None, arrivals: Collection[WayBack] = ()
+    ) -> Watch | ReturnLooks:
         """Counts what becomes of a job's messages for as long as the block.
 
         Args:
             job: the job's id.
             queue: the main queue that they are sent to; None for their own.
+            arrivals: by which exchanges and keys they came to a dead-letter queue: what fails again
+                comes by the same. Where one is the default exchange, or there are none, it is
+                looked for in the queue itself.
 
         Raises (on entering):
             PermissionDenied: the user may not declare a queue to watch through.
             BrokerUnavailable: no broker answered.
         """
-        return Watch(self._connector, self._exchanges, [queue or self._queue], job)
+        main = queue or self.source().main
+        if main is not None:
+            return Watch(self._connector, self._exchanges, [main], job)
+        if arrivals and len(arrivals) <= _MOST_ARRIVALS and all(way.exchange for way in arrivals):
+            return Watch(self._connector, self._exchanges, [], job, arrivals)
+        return ReturnLooks(job, self.depth, self.browse)
 
     @property
     def exchanges(self) -> ExchangeFamily:
@@ -433,7 +496,8 @@ class FailedQueue:
         Raises:
             BrokerUnavailable: no broker answered.
         """
-        return whereabouts(self._connector, queue or self._queue)
+        source = self.source()
+        return whereabouts(self._connector, queue or source.main or source.queue)
 
     def retry_delay(self, queue: str | None = None) -> timedelta | None:
         """How long a subscription's retry queue holds a message; None where there is none, or this
@@ -445,7 +509,8 @@ class FailedQueue:
         Raises:
             BrokerUnavailable: no broker answered.
         """
-        return retry_delay(self._connector, queue or self._queue)
+        main = queue or self.source().main
+        return None if main is None else retry_delay(self._connector, main)
 
     def listen(self, job: str) -> None:
         """From now on what subscribers tell of a job's messages is kept, for `heard`.
@@ -477,22 +542,44 @@ class FailedQueue:
             PermissionDenied: the user may not.
         """
         with (
-            self._turn(Looking(failed_queue(self._queue), None)) as turn,
+            self._turn(Looking(self.source().queue, None)) as turn,
             declaring(self._connector) as declarer,
         ):
             self._depth_alone(declarer, settling=turn.waited)
-            return declarer.purge(failed_queue(self._queue))
+            return declarer.purge(self.source().queue)
 
     def __repr__(self) -> str:
-        return f"<FailedQueue {self._connector.url.address} {failed_queue(self._queue)!r}>"
+        taken = self._source.queue if self._source is not None else self._name
+        return f"<FailedQueue {self._connector.url.address} {taken!r}>"
+
+    def _find(self, declarer: Declarer) -> FailedSource | None:
+        if self._source is None:
+            self._source = source_named(self._name, declarer, literal=self._is_literal)
+        return self._source
+
+    def _source_on(self, declarer: Declarer) -> FailedSource:
+        source = self._find(declarer)
+        if source is None:
+            raise self._missing()
+        return source
+
+    def _missing(self) -> ConfigurationError:
+        failed = failed_queue(self._name.removesuffix(FAILED_SUFFIX))
+        address = self._connector.url.address
+        if self._is_literal:
+            return ConfigurationError(
+                f"there is no queue {self._name!r} at {address}",
+                "Check the name, and the virtual host.",
+            )
+        return ConfigurationError(
+            f"there is no queue {failed!r} at {address}, and no dead-letter queue {self._name!r}",
+            "Check the name of the main queue, the virtual host, and whether it was declared.",
+        )
 
     def _look(self, declarer: Declarer) -> Depth:
-        depth = declarer.depth(failed_queue(self._queue))
+        depth = declarer.depth(self._source_on(declarer).queue)
         if depth is None:
-            raise ConfigurationError(
-                f"there is no queue {failed_queue(self._queue)!r} at {self._connector.url.address}",
-                "Check the name of the main queue, the virtual host, and whether it was declared.",
-            )
+            raise self._missing()
         return depth
 
     def _depth(self, declarer: Declarer) -> int:
@@ -508,7 +595,7 @@ class FailedQueue:
         """The right to hold messages of it, which nobody else has meanwhile."""
         return Turn(
             self._connector,
-            self._queue,
+            self.source(),
             management_url=self._management_url,
             patience=self._timeout if patience is None else seconds_of(patience),
             waiting=looking.waiting,
@@ -529,20 +616,27 @@ class FailedQueue:
             settling = True
             time.sleep(_BETWEEN_LOOKS)
         if depth.consumers:
-            held = held_in(failed_queue(self._queue), depth, self._connector, self._management_url)
+            held = held_in(self.source().queue, depth, self._connector, self._management_url)
             return depth.messages, held
         return _settled(
             lambda: self._depth(declarer), depth.messages, _SETTLING if settling else _ALL_BACK
         ), 0
 
-    def _ready_to_take(self, *, to_return: bool, settling: bool) -> tuple[int, int | None]:
-        """The depth, and what others hold; where some will be returned, only if the broker deletes
-        none for it."""
+    def _ready_to_take(
+        self, *, to_return: bool, settling: bool
+    ) -> tuple[int, int | None, ReturnLimit | None]:
+        """The depth, what others hold, and how often the queue takes a message back; where some
+        will be returned, only if the broker deletes none for it."""
         with declaring(self._connector) as declarer:
             self._look(declarer)
-            if to_return:
-                check_safe_to_return(declarer, self._queue, self._connector, self._management_url)
-            return self._depth_alone(declarer, settling=settling)
+            returns = (
+                return_limit(
+                    declarer, self._source_on(declarer), self._connector, self._management_url
+                )
+                if to_return
+                else None
+            )
+            return *self._depth_alone(declarer, settling=settling), returns
 
     def _wait_until_back(self, count: int, held: int | None = None) -> None:
         """Waits until so many are ready: a quorum queue has what was returned a moment after the
@@ -567,6 +661,10 @@ class FailedQueue:
             return self.depth() == 0
         except BrokerUnavailable:  # then nobody knows; who reads the queue waits for the broker
             return False
+
+
+def _all(messages: Sequence[FailedMessage]) -> Sequence[bool]:
+    return [True] * len(messages)
 
 
 def _settled(depth: Callable[[], int], seen: int, pause: float) -> int:

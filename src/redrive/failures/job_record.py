@@ -30,7 +30,7 @@ class Job:
     Args:
         id: its id, which each message that it sends carries.
         kind: what it does: `requeue`, `discard`, `restore`, `expire`.
-        queue: the subscription's main queue.
+        queue: the subscription's main queue, or a dead-letter queue.
         broker: the broker's address, without credentials.
         order: how it was asked for: the filter and the manner, as JSON values.
         who: the user that ran it, and on which host.
@@ -51,6 +51,7 @@ class Job:
         exchanges: the exchange family, as JSON values; empty in a journal of an older version.
         file: the file that it has written or read.
         problem: why it could not go on.
+        literal: whether `queue` is a dead-letter queue, which redrive did not make.
     """
 
     id: str
@@ -76,6 +77,7 @@ class Job:
     exchanges: dict[str, object] = field(default_factory=dict)
     file: str = ""
     problem: str = ""
+    literal: bool = False
 
     @property
     def failed_again(self) -> int:

@@ -17,12 +17,12 @@ import pika
 from pika import exceptions
 
 from redrive.errors import BrokerUnavailable, ConfigurationError, RedriveError
+from redrive.failures.failed_source import FailedSource
 from redrive.pubsub import broker_errors
 from redrive.pubsub.admin.management_api import ManagementAPI
 from redrive.pubsub.blocking.connection import Connector, Link
 from redrive.pubsub.blocking.wire import WireConnection
 from redrive.pubsub.wire_protocol import Wire
-from redrive.topology.names import failed_queue, look_lock
 
 HOLDER, SINCE = "redrive-held-by", "redrive-held-since"
 """Arguments of the lock that say who has it. No right of the broker depends on them."""
@@ -42,7 +42,7 @@ class Turn:
 
     Args:
         connector: how to connect.
-        queue: the main queue.
+        source: the queue.
         management_url: where the management API is, which knows who is waited for.
         patience: seconds that somebody else's look is waited for.
         waiting: told, while it waits, who that is; an empty text where it is not known.
@@ -56,7 +56,7 @@ class Turn:
     def __init__(
         self,
         connector: Connector,
-        queue: str,
+        source: FailedSource,
         *,
         management_url: str | None,
         patience: float,
@@ -64,8 +64,8 @@ class Turn:
         stop: Callable[[], bool] = lambda: False,
     ) -> None:
         self._connector = connector
-        self._queue = queue
-        self._lock = look_lock(queue)
+        self._source = source
+        self._lock = source.lock
         self._management_url = management_url
         self._patience = patience
         self._waiting = waiting
@@ -114,7 +114,7 @@ class Turn:
             self._waiting(self._holder)
             if time.monotonic() - began > self._patience:
                 raise ConfigurationError(
-                    f"{self._holder or 'somebody else'} is reading {failed_queue(self._queue)!r}, "
+                    f"{self._holder or 'somebody else'} is reading {self._source.queue!r}, "
                     f"and did not end within {self._patience:g} s",
                     "Wait until that has ended, and try again: two at once would each see only a "
                     "part of the queue.",

@@ -43,10 +43,15 @@ class Looking:
             logger.warning("waiting: %s is reading %s", holder or "somebody else", self._queue)
         self._tell(LookProgress(LookStage.WAITING, holder=holder))
 
-    def begin(self, total: int, wanted: int, missing: int | None) -> None:
+    def begin(
+        self, total: int, wanted: int, missing: int | None, returns: int | None = None
+    ) -> None:
         """It begins to look."""
         self._miss(missing)
-        self._tell(LookProgress(LookStage.LOOKING, total, wanted, missing=missing), always=True)
+        self._tell(
+            LookProgress(LookStage.LOOKING, total, wanted, missing=missing, returns=returns),
+            always=True,
+        )
 
     def looked_at(self, count: int) -> None:
         """It has looked at so many."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Self, cast
 
 from redrive.failures.canary import Guards
+from redrive.failures.direction import Direction
 from redrive.failures.edit import Edit, calling, edited, patching
 from redrive.failures.failed_message import FailedMessage
 from redrive.failures.filter import Filter
@@ -18,13 +19,14 @@ class Order:
     Args:
         filter: which messages.
         limit: how many at most; None for all of them.
-        to: the queue that they go to; None for their own main queue.
+        to: the queue that they go to; None for the one that each failed in.
         rate: how many a second at most; None for as many as there can be.
         guards: what stops it: a canary, a share of failures.
         force: whether messages go that were requeued too often already.
         patch: the text of a JSON patch or merge patch of the bodies.
         function: `module:function` that makes another body of a message.
         edits: bodies that people have edited, in base64, by the digests of their messages.
+        via: whether they go by the exchange and the key that they were first published with.
     """
 
     filter: Filter = field(default_factory=Filter)
@@ -36,6 +38,16 @@ class Order:
     patch: str | None = None
     function: str | None = None
     edits: dict[str, str] = field(default_factory=dict)
+    via: bool = False
+
+    @property
+    def direction(self) -> Direction:
+        """Where they go.
+
+        Raises:
+            ConfigurationError: two ways are asked for.
+        """
+        return Direction(self.to, self.via)
 
     @property
     def most_redrives(self) -> int | None:

@@ -14,6 +14,7 @@ from redrive.amqp.frames import Received
 from redrive.amqp.properties import Properties
 from redrive.errors import ConfigurationError, PermissionDenied, RedriveError
 from redrive.failures.canary import Ruling
+from redrive.failures.way_back import WayBack
 from redrive.pubsub.admin.amqp_survey import arguments_of
 from redrive.pubsub.blocking import client_errors
 from redrive.pubsub.blocking.connection import Connector, Link
@@ -36,24 +37,36 @@ class Watch:
     What succeeded, and what waits on the delay ladder or in an ordered queue, is known only where
     the subscriber tells.
 
+    Consumers that are not redrive's tell nothing. What fails there again is seen as it comes by the
+    same exchange and key to the dead-letter queue as before.
+
     Args:
         connector: how to connect.
         exchanges: the exchange family.
-        queues: the main queues that they are sent to.
+        queues: the main queues of subscriptions that they are sent to.
         job: the job's id.
+        arrivals: the exchanges, none of them the default one, and the keys by which messages come
+            to a dead-letter queue.
     """
 
     def __init__(
-        self, connector: Connector, exchanges: ExchangeFamily, queues: Collection[str], job: str
+        self,
+        connector: Connector,
+        exchanges: ExchangeFamily,
+        queues: Collection[str],
+        job: str,
+        arrivals: Collection[WayBack] = (),
     ) -> None:
         self._connector = connector
         self._job = job
         self._queues = frozenset(queues)
         self._queue = outcome_events.watched_queue(str(uuid.uuid4()))
         self._exchanges = exchanges
+        self._copied_from = {exchanges.failed, exchanges.retry, *(way.exchange for way in arrivals)}
         self._bindings = (
             *(Binding(exchanges.failed, self._queue.name, queue) for queue in queues),
-            *outcome_events.bindings_of(self._queue, exchanges, job),
+            *(Binding(way.exchange, self._queue.name, way.routing_key) for way in arrivals),
+            *(outcome_events.bindings_of(self._queue, exchanges, job) if queues else ()),
         )
         self._retries = [Binding(exchanges.retry, self._queue.name, queue) for queue in queues]
         self._link = Link(connector, self)
@@ -72,9 +85,22 @@ class Watch:
         failing = max(self._retrying_told, self._retrying_seen) + self._failed_at_once
         return Standing(self._succeeded, max(failing, self._failed_again), self._failed_again)
 
+    sees_while_sending = True
+
+    def begin(self) -> None:
+        """Messages are about to be sent."""
+
+    def sent(self, count: int) -> None:
+        """So many were sent since."""
+
+    def look(self) -> Standing:
+        """What is known by now."""
+        return self.standing
+
     def __enter__(self) -> "Watch":
         with declaring(self._connector) as declarer:
-            _declare_events(declarer, self._exchanges)
+            if self._queues:  # nobody else tells anything
+                _declare_events(declarer, self._exchanges)
             declarer.declare(self._queue)
             for binding in self._bindings:
                 declarer.declare(binding)
@@ -117,7 +143,7 @@ class Watch:
         self._link.reconnect(str(error).partition("\n")[0])
 
     def _received(self, consumer: Consumer, received: Received) -> None:
-        if received.exchange in (self._exchanges.failed, self._exchanges.retry):
+        if received.exchange in self._copied_from:
             self._see_copy(received)
         else:
             self._hear(Outcomes.decode(received.body))

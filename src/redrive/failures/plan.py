@@ -12,6 +12,7 @@ from redrive.failures.failed_message import FailedMessage
 from redrive.failures.filter import OpenFilter
 from redrive.failures.order import Order
 from redrive.failures.shared_ids import SharedIds
+from redrive.failures.way_back import WayBack
 from redrive.pubsub.reports import RequeueProgress
 
 _FEW = 5
@@ -28,7 +29,10 @@ class Plan:
         count: how many of them would go.
         groups: how many of each cause.
         first: the first few.
+        ways: how many of them go which way.
+        arrivals: by which exchanges and keys they came to where they are.
         too_often: how many stay because they were requeued too often.
+        no_way_back: how many stay because nothing says which queue they failed in.
         found_again: how many that an earlier run had under way are in the failed queue.
         shared_ids: how many failure ids stand for several of them that differ.
         came_back: how many that the job has sent before are in the failed queue again, whether or
@@ -44,7 +48,10 @@ class Plan:
     count: int = 0
     groups: Counter[Cause] = field(default_factory=Counter)
     first: list[FailedMessage] = field(default_factory=list)
+    ways: Counter[WayBack] = field(default_factory=Counter)
+    arrivals: set[WayBack] = field(default_factory=set)
     too_often: int = 0
+    no_way_back: int = 0
     found_again: int = 0
     shared_ids: int = 0
     came_back: int = 0
@@ -52,6 +59,17 @@ class Plan:
     changed: int = 0
     retries: int = 0
     retried_for: timedelta = timedelta(0)
+
+    @property
+    def matching(self) -> int:
+        """How many the order means, those included that stay."""
+        return self.count + self.too_often + self.no_way_back
+
+    @property
+    def queues(self) -> list[str]:
+        """The queues that they go to, the one that gets most first; without what an exchange
+        chooses."""
+        return [way.queue for way, _ in self.ways.most_common() if way.queue is not None]
 
 
 def plan_of(
@@ -67,6 +85,7 @@ def plan_of(
     """
     plan = Plan()
     edit = order.edit()
+    direction = order.direction
     shared = SharedIds()
 
     def counted() -> Iterable[FailedMessage]:
@@ -85,10 +104,15 @@ def plan_of(
             plan.found_again += bool(under_way) and (
                 message.digest in under_way or message.failure_id in under_way
             )
+            way = direction.way_of(message)
             if not order.may_go(message):
                 plan.too_often += 1
+            elif way is None:
+                plan.no_way_back += 1
             elif order.limit is None or plan.count < order.limit:
                 plan.count += 1
+                plan.ways[way] += 1
+                plan.arrivals.add(WayBack(message.delivery.exchange, message.delivery.routing_key))
                 plan.groups[cause_of(message)] += 1
                 shared.add(message)
                 if order.guards.canary:

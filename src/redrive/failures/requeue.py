@@ -4,22 +4,26 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol
 
 from redrive.errors import BrokerUnavailable, RedriveError
+from redrive.failures.dialects.known import renewed
+from redrive.failures.direction import Direction
 from redrive.failures.failed_message import FailedMessage
+from redrive.failures.failed_source import FailedSource
+from redrive.failures.way_back import WayBack
 from redrive.pubsub import logs, telemetry
 from redrive.pubsub.blocking.connection import Connector
 from redrive.pubsub.blocking.tickets import ThreadInFlight
 from redrive.pubsub.confirms import Outgoing
 from redrive.pubsub.reports import FailedRequeue, RequeueProgress, RequeueReport
-from redrive.pubsub.transfer.queue_reader import AHEAD, Held, QueueReader, delivery_of
+from redrive.pubsub.transfer.last_life import ReturnLimit
+from redrive.pubsub.transfer.queue_reader import AHEAD, Held, QueueReader
 from redrive.pubsub.transfer.rate import RateLimit
 from redrive.topology import rewrite
 from redrive.topology.digest import digest_of
 from redrive.topology.fast_requeue import BulkRequeue, Ordinary
-from redrive.topology.names import failed_queue
 
 logger = logging.getLogger("redrive")
 
@@ -52,7 +56,7 @@ class RequeueOptions:
     """How messages are requeued.
 
     Args:
-        to: the queue that they go to; None for their own main queue.
+        direction: where to.
         rate: messages a second, at most; None for as many as there can be.
         edit: makes another body of a message's.
         ledger: where it is written down what is on its way.
@@ -60,7 +64,7 @@ class RequeueOptions:
         discards: whether they are deleted instead of sent.
     """
 
-    to: str | None = None
+    direction: Direction = field(default_factory=Direction)
     rate: float | None = None
     edit: Edit | None = None
     ledger: Ledger | None = None
@@ -70,12 +74,13 @@ class RequeueOptions:
 
 class _Judged(NamedTuple):
     """A message taken, and whether it is one of those to send; `message` is None where nobody
-    needed to look into it."""
+    needed to look into it, and `way` where nothing says where to it could be sent."""
 
     taken: Held
     ordinary: Ordinary | None
     message: FailedMessage | None
     chosen: bool
+    way: WayBack | None
 
 
 _PREFETCH = 2000
@@ -93,7 +98,7 @@ class Requeue:
     def __init__(
         self,
         connector: Connector,
-        queue: str,
+        source: FailedSource,
         *,
         total: int,
         choose: Choose | None,
@@ -104,14 +109,17 @@ class Requeue:
         cancel: Cancel,
         timeout: float,
         empty: Callable[[], bool],
+        returns: ReturnLimit | None = None,
         confirmed: frozenset[str] = frozenset(),
     ) -> None:
         self._connector = connector
-        self._queue = queue
+        self._source = source
         self._total = total
         self._choose = choose
         self._manner = manner
-        self._destination = manner.to or queue
+        # What is in a subscription's failed queue goes all one way, and need not be looked into.
+        to = manner.direction.to or (None if manner.direction.via else source.main)
+        self._only_way = None if to is None else WayBack("", to)
         self._most_redrives = float("inf") if manner.most_redrives is None else manner.most_redrives
         self._rate_limit = RateLimit(manner.rate)
         self._judged: deque[_Judged] = deque()
@@ -123,6 +131,7 @@ class Requeue:
         self._cancel = cancel
         self._timeout = timeout
         self._empty = empty
+        self._returns = returns
         self._report = RequeueReport(job)
         self._logs = logger.isEnabledFor(logging.DEBUG)
         self._in_flight = ThreadInFlight()
@@ -151,7 +160,7 @@ class Requeue:
             return self._report
         with QueueReader(
             self._connector,
-            failed_queue(self._queue),
+            self._source.queue,
             prefetch=self._prefetch,
             most=self._most,
             expected=self._most,
@@ -159,6 +168,7 @@ class Requeue:
             ahead=AHEAD if self._limit < self._total else None,
             comes_back=True,
             lost=self._on_lost,
+            limit=self._returns,
         ) as taking:
             again = True
             while again:
@@ -218,18 +228,21 @@ class Requeue:
 
     def _judge(self, taking: QueueReader, some: list[Held]) -> list[_Judged]:
         bulk = self._bulk_on(taking)
-        ordinary = [
-            None if self._manner.edit else bulk.requeue(taken.received.properties) for taken in some
-        ]
+        is_bulk = self._manner.edit is None and self._only_way and self._source.main
+        ordinary = [bulk.requeue(taken.received.properties) if is_bulk else None for taken in some]
         messages = [
-            FailedMessage(delivery_of(self._queue, taken.received))
+            self._source.message_of(taken.received)
             if one is None or self._choose is not None
             else None
             for taken, one in zip(some, ordinary, strict=True)
         ]
         looked_at = [message for message in messages if message is not None]
         chosen = [True] * len(some) if self._choose is None or not some else self._choose(looked_at)
-        return [_Judged(*one) for one in zip(some, ordinary, messages, chosen, strict=True)]
+        ways = [
+            self._only_way if message is None else self._manner.direction.way_of(message)
+            for message in messages
+        ]
+        return [_Judged(*one) for one in zip(some, ordinary, messages, chosen, ways, strict=True)]
 
     def _is_over(self) -> bool:
         return (
@@ -263,7 +276,7 @@ class Requeue:
             self._in_flight.add(sent)
 
     def _look_at_one(self, taking: QueueReader, judged: _Judged) -> None:
-        taken, ordinary, message, chosen = judged
+        taken, ordinary, message, chosen, way = judged
         if ordinary is not None:
             own_id, job, redrives = ordinary.failure_id, ordinary.job, ordinary.redrives
         else:
@@ -292,6 +305,9 @@ class Requeue:
             self._report.too_often += chosen and redrives >= self._most_redrives
         elif self._manner.discards:
             self._discard(taking, taken, key)
+        elif way is None:
+            self._report.skipped += 1
+            self._report.no_way_back += 1
         else:
             self._batch.append((taken, self._outgoing(taking, judged, own_id, key)))
 
@@ -314,6 +330,7 @@ class Requeue:
         delivery = judged.message.delivery
         if self._manner.edit is not None:
             delivery = replace(delivery, body=self._manner.edit(judged.message))
+        delivery = renewed(delivery)
         publish = rewrite.requeue(delivery, job=self._report.job, frame_max=taking.frame_max)
         return publish.properties.encode(), publish.body
 
@@ -327,6 +344,7 @@ class Requeue:
         self, taking: QueueReader, judged: _Judged, own_id: str | None, key: str | None
     ) -> Outgoing:
         taken, received = judged.taken, judged.taken.received
+        assert judged.way is not None
         properties, body = self._content(taking, judged)
         if key is not None:
             self._under_way.add(key)
@@ -335,8 +353,7 @@ class Requeue:
             noted = key or digest_of(received.routing_key, received.properties, received.body)
             self._noted.append(noted)
         return Outgoing(
-            "",  # the default exchange: no other queue gets a copy
-            self._destination,
+            *judged.way,
             properties,
             body,
             own_id or noted or "",
@@ -377,7 +394,7 @@ class Requeue:
                 if self._logs or telemetry.active is not None:
                     self._tell_of(taken)
             elif taking.is_current(taken):
-                message = FailedMessage(delivery_of(self._queue, taken.received))
+                message = self._source.message_of(taken.received)
                 self._report.failed.append(
                     FailedRequeue(message.failure_id, message.message_id, error)
                 )
@@ -385,15 +402,16 @@ class Requeue:
 
     def _tell_of(self, taken: Held) -> None:
         """Tells the log and the trace of a message that it is back in its main queue."""
-        delivery = delivery_of(self._queue, taken.received)
+        message = self._source.message_of(taken.received)
+        way, delivery = self._manner.direction.way_of(message), message.delivery
         if telemetry.active is not None:
-            telemetry.active.redriven(self._queue, delivery)
+            telemetry.active.redriven(message.queue, delivery)
         if self._logs:
             logger.debug(
-                "message %s is now in %s again",
+                "message %s was sent to %s",
                 delivery.properties.message_id,
-                self._queue,
-                extra={logs.FIELDS: logs.requeued(self._queue, delivery, self._report.job)},
+                way,
+                extra={logs.FIELDS: logs.requeued(message.queue, delivery, self._report.job)},
             )
 
     def _on_lost(self) -> None:
@@ -405,7 +423,7 @@ class Requeue:
             self._under_way.clear()
             self._judged.clear()
             self._looked_at = self._report.requeued
-            self._report.skipped = self._report.too_often = 0
+            self._report.skipped = self._report.too_often = self._report.no_way_back = 0
             self._report.failed.clear()
 
     def _wait_for_the_rest(self, taking: QueueReader) -> None:

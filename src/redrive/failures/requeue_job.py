@@ -3,7 +3,8 @@ far it is."""
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from datetime import timedelta
 
@@ -24,12 +25,17 @@ from redrive.failures.journal_ledger import JournalLedger
 from redrive.failures.order import Order
 from redrive.failures.outcome_watch import Watch, reason_of_stop
 from redrive.failures.plan import plan_of
+from redrive.failures.return_looks import ReturnLooks
+from redrive.failures.way_back import WayBack
 from redrive.pubsub.reports import RequeueProgress, RequeueReport
 
 Progress = Callable[[RequeueProgress], None]
 Notice = Callable[[str], None]
 
 _GLANCE_SECONDS = 0.1
+_FIRST_PORTION = 100
+_BETWEEN_PORTIONS = 5.0
+"""Seconds for which it is waited what comes back of a portion, where only a look shows it."""
 
 
 class RequeueJob:
@@ -43,6 +49,7 @@ class RequeueJob:
         some_stay: whether messages are known that it is not to send, though its filter means
             them.
         watch: how long a canary is watched at most, where the order does not say.
+        arrivals: by which exchanges and keys its messages came to a dead-letter queue.
         on_notice: is told, in a sentence, what people may want to know meanwhile.
 
     Raises:
@@ -58,6 +65,7 @@ class RequeueJob:
         *,
         some_stay: bool = True,
         watch: timedelta | None = None,
+        arrivals: Collection[WayBack] = (),
         on_notice: Notice = lambda _: None,
     ) -> None:
         self._failed = failed
@@ -66,6 +74,7 @@ class RequeueJob:
         self._order = order
         self._some_stay = some_stay
         self._longest_watch = watch or longest_watch(None)
+        self._arrivals = arrivals
         self._on_notice = on_notice
         self._edit = order.edit()
         self._ledger = JournalLedger(journal, job.id)
@@ -83,11 +92,9 @@ class RequeueJob:
         self._take_up()
         try:
             with contextlib.ExitStack() as held:
-                watch = (
-                    held.enter_context(self._failed.watch(self._job.id, self._order.to))
-                    if self._order.guards.are_up
-                    else None
-                )
+                watch = self._watch()
+                if watch is not None:
+                    held.enter_context(watch)
                 self._listen()
                 self._send_in_stages(watch, on_progress, cancel)
         except RedriveError as error:
@@ -102,6 +109,11 @@ class RequeueJob:
         )
         self._write_down(state, self._stopped)
         return self._job, self._report
+
+    def _watch(self) -> Watch | ReturnLooks | None:
+        if not self._order.guards.are_up:
+            return None
+        return self._failed.watch(self._job.id, self._order.to, self._arrivals)
 
     def _take_up(self) -> None:
         """Begins, or finds out what an earlier run of the job has sent: all that it handed over and
@@ -132,6 +144,8 @@ class RequeueJob:
 
     def _listen(self) -> None:
         """Has what subscribers tell of this job kept; without it only failures are known."""
+        if self._comes_back_to:
+            return  # to consumers that tell nothing
         try:
             self._failed.listen(self._job.id)
         except RedriveError as error:
@@ -141,25 +155,54 @@ class RequeueJob:
             )
 
     def _send_in_stages(
-        self, watch: Watch | None, on_progress: Progress, cancel: threading.Event
+        self, watch: Watch | ReturnLooks | None, on_progress: Progress, cancel: threading.Event
     ) -> None:
         if watch is None:
             self._send(None, None, on_progress, cancel)
             return
         if self._order.guards.canary:
             # A job that is taken up again has a new one: the consumers may be others by now.
+            watch.begin()
             self._send(
                 self._order.guards.canary,
                 lambda: self._canary.verdict(watch.standing, time_is_up=False),
                 on_progress,
                 cancel,
             )
+            watch.sent(self._report.requeued)
             if self._stopped:  # in the middle of it: now it is known how many were sent
                 self._stopped = self._canary.verdict(watch.standing, time_is_up=False).reason
             elif not cancel.is_set():
                 self._look_after(watch, cancel)
         if not self._over(cancel) and (self._report.requeued or not self._order.guards.canary):
-            self._send(None, self._share_of(watch), on_progress, cancel)
+            if watch.sees_while_sending or self._order.guards.stop_at is None:
+                self._send(None, self._share_of(watch), on_progress, cancel)
+            else:
+                self._send_in_portions(watch, on_progress, cancel)
+
+    def _send_in_portions(
+        self, watch: Watch | ReturnLooks, on_progress: Progress, cancel: threading.Event
+    ) -> None:
+        """Sends ten times as many each time, and looks in between what came back."""
+        judge = self._share_of(watch)
+        assert judge is not None
+        portion = max(_FIRST_PORTION, 10 * self._order.guards.canary)
+        while not self._over(cancel):
+            before = self._report.requeued
+            watch.begin()
+            self._send(portion, None, on_progress, cancel)
+            sent = self._report.requeued - before
+            watch.sent(sent)
+            if sent < portion:
+                return
+            until = time.monotonic() + _BETWEEN_PORTIONS
+            while time.monotonic() < until and not self._over(cancel):
+                watch.look()
+                verdict = judge()
+                if verdict.act is Act.STOP:
+                    self._stopped = verdict.reason
+                time.sleep(_GLANCE_SECONDS)
+            portion *= 10
 
     def _over(self, cancel: threading.Event) -> bool:
         return cancel.is_set() or bool(self._stopped)
@@ -173,7 +216,15 @@ class RequeueJob:
             self._unknown_before + self._twice_in_this_run,
             self._longest_watch if guards.watch is None else guards.watch,
             guards.unknown,
+            self._comes_back_to,
         )
+
+    @property
+    def _comes_back_to(self) -> str:
+        """The dead-letter queue that a message which fails again comes back to; empty where
+        subscribers of redrive's tell of outcomes."""
+        source = self._failed.source()
+        return source.queue if source.main is None and self._order.to is None else ""
 
     @property
     def _sent_in_this_run(self) -> int:
@@ -183,7 +234,7 @@ class RequeueJob:
     def _twice_in_this_run(self) -> int:
         return self._report.possible_duplicates - self._job.possible_duplicates
 
-    def _look_after(self, watch: Watch, cancel: threading.Event) -> None:
+    def _look_after(self, watch: Watch | ReturnLooks, cancel: threading.Event) -> None:
         """Watches the canary until it is known whether the rest may follow."""
         if not self._report.requeued:
             if self._report.failed:
@@ -194,7 +245,7 @@ class RequeueJob:
             return
         canary = self._canary
         self._on_notice(canary.in_words)
-        verdict = watched(canary, lambda: watch.standing, cancel.is_set)
+        verdict = watched(canary, watch.look, cancel.is_set)
         if verdict.act is Act.GO_ON:
             self._on_notice(f"{verdict.reason}.")
         elif verdict.act is Act.STOP:
@@ -202,7 +253,7 @@ class RequeueJob:
                 verdict, watch.standing, lambda: [self._failed.whereabouts(self._order.to)]
             )
 
-    def _share_of(self, watch: Watch) -> Callable[[], Ruling] | None:
+    def _share_of(self, watch: Watch | ReturnLooks) -> Callable[[], Ruling] | None:
         """Judges by the share that is failing; None where none was given."""
         share = self._order.guards.stop_at
         return (
@@ -239,6 +290,7 @@ class RequeueJob:
                 None if all_go else self._order.filter,
                 limit,
                 to=self._order.to,
+                via=self._order.via,
                 rate=self._order.rate,
                 edit=None if self._edit is None else self._edited,
                 ledger=self._ledger,

@@ -21,7 +21,14 @@ from redrive.errors import ConfigurationError
 from redrive.failures.archive_folder import check_format, files_of, is_archive, rows_left
 from redrive.failures.columns import COLUMNS, Column, Row, SqlType, row_of
 from redrive.failures.failed_message import FailedMessage
-from redrive.failures.stored_message import FORMER_NAMES, NEEDED, PROPERTIES, WIRE, message_of
+from redrive.failures.stored_message import (
+    DEAD_LETTER_QUEUE,
+    FORMER_NAMES,
+    NEEDED,
+    PROPERTIES,
+    WIRE,
+    message_of,
+)
 
 if TYPE_CHECKING:
     import duckdb
@@ -195,11 +202,12 @@ def _read_lines(path: Path) -> Iterator[tuple[object, ...]]:
         for number, line in enumerate(file, 1):
             try:
                 found = json.loads(line)
-                queue, *encoded = (found[name] for name in _names_in(found))
+                queue, *encoded = (found[name] for name in _names_in(found, NEEDED))
                 raw = [base64.b64decode(text, validate=True) for text in encoded]
+                place = found.get(DEAD_LETTER_QUEUE)
             except (ValueError, LookupError, TypeError, RecursionError) as error:
                 raise ValueError(f"line {number} is none") from error
-            yield queue, *raw
+            yield queue, *raw, place
 
 
 # --- DuckDB and Parquet ---------------------------------------------------------------------------
@@ -300,10 +308,10 @@ def _read_archive(path: Path) -> Iterator[tuple[object, ...]]:
         yield from rows_left(database, path, files)
 
 
-def _names_in(names: Container[str]) -> list[str]:
+def _names_in(names: Container[str], wanted: Iterable[str]) -> list[str]:
     """What a message is made of, by the names that a file has it under."""
     is_former = PROPERTIES not in names
-    return [FORMER_NAMES.get(name, name) if is_former else name for name in NEEDED]
+    return [FORMER_NAMES.get(name, name) if is_former else name for name in wanted]
 
 
 def _lock(database: "duckdb.DuckDBPyConnection") -> None:
@@ -314,7 +322,8 @@ def _lock(database: "duckdb.DuckDBPyConnection") -> None:
 
 def _rows(database: "duckdb.DuckDBPyConnection", table: str) -> Iterator[tuple[object, ...]]:
     columns = {name for name, *_ in database.execute(f"DESCRIBE SELECT * FROM {table}").fetchall()}
-    found = database.execute(f"SELECT {', '.join(_names_in(columns))} FROM {table}")
+    wanted = (*NEEDED, *({DEAD_LETTER_QUEUE} & columns))
+    found = database.execute(f"SELECT {', '.join(_names_in(columns, wanted))} FROM {table}")
     while some := found.fetchmany(_AT_A_TIME):
         yield from some
 

@@ -40,6 +40,8 @@ WIRE = (
 
 NEEDED = (QUEUE, *(column.name for column in WIRE), BODY)
 """What a message is made of, in the order in which `message_of` takes it."""
+DEAD_LETTER_QUEUE = "dead_letter_queue"
+"""What it takes after these, if it is there: redrive 0.1 did not write it."""
 FORMER_NAMES = {
     EXCHANGE: "raw_exchange",
     ROUTING_KEY: "raw_routing_key",
@@ -49,24 +51,27 @@ FORMER_NAMES = {
 
 
 def message_of(values: Sequence[object]) -> FailedMessage:
-    """The message that has these values, in the order of `NEEDED`.
+    """The message that has these values, in the order of `NEEDED`, and behind them the dead-letter
+    queue that it was read from, None for a subscription's failed queue.
 
     Raises:
         ValueError: they are damaged.
     """
     try:
-        queue, exchange, routing_key, properties, body = values
+        queue, exchange, routing_key, properties, body, *others = values
+        (place,) = others or (None,)
         delivery = Delivery(
-            _name(queue),
+            _name(queue if place is None else place),
             text_of(_bytes(exchange)),
             text_of(_bytes(routing_key)),
             Properties.parse(_bytes(properties)),
             _bytes(body),
+            dead_letter_queue="" if place is None else _name(place),
         )
         delivery.properties.encode()
     except (TypeError, IndexError, ArithmeticError, struct.error, RecursionError) as error:
         raise ValueError(str(error)) from error
-    return FailedMessage(delivery)
+    return FailedMessage(delivery) if place is None else FailedMessage.of_dead_letter(delivery)
 
 
 def bytes_of(text: str) -> bytes:

@@ -62,8 +62,7 @@ def _end(message: FailedMessage) -> Iterator[str]:
         by = "" if message.host is None else f" by {message.host}"
         why = message.reason or "no reason is known"
         yield (
-            f"set aside in {names.failed_queue(message.queue)}{by} at "
-            f"{_time(message.failed_at)}: {why}"
+            f"set aside in {text_of(message.failed_queue)}{by} at {_time(message.failed_at)}: {why}"
         )
 
 

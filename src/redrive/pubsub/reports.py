@@ -86,6 +86,8 @@ class RequeueReport:
             their queue was deleted.
         held: how many somebody else held all the while, so that they were not looked at; None if
             somebody did and how many is unknown. 0 where the limit was reached without them.
+        no_way_back: how many of those skipped were left because nothing says which queue they
+            failed in.
     """
 
     job: str
@@ -97,6 +99,7 @@ class RequeueReport:
     not_tried: int = 0
     too_often: int = 0
     held: int | None = 0
+    no_way_back: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +158,8 @@ class LookProgress:
         held: how many it holds now.
         missing: how many it can't see because somebody else holds them; None for an unknown number.
         holder: who is waited for, as far as the broker tells.
+        returns: how often the queue takes a message back before the broker deletes it, of which a
+            look uses up one; None for any number.
     """
 
     stage: LookStage
@@ -164,3 +169,4 @@ class LookProgress:
     held: int = 0
     missing: int | None = 0
     holder: str = ""
+    returns: int | None = None

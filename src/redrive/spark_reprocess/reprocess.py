@@ -17,6 +17,7 @@ from redrive.failures.canary import (
     verdict_on_share,
     watched,
 )
+from redrive.failures.failed_source import FailedSource
 from redrive.failures.outcome_watch import (
     Watch,
     Whereabouts,
@@ -24,7 +25,7 @@ from redrive.failures.outcome_watch import (
     retry_delay,
     whereabouts,
 )
-from redrive.failures.return_safety import check_safe_to_return
+from redrive.failures.return_safety import return_limit
 from redrive.failures.snapshot import Snapshot
 from redrive.pubsub.blocking.connection import Connector
 from redrive.pubsub.blocking.declarer import declaring
@@ -313,7 +314,9 @@ class Reprocess:
         task = DrainTask(self._url, self.archive.storage, run.id, FILE_ROWS, timeout, takes=False)
         for queue, depth in depths.items():
             with declaring(connector) as declarer:
-                check_safe_to_return(declarer, queue, connector, management_url)
+                return_limit(
+                    declarer, FailedSource.of_subscription(queue), connector, management_url
+                )
             # One consumer: the order of what several of them return is not theirs.
             task.take(Share(queue, depth, "look"), 0)
         return run

@@ -228,6 +228,22 @@ def first_rejection(deaths: Deaths, queue: str) -> Mapping[str, FieldValue]:
     )
 
 
+def earliest_death(deaths: Deaths, queue: str) -> Mapping[str, FieldValue]:
+    """The entry that says how a message first came into a queue in which it died, for whatever
+    reason; an empty one where it did not.
+
+    An entry keeps the exchange and the keys of the first death of its kind, and they are ordered by
+    the last one. Source: measured on RabbitMQ 3.10.8, 4.0.5 and 4.3.6.
+    """
+    entries = [entry for entry in deaths.entries if entry.get("queue") == queue]
+    return min(entries, key=_time_of_death, default={})
+
+
+def _time_of_death(entry: Mapping[str, FieldValue]) -> datetime:
+    time = entry.get("time")
+    return time if isinstance(time, datetime) else datetime.max.replace(tzinfo=UTC)
+
+
 def _way_into(entry: Mapping[str, FieldValue]) -> tuple[str, str]:
     """The exchange and the key that a message came with when it first died in a queue for a reason;
     no key where they can't be read."""
@@ -252,6 +268,9 @@ class Delivery:
         redelivered: the broker's flag; no more than a hint.
         way_back: the exchange through which messages come back from the retry queue.
         in_place: whether a failed message is tried again where it is, at the head of its queue.
+        dead_letter_queue: the queue that it was read from, where redrive did not make that: then
+            `queue` is the one that it failed in, as far as that is known. Empty for a message of a
+            subscription's queues.
     """
 
     queue: str
@@ -262,6 +281,7 @@ class Delivery:
     redelivered: bool = False
     way_back: str = ""
     in_place: bool = False
+    dead_letter_queue: str = ""
     _deaths: list[Deaths] = field(default_factory=list, init=False, repr=False, compare=False)
 
     @property
@@ -334,9 +354,18 @@ class Delivery:
         Ours says so itself; for a foreign publisher's it is what the broker noted at the first
         rejection, else the delivery's own.
         """
+        noted = self.noted_routing_key
+        return self.routing_key if noted is None else noted
+
+    @property
+    def noted_routing_key(self) -> str | None:
+        """The same, but None where a message of a dead-letter queue says it nowhere: the key that
+        it was delivered with is that of its dead-lettering."""
         own = text(self.properties.headers.scalar(ORIG_ROUTING_KEY))
         if own is not None:
             return own
+        if self.dead_letter_queue:
+            return _way_into(earliest_death(self.deaths, self.queue))[1] or None
         if self.routing_key != self.queue:
             # It came by no way of ours, so it was not rejected here; or down the ladder, whose keys
             # say where to.

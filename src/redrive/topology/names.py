@@ -227,7 +227,7 @@ def check_name(kind: str, name: str, limit: int) -> None:
         raise ConfigurationError(
             f"the {kind} name {name!r} has a control character in it", "Use printable characters."
         )
-    _check_length(f"the {kind} name", name, limit)
+    check_length(f"the {kind} name", name, limit)
 
 
 def check_queue_name(name: str) -> None:
@@ -253,10 +253,11 @@ def check_routing_key(key: str) -> None:
         raise ConfigurationError(
             f"the routing key is a {type(key).__name__}", "Give a string such as 'user.create'."
         )
-    _check_length("the routing key", key, MAX_SHORT_STRING)
+    check_length("the routing key", key, MAX_SHORT_STRING)
 
 
-def _check_length(what: str, value: str, limit: int) -> None:
+def check_length(what: str, value: str, limit: int = MAX_SHORT_STRING) -> None:
+    """Raises ConfigurationError unless AMQP can carry a text in so many bytes."""
     try:
         size = len(value.encode())
     except UnicodeEncodeError as error:

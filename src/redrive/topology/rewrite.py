@@ -259,7 +259,7 @@ def pass_on(delivery: Delivery, destination: str) -> Publish:
 
 
 def requeue(delivery: Delivery, *, job: str, frame_max: int) -> Publish:
-    """The publish that requeues a failed message to its own main queue, with a fresh retry
+    """The publish that requeues a failed message to the queue that it failed in, with a fresh retry
     budget.
 
     It goes through the default exchange, so that no other queue gets a copy.
@@ -267,9 +267,10 @@ def requeue(delivery: Delivery, *, job: str, frame_max: int) -> Publish:
     count = headers.counted(delivery.properties.headers.scalar(headers.COUNT)) + 1
     properties = _travelling(delivery.properties, drop=SPENT)
     room = _Room(properties, frame_max)
+    noted = delivery.noted_routing_key
     room.takes_each(
         {
-            headers.ORIG_ROUTING_KEY: delivery.original_routing_key,
+            **({} if noted is None else {headers.ORIG_ROUTING_KEY: noted}),
             headers.COUNT: count,
             headers.JOB: job,
             **_left_behind(delivery.properties),
@@ -282,7 +283,12 @@ def restore(delivery: Delivery, exchanges: ExchangeFamily, *, frame_max: int) ->
     """The publish that sets a failed message aside again as it was, from a copy of it."""
     room = _Room(_travelling(delivery.properties, drop=frozenset()), frame_max)
     room.takes_each(_left_behind(delivery.properties))
-    return Publish(exchanges.failed, delivery.queue, room.filled(), delivery.body)
+    place = (
+        ("", delivery.dead_letter_queue)
+        if delivery.dead_letter_queue
+        else (exchanges.failed, delivery.queue)
+    )
+    return Publish(*place, room.filled(), delivery.body)
 
 
 def iso(moment: datetime) -> str:

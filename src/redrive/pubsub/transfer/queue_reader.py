@@ -17,6 +17,7 @@ from redrive.pubsub.blocking.connection import Connector, Link
 from redrive.pubsub.confirms import Outbox, Outgoing
 from redrive.pubsub.consumer import Consumer
 from redrive.pubsub.mailbox import Mailbox
+from redrive.pubsub.transfer.last_life import LastLife, ReturnLimit
 from redrive.pubsub.transfer.ordered_return import PATIENCE, return_in_order
 from redrive.pubsub.wire_protocol import Wire
 from redrive.topology.headers import Delivery
@@ -100,6 +101,7 @@ class QueueReader:
             caller's thread.
         priority: among the queue's consumers; those of a lower one get nothing while this one has
             room. None for the usual one.
+        limit: how often the queue takes a message back; None for any number.
     """
 
     def __init__(
@@ -116,6 +118,7 @@ class QueueReader:
         comes_back: bool,
         lost: Callable[[], None] | None = None,
         priority: int | None = None,
+        limit: ReturnLimit | None = None,
     ) -> None:
         self._connector = connector
         self._queue = queue
@@ -157,6 +160,9 @@ class QueueReader:
         self._losses = 0
         self._losses_seen = 0
         self._failure: RedriveError | None = None
+        self._last_life = (
+            None if limit is None else LastLife(queue, limit, self._send_copy, self.gave_up)
+        )
         self._ended = threading.Event()
 
     # --- on the caller's thread -------------------------------------------------------------------
@@ -313,6 +319,7 @@ class QueueReader:
             self._returning(max(0, left))
 
         self._returning(left)
+        self._wait_for_copies()
         self._is_settled = return_in_order(
             self._connector,
             self._link,
@@ -327,6 +334,17 @@ class QueueReader:
         if not self._ended.wait(_CLOSING_TIME):
             self._link.abort()
             self._ended.wait(_CLOSING_TIME)
+
+    def _wait_for_copies(self) -> None:
+        """Waits until what can't be returned is confirmed elsewhere: it would be deleted."""
+        deadline = time.monotonic() + PATIENCE
+        while (
+            self._last_life is not None
+            and self._last_life.open
+            and not self._ended.is_set()
+            and time.monotonic() < deadline
+        ):
+            time.sleep(_BREATH)
 
     @property
     def _surely_empty(self) -> float:
@@ -398,6 +416,10 @@ class QueueReader:
             for taken, outgoing in batch:
                 if not self.is_current(taken):
                     outgoing.settled(outgoing, lost)
+
+    def _send_copy(self, copy: Outgoing) -> None:
+        self._outbox.enqueue([copy])
+        self._outbox.pump()
 
     def settled(self, taken: Held) -> None:
         """Acks a message on the I/O thread; those of one round go together."""
@@ -506,6 +528,10 @@ class QueueReader:
         if self._prefetch is None:
             self._returned_before = was_returned(taken.received)
             self._fill_window(taken.consumer)
+        if self._last_life is not None and not self._last_life.may_return(
+            taken.received, lambda: self.settled(taken)
+        ):
+            return
         self._bytes_received += len(taken.received.body)
         self._inbox.put(taken)
         if self._bytes_received - self._bytes_taken > _MOST_BYTES_WAITING and not self._draining:
