@@ -5,9 +5,17 @@ import json
 
 import aio_pika
 from aio_pika.abc import AbstractIncomingMessage
-
-from orders import COUNT, DEAD_LETTER_ARGUMENTS, DEAD_LETTERS, FAILS, QUEUE, URL, Order, Progress
-from orders import orders
+from orders import (
+    COUNT,
+    DEAD_LETTER_ARGUMENTS,
+    DEAD_LETTERS,
+    FAILS,
+    QUEUE,
+    URL,
+    Order,
+    Progress,
+    orders,
+)
 
 
 async def main() -> None:
@@ -18,7 +26,9 @@ async def main() -> None:
         queue = await channel.declare_queue(QUEUE, durable=True, arguments=DEAD_LETTER_ARGUMENTS)
         if FAILS:
             for order in orders():
-                message = aio_pika.Message(json.dumps(order._asdict()).encode(), message_id=order.id)
+                message = aio_pika.Message(
+                    json.dumps(order._asdict()).encode(), message_id=order.id
+                )
                 await channel.default_exchange.publish(message, QUEUE)
         progress = Progress()
         finished = asyncio.Event()

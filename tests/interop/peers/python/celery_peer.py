@@ -6,9 +6,17 @@ from typing import Any
 from celery import Celery
 from celery.signals import task_postrun
 from kombu import Queue
-
-from orders import COUNT, DEAD_LETTER_ARGUMENTS, DEAD_LETTERS, FAILS, QUEUE, URL, Order, Progress
-from orders import orders
+from orders import (
+    COUNT,
+    DEAD_LETTER_ARGUMENTS,
+    DEAD_LETTERS,
+    FAILS,
+    QUEUE,
+    URL,
+    Order,
+    Progress,
+    orders,
+)
 
 app = Celery("shop", broker=URL)
 app.conf.update(

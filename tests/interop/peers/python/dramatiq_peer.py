@@ -5,7 +5,6 @@ from typing import Any
 
 import dramatiq
 from dramatiq.brokers.rabbitmq import RabbitmqBroker
-
 from orders import COUNT, FAILS, QUEUE, URL, Order, Progress, orders
 
 broker = RabbitmqBroker(url=URL)

@@ -5,9 +5,17 @@ from typing import Any
 
 from faststream import AckPolicy
 from faststream.rabbit import RabbitBroker, RabbitQueue
-
-from orders import COUNT, DEAD_LETTER_ARGUMENTS, DEAD_LETTERS, FAILS, QUEUE, URL, Order, Progress
-from orders import orders
+from orders import (
+    COUNT,
+    DEAD_LETTER_ARGUMENTS,
+    DEAD_LETTERS,
+    FAILS,
+    QUEUE,
+    URL,
+    Order,
+    Progress,
+    orders,
+)
 
 broker = RabbitBroker(URL, logger=None)
 progress = Progress()

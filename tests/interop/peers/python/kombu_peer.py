@@ -5,9 +5,17 @@ from typing import Any
 from kombu import Connection, Consumer, Exchange, Producer, Queue
 from kombu.message import Message
 from kombu.mixins import ConsumerMixin
-
-from orders import COUNT, DEAD_LETTER_ARGUMENTS, DEAD_LETTERS, FAILS, QUEUE, URL, Order, Progress
-from orders import orders
+from orders import (
+    COUNT,
+    DEAD_LETTER_ARGUMENTS,
+    DEAD_LETTERS,
+    FAILS,
+    QUEUE,
+    URL,
+    Order,
+    Progress,
+    orders,
+)
 
 EXCHANGE = Exchange("kombu.orders", type="direct", durable=True)
 MAIN = Queue(QUEUE, EXCHANGE, routing_key="placed", queue_arguments=DEAD_LETTER_ARGUMENTS)

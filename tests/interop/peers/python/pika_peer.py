@@ -3,9 +3,17 @@
 import json
 
 import pika
-
-from orders import COUNT, DEAD_LETTER_ARGUMENTS, DEAD_LETTERS, FAILS, QUEUE, URL, Order, Progress
-from orders import orders
+from orders import (
+    COUNT,
+    DEAD_LETTER_ARGUMENTS,
+    DEAD_LETTERS,
+    FAILS,
+    QUEUE,
+    URL,
+    Order,
+    Progress,
+    orders,
+)
 
 
 def main() -> None:
