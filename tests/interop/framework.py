@@ -45,7 +45,7 @@ class Framework:
     first_way: tuple[str, str] = ("", QUEUE)
 
     def filter_of(self, cause: str) -> str:
-        """The filter that chooses the messages of a cause: by their error where it is known, else by
+        """The filter that chooses the messages of a cause: by their error if it is known, else by
         what is in them."""
         if self.errors:
             return f"error_type = '{self.errors[cause]}'"

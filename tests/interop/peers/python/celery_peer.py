@@ -48,7 +48,9 @@ def main() -> None:
     if FAILS:
         for order in orders():
             place.apply_async((order._asdict(),), expires=3600)
-    worker = app.Worker(pool="solo", loglevel="CRITICAL", without_mingle=True, without_gossip=True)
+    worker = app.Worker(
+        pool="solo", loglevel="CRITICAL", quiet=True, without_mingle=True, without_gossip=True
+    )
 
     @task_postrun.connect
     def stop(**_: Any) -> None:
