@@ -96,6 +96,8 @@ look_around() {
 
 # What the tests talk to besides a broker; each is of use as a whole.
 peers=("tmux" "php-cli php-amqplib" "default-jdk-headless librabbitmq-client-java")
+# A Node that others have installed brings its npm with it, and Debian's would take that away.
+command -v npm >/dev/null || peers+=("nodejs npm")
 
 # lacking PEER...: prints those of its packages that this release does not have.
 lacking() {
@@ -245,4 +247,32 @@ if wants --peers && can_install_packages; then
             install_packages $peer || echo "setup: could not be installed: $peer; the tests that need it are skipped" >&2
         fi
     done
+fi
+
+# The frameworks whose services the tests run: those of Python in an environment of their own, since they need other versions of
+# what redrive needs, too.
+have_python_peers() {
+    local pins=tests/interop/peers/python/lock.txt folder=.cache/peers now
+    now=$(cksum "$pins"; state)
+    [ "$(cat "$folder/.redrive-peers" 2>/dev/null)" != "$now" ] || return 0
+    echo "setup: installing into $folder the frameworks whose services the tests run: about 60 MB"
+    .venv/bin/uv venv --quiet --clear --python .venv/bin/python "$folder" &&
+        VIRTUAL_ENV="$PWD/$folder" .venv/bin/uv pip install --quiet --require-hashes --no-deps -r "$pins" &&
+        echo "$now" >"$folder/.redrive-peers"
+}
+
+have_node_peers() {
+    local folder=tests/interop/peers/node now
+    if ! command -v npm >/dev/null; then
+        echo "setup: there is no npm here; the tests that need a framework of Node are skipped"
+        return
+    fi
+    now=$(cksum "$folder/package-lock.json"; node --version)
+    [ "$(cat "$folder/node_modules/.redrive-peers" 2>/dev/null)" != "$now" ] || return 0
+    echo "setup: installing into $folder the frameworks of Node whose services the tests run: about 50 MB"
+    (cd "$folder" && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error) && echo "$now" >"$folder/node_modules/.redrive-peers"
+}
+if wants --peers; then
+    have_python_peers || exit
+    have_node_peers || echo "setup: the frameworks of Node could not be installed; the tests that need them are skipped" >&2
 fi

@@ -2,11 +2,13 @@
 that each dialect names."""
 
 import json
-from collections.abc import Mapping
+import random
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
 from deliveries import failed
+from field_tables import FIXED_SIZES, field, long_value
 from redrive.amqp.field_table import FieldValue, Table
 from redrive.amqp.properties import Properties
 from redrive.topology.headers import Delivery
@@ -202,3 +204,54 @@ _ENVELOPE = (
 EASYNETQ = replace(
     message(body=_ENVELOPE), properties=Properties(type="EasyNetQ.SystemMessages.Error, EasyNetQ")
 )
+PEER = message(
+    {
+        "x-orig-routing-key": "user.create",
+        "x-death": [
+            {
+                "count": 3,
+                "reason": "expired",
+                "queue": "ucenter@user@retry",
+                "time": DIED_AT,
+                "exchange": "master.retry",
+                "routing-keys": ["ucenter@user"],
+            },
+        ],
+    },
+    b'{"body":{"id":121},"__id":"20240517093000-664726a8d1f3e"}',
+    routing_key="ucenter@user",
+)
+
+
+def chance_message(chance: random.Random, originals: Sequence[Delivery]) -> Delivery:
+    """One of these messages with some of its headers, or of another's, made anew by chance, and
+    with a piece of its body gone or doubled."""
+    delivery, other = chance.choice(originals), chance.choice(originals)
+    names = [*delivery.properties.headers, *other.properties.headers]
+    fields = list(delivery.properties.headers.raw_fields())
+    for name in chance.choices(names, k=chance.randrange(1, 6)) if names else ():
+        fields.insert(chance.randrange(len(fields) + 1), (name, _chance_value(chance)))
+    body = delivery.body
+    start, end = sorted(chance.randrange(len(body) + 1) for _ in range(2))
+    if chance.random() < 0.5:
+        body = body[:start] + body[end:]
+    elif chance.random() < 0.5:
+        body = body[:end] + body[start:]
+    properties = delivery.properties._replace(headers=Table(fields))
+    return replace(delivery, properties=properties, body=body)
+
+
+_KEYS = (b"attempts", b"code", b"error", b"originalQueue", b"queue", b"recovery", b"time")
+
+
+def _chance_value(chance: random.Random, depth: int = 0) -> bytes:
+    """A field value by chance, its tag first."""
+    tag = chance.choice("SAFx" + "".join(FIXED_SIZES))
+    if tag in FIXED_SIZES:
+        return tag.encode() + chance.randbytes(FIXED_SIZES[tag])
+    if tag in "Sx" or depth == 3:
+        return long_value(tag, chance.randbytes(chance.randrange(12)))
+    inner = [_chance_value(chance, depth + 1) for _ in range(chance.randrange(4))]
+    if tag == "F":
+        inner = [field(chance.choice(_KEYS), value) for value in inner]
+    return long_value(tag, b"".join(inner))

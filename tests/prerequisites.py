@@ -23,6 +23,15 @@ def unavailable(*packages: str) -> NoReturn:
     pytest.skip(reason)
 
 
+def not_set_up(what: str) -> NoReturn:
+    """Skips a test that needs what `make test` installs into this folder; where CI is set, fails
+    it."""
+    reason = f"This needs {what}; `make test` installs it."
+    if os.environ.get("CI"):
+        pytest.fail(reason, pytrace=False)
+    pytest.skip(reason)
+
+
 def _release_lacks(package: str) -> bool:
     """Whether this is Debian or Ubuntu, in a release that does not have the package."""
     apt = shutil.which("apt-cache")

@@ -154,33 +154,41 @@ class Peer:
 
     @property
     def _environment(self) -> dict[str, str]:
-        address = Address.parse(self.url)
         return {
-            **os.environ,
-            "PEER_HOST": address.host,
-            "PEER_PORT": str(address.port),
-            "PEER_USER": address.user,
-            "PEER_PASSWORD": address.password,
-            "PEER_VHOST": address.virtual_host,
+            **login(self.url),
             "PEER_EXCHANGE": self.exchanges.main,
             "PEER_RETRY_SUFFIX": self.exchanges.retry_suffix,
             "PEER_FAILED_SUFFIX": self.exchanges.failed_suffix,
         }
 
 
-def php_command() -> tuple[str, ...]:
-    """What runs the PHP peer.
+def login(url: str) -> dict[str, str]:
+    """The environment that tells a peer where the broker is."""
+    address = Address.parse(url)
+    return {
+        **os.environ,
+        "PEER_URL": url,
+        "PEER_HOST": address.host,
+        "PEER_PORT": str(address.port),
+        "PEER_USER": address.user,
+        "PEER_PASSWORD": address.password,
+        "PEER_VHOST": address.virtual_host,
+    }
+
+
+def php_command(source: str = "peer.php") -> tuple[str, ...]:
+    """What runs a PHP peer.
 
     Raises:
         NotInstalled: PHP or its library is not installed.
     """
     if shutil.which("php") is None or not Path("/usr/share/php/PhpAmqpLib/autoload.php").exists():
         raise NotInstalled("php-cli", "php-amqplib")
-    return ("php", "-d", "display_errors=stderr", str(SOURCES / "peer.php"))
+    return ("php", "-d", "display_errors=stderr", str(SOURCES / source))
 
 
-def java_command(classes: Path) -> tuple[str, ...]:
-    """Compiles the Java peer into a folder; what runs it then.
+def java_command(classes: Path, name: str = "Peer") -> tuple[str, ...]:
+    """Compiles a Java peer into a folder; what runs it then.
 
     Raises:
         NotInstalled: Java or its library is not installed.
@@ -192,7 +200,7 @@ def java_command(classes: Path) -> tuple[str, ...]:
         str(JAVA_LIBRARIES / name) for name in ("amqp-client.jar", "slf4j-api.jar", "slf4j-nop.jar")
     )
     subprocess.run(
-        ["javac", "-nowarn", "-cp", path, "-d", str(classes), str(SOURCES / "Peer.java")],
+        ["javac", "-nowarn", "-cp", path, "-d", str(classes), str(SOURCES / f"{name}.java")],
         check=True,
         capture_output=True,
     )
@@ -203,7 +211,7 @@ def java_command(classes: Path) -> tuple[str, ...]:
         "-XX:+UseSerialGC",
         "-cp",
         os.pathsep.join((str(classes), path)),
-        "Peer",
+        name,
     )
 
 

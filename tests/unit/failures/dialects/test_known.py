@@ -1,12 +1,14 @@
+import json
+import random
 from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from failed_deliveries import failed_deliveries
-from field_tables import field, long_value, values
+from field_tables import field, field_of, long_value, values
 from framework_messages import (
     CELERY,
     DIED_AT,
@@ -16,18 +18,22 @@ from framework_messages import (
     MASSTRANSIT,
     NESTJS,
     NSERVICEBUS,
+    PEER,
     RASCAL,
     REBUS,
     SPRING,
+    STAMP,
     SYMFONY,
     SYMFONY_IN_PHP,
     WOLVERINE,
     WOLVERINE_BY_NACK,
+    chance_message,
     message,
 )
-from redrive.amqp.field_table import Table
+from redrive.amqp.field_table import FieldValue, Table
+from redrive.amqp.properties import Properties
 from redrive.failures.dialects.failure_notes import FailureNotes
-from redrive.failures.dialects.known import notes_of
+from redrive.failures.dialects.known import DIALECTS, notes_of, renewed
 from redrive.failures.failed_message import FailedMessage
 from redrive.topology.headers import ERROR_MESSAGE, FAILURE_ID, Delivery
 
@@ -136,6 +142,10 @@ NOTES = [
         ),
     ),
     (NESTJS, FailureNotes("nestjs", failed_at=DIED_AT, queue="orders_queue")),
+    (
+        PEER,
+        FailureNotes("peer", failed_at=DIED_AT, queue="ucenter@user", routing_key="user.create"),
+    ),
 ]
 
 
@@ -146,6 +156,162 @@ def test_a_message_is_read_in_the_words_of_its_framework(
     delivery: Delivery, expected: FailureNotes
 ) -> None:
     assert replace(notes_of(delivery), traceback=None) == expected
+
+
+RENEWED: list[tuple[Delivery, set[str], dict[str, FieldValue]]] = [
+    (CELERY, set(), {"retries": 0, "expires": None}),
+    (
+        LARAVEL,
+        set(),
+        {"laravel": {"attempts": 0}},
+    ),
+    (
+        SYMFONY,
+        {
+            f"{STAMP}{name}"
+            for name in ("ErrorDetailsStamp", "RedeliveryStamp", "SentToFailureTransportStamp")
+        },
+        {},
+    ),
+    (
+        RASCAL,
+        set(),
+        {
+            "rascal": {
+                "originalQueue": "registration:user:save",
+                "originalVhost": "/",
+                "originalExchange": "registration",
+                "originalRoutingKey": "user.save",
+                "redeliveries": 0,
+            }
+        },
+    ),
+    (
+        MASSTRANSIT,
+        {name for name in MASSTRANSIT.properties.headers if name != "MT-Activity-Id"},
+        {},
+    ),
+    (
+        NSERVICEBUS,
+        {
+            name
+            for name in NSERVICEBUS.properties.headers
+            if name not in ("NServiceBus.MessageId", "NServiceBus.ProcessingMachine")
+        },
+        {},
+    ),
+    (
+        WOLVERINE,
+        {name for name in WOLVERINE.properties.headers if name != "wolverine-protocol-version"},
+        {},
+    ),
+    (REBUS, {"rbs2-error-details", "rbs2-source-queue", "rbs2-delivery-count"}, {}),
+    (
+        SPRING,
+        {
+            "x-exception-message",
+            "x-exception-stacktrace",
+            "x-original-exchange",
+            "x-original-routingKey",
+        },
+        {"retry-count": 0},
+    ),
+    (NESTJS, set(), {}),
+    (PEER, set(), {}),
+    (SYMFONY_IN_PHP, set(), {}),
+]
+"""Messages, which of their headers a renewal takes off, and what others say then."""
+
+
+@pytest.mark.parametrize(
+    ("delivery", "gone", "changed"),
+    RENEWED,
+    ids=lambda value: notes_of(value).dialect if isinstance(value, Delivery) else "",
+)
+def test_what_says_that_a_message_has_failed_is_taken_off_its_headers(
+    delivery: Delivery, gone: set[str], changed: dict[str, FieldValue]
+) -> None:
+    before, after = delivery.properties.headers, renewed(delivery).properties.headers
+    assert before.keys() - after.keys() == gone
+    assert {name: after[name] for name in changed} == changed
+    kept = after.keys() - changed.keys()
+    assert kept == before.keys() - gone - changed.keys()
+    assert all(after.raw_by_name()[name] == before.raw_by_name()[name] for name in kept)
+
+
+def test_dramatiq_gets_its_message_without_what_the_attempts_have_left() -> None:
+    fresh = renewed(DRAMATIQ)
+    assert json.loads(fresh.body) == {**json.loads(DRAMATIQ.body), "options": {}}
+    assert fresh.properties == DRAMATIQ.properties
+
+
+def test_dramatiq_gets_a_delayed_message_for_the_queue_of_its_actors() -> None:
+    delayed = {**json.loads(DRAMATIQ.body), "queue_name": "default.DQ", "options": {"eta": 17}}
+    fresh = renewed(replace(DRAMATIQ, body=json.dumps(delayed).encode()))
+    assert json.loads(fresh.body) == {**delayed, "queue_name": "default", "options": {}}
+
+
+def test_what_a_sender_has_told_dramatiq_stays() -> None:
+    told = {"max_retries": 5, "broker_priority": 9, "pipe_target": {"actor_name": "next"}}
+    given = {**json.loads(DRAMATIQ.body), "options": {"retries": 1, **told}}
+    fresh = renewed(replace(DRAMATIQ, body=json.dumps(given).encode()))
+    assert json.loads(fresh.body)["options"] == told
+
+
+def test_laravel_gets_its_job_without_an_end_that_has_passed() -> None:
+    fresh = renewed(LARAVEL)
+    assert json.loads(fresh.body) == {**json.loads(LARAVEL.body), "retryUntil": None}
+
+
+def test_a_job_of_laravel_without_an_end_keeps_its_bytes() -> None:
+    endless = replace(LARAVEL, body=rb'{"job": "a\/b", "retryUntil": null}')
+    assert renewed(endless).body == endless.body
+
+
+def test_easynetq_gets_the_message_that_is_in_the_envelope() -> None:
+    fresh = renewed(EASYNETQ)
+    assert fresh.body == b'{"OrderId":42}'
+    assert fresh.properties == Properties(
+        type="Acme.Orders.OrderPlaced, Acme.Orders",
+        delivery_mode=2,
+        correlation_id="4711",
+        headers=Table.parse(field_of("tenant", long_value("S", b"acme"))),
+    )
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        (b'"Message":', b'"Text":'),
+        (b'"BasicProperties":', b'"Properties":'),
+        (b'"Type":14', b'"Type":99'),
+        (b'"YWNtZQ=="', b'"no base64"'),
+        (b'"DeliveryMode":2', b'"DeliveryMode":"two"'),
+        (b'"4711"', b'"' + b"4711" * 64 + b'"'),
+        (b"YWNtZQ==", b"YWNt" * 40_000),
+    ],
+)
+def test_an_envelope_that_cannot_be_opened_stays_closed(damage: tuple[bytes, bytes]) -> None:
+    damaged = replace(EASYNETQ, body=EASYNETQ.body.replace(*damage))
+    assert damaged != EASYNETQ
+    assert renewed(damaged) == damaged
+
+
+def test_what_redrive_itself_set_aside_is_not_renewed() -> None:
+    own = message({**CELERY.properties.headers.to_dict(), FAILURE_ID: "0b6f9c1e"})
+    assert renewed(own) == own
+
+
+def test_a_renewed_message_is_renewed() -> None:
+    for delivery, _ in NOTES:
+        fresh = renewed(delivery)
+        assert renewed(fresh) == fresh
+
+
+def test_every_dialect_has_a_message_that_is_read_in_it() -> None:
+    assert {notes_of(delivery).dialect for delivery, _ in NOTES} == {
+        dialect.name for dialect in DIALECTS
+    }
 
 
 def test_what_nobody_has_left_is_unknown() -> None:
@@ -203,10 +369,39 @@ def damaged(draw: st.DrawFn) -> Delivery:
     )
 
 
-@given(damaged())
-def test_nothing_that_a_message_holds_makes_a_dialect_raise(delivery: Delivery) -> None:
+def check(delivery: Delivery) -> None:
+    """Reads a message and renews it, and looks at what comes of it."""
     notes = notes_of(delivery)
-    for value in (notes.error_type, notes.error_message, notes.traceback, notes.queue):
-        assert value is None or value.encode()
+    texts = (
+        notes.error_type,
+        notes.error_message,
+        notes.traceback,
+        notes.host,
+        notes.queue,
+        notes.exchange,
+        notes.routing_key,
+    )
+    for value in texts:
+        assert value is None or value.encode() is not None
     assert notes.failed_at is None or notes.failed_at.utcoffset() is not None
     assert notes.retries is None or notes.retries >= 0
+    fresh = renewed(delivery)
+    assert fresh.properties.encode()
+    assert notes.dialect == "easynetq" or fresh.properties.headers.keys() <= {
+        *delivery.properties.headers
+    }
+    assert (fresh.queue, fresh.routing_key) == (delivery.queue, delivery.routing_key)
+
+
+@given(damaged())
+def test_nothing_that_a_message_holds_makes_a_dialect_raise(delivery: Delivery) -> None:
+    check(delivery)
+
+
+_EXAMPLES = 20 * settings().max_examples
+
+
+def test_no_headers_by_chance_make_a_dialect_raise() -> None:
+    chance = random.Random(4711)
+    for _ in range(_EXAMPLES):
+        check(chance_message(chance, [delivery for delivery, _ in NOTES]))
