@@ -5,13 +5,14 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
 from datetime import timedelta
 
 from redrive.errors import BrokerUnavailable, ConfigurationError, RedriveError
 from redrive.failures.failed_count import count_failed, held_in
 from redrive.failures.failed_message import FailedMessage
 from redrive.failures.filter import Filter, Predicate, opened
+from redrive.failures.index import forget
 from redrive.failures.look_lock import Turn
 from redrive.failures.look_progress import Looking, OnLook
 from redrive.failures.outcome_watch import (
@@ -303,7 +304,7 @@ class FailedQueue:
     ) -> RequeueReport:
         stop = cancel or threading.Event()
         looking = Looking(failed_queue(self._queue), None)
-        with self._turn(looking, stop=stop.is_set) as turn:
+        with self._forgetting(), self._turn(looking, stop=stop.is_set) as turn:
             total, missing = self._ready_to_take(to_return=choose is not None, settling=turn.waited)
             looking.begin(total, total, missing)
             report = self._run_alone(total, choose, limit, manner, job, on_progress, stop)
@@ -404,7 +405,8 @@ class FailedQueue:
             BrokerUnavailable: no broker answered.
         """
         self.depth()
-        return restore(self._connector, self._exchanges, deliveries, self._timeout)
+        with self._forgetting():
+            return restore(self._connector, self._exchanges, deliveries, self._timeout)
 
     def watch(self, job: str, queue: str | None = None) -> Watch:
         """Counts what becomes of a job's messages for as long as the block.
@@ -477,11 +479,22 @@ class FailedQueue:
             PermissionDenied: the user may not.
         """
         with (
+            self._forgetting(),
             self._turn(Looking(failed_queue(self._queue), None)) as turn,
             declaring(self._connector) as declarer,
         ):
             self._depth_alone(declarer, settling=turn.waited)
             return declarer.purge(failed_queue(self._queue))
+
+    @contextlib.contextmanager
+    def _forgetting(self) -> Iterator[None]:
+        """What an earlier look has found is not true after the block. It is dropped before it, too:
+        this process may be killed in it."""
+        forget(self._connector.url, failed_queue(self._queue))
+        try:
+            yield
+        finally:
+            forget(self._connector.url, failed_queue(self._queue))
 
     def __repr__(self) -> str:
         return f"<FailedQueue {self._connector.url.address} {failed_queue(self._queue)!r}>"
