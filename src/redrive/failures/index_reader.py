@@ -205,6 +205,11 @@ class IndexedMessages(KeptMessages):
     def _reading(self) -> Iterator[None]:
         try:
             yield
+        except duckdb.OutOfMemoryException as error:
+            raise IndexUnusable(
+                f"what was kept of {self._look.queue!r} takes more memory than there is for it: "
+                "the queue is looked at anew"
+            ) from error
         except (duckdb.Error, ValueError) as error:
             raise self._index.unusable(self._look.queue, "is damaged", self._look.file) from error
 

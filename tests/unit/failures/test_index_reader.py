@@ -18,7 +18,8 @@ from redrive.failures.database import Database
 from redrive.failures.failed_message import FailedMessage
 from redrive.failures.filter import Filter, OpenFilter
 from redrive.failures.groups import Group, Groups
-from redrive.failures.index_writer import MOST_OF_A_BODY
+from redrive.failures.index import MOST_OF_A_BODY
+from redrive.failures.index_reader import IndexedMessages
 from redrive.failures.kept_messages import IndexUnusable, grouped, matching
 from redrive.topology.headers import Delivery
 
@@ -57,7 +58,9 @@ def _of(group: Group) -> tuple[object, ...]:
 @in_a_folder
 @given(deliveries=some_deliveries)
 def test_every_byte_comes_back(tmp_path: Path, deliveries: list[Delivery]) -> None:
-    found = [message.delivery for message in keep(index_in(tmp_path), deliveries)]
+    kept = keep(index_in(tmp_path), deliveries)
+    assert isinstance(kept, IndexedMessages)
+    found = [message.delivery for message in kept]
     assert found == deliveries
     assert [one.properties.encode() for one in found] == [
         one.properties.encode() for one in deliveries
@@ -182,9 +185,9 @@ def test_hostile_sql_reaches_no_file_and_no_other_column(tmp_path: Path, sql: st
     index = index_in(tmp_path)
     kept = keep(index, incident())
     hostile = sql.format(file=next(index.folder.glob("*.parquet")), folder=index.folder)
-    with pytest.raises(ConfigurationError), kept.database(COLUMNS) as database:
-        database.columns_of_query(hostile)
-        database.query(hostile)
+    for ask in (Database.columns_of_query, Database.query):
+        with kept.database(COLUMNS) as database, pytest.raises(ConfigurationError):
+            ask(database, hostile)
     with pytest.raises(ConfigurationError):
         kept.matching(Filter(f"(({hostile})) is not null")).count()
     assert not list(index.folder.glob("*.csv"))
@@ -216,7 +219,6 @@ def test_a_file_that_is_damaged_is_said_to_be_and_deleted(tmp_path: Path) -> Non
     data = next(index.folder.glob("*.parquet"))
     data.write_bytes(b"\0" * data.stat().st_size)
     with pytest.raises(IndexUnusable, match="damaged"):
-        kept.count()
         kept.groups(BY_NAME["group_id"])
     assert index.find("ucenter@user@failed") is None
     assert not list(index.folder.iterdir())

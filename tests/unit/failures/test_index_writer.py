@@ -79,7 +79,8 @@ def test_what_the_database_refuses_is_told_without_what_a_message_holds() -> Non
 
 
 def test_progress_is_told_while_columns_are_made(tmp_path: Path) -> None:
-    index, told = index_in(tmp_path), []
+    index = index_in(tmp_path)
+    told: list[int] = []
     with IndexWriter(index) as writer:
         writer.on_progress = told.append
         for _ in range(1500):
