@@ -37,6 +37,8 @@ _DATA = ".parquet"
 _ID_LENGTH = 24
 _ABANDONED_AFTER = 24 * 3600.0
 """Seconds after which nobody still fills what began then, on whatever host."""
+_MOST_TRIES = 5
+"""How often a look is looked for that others replace meanwhile."""
 _ORPHANED_AFTER = 60.0
 """Seconds after which messages without a record are of a process that was killed between the
 two."""
@@ -159,18 +161,23 @@ class Index:
         Raises:
             IndexUnusable: it is damaged, or another version's, and was deleted.
         """
-        path = self.record_of(queue)
-        try:
-            look = FormerLook.from_json(path.read_text(encoding="utf-8"))
-            if look.format != current_format():
-                raise self.unusable(queue, "was written by another version of redrive")
-            if (self.folder / look.file).stat().st_size != look.size or look.queue != queue:
-                raise ValueError("it does not fit its file")
-        except FileNotFoundError:
-            return None
-        except (OSError, ValueError) as error:
-            raise self.unusable(queue, "is damaged") from error
-        return look
+        for _ in range(_MOST_TRIES):
+            try:
+                look = FormerLook.from_json(self.record_of(queue).read_text(encoding="utf-8"))
+                if look.format != current_format():
+                    raise self.unusable(queue, "was written by another version of redrive")
+                if look.queue != queue:
+                    raise ValueError("it is another queue's")
+            except FileNotFoundError:
+                return None
+            except (OSError, ValueError) as error:
+                raise self.unusable(queue, "is damaged") from error
+            # Its file is gone where another process has just replaced it: then there is a newer.
+            with contextlib.suppress(OSError):
+                if (self.folder / look.file).stat().st_size != look.size:
+                    raise self.unusable(queue, "is damaged", look.file)
+                return look
+        return None
 
     def unusable(self, queue: str, why: str, file: str | None = None) -> IndexUnusable:
         """Deletes what is kept of a queue, if that still is in this file, where one is named;
@@ -218,6 +225,7 @@ class Index:
             raise ValueError(f"it takes {size:,} bytes, more than may be kept")
         name = f"{_id_of(look.queue)}-{data.parent.name.removeprefix(_FILLING)}{_DATA}"
         kept = replace(look, file=name, size=size, format=current_format())
+        former = _file_in(self.record_of(look.queue))
         data.chmod(0o600)
         _to_disk(data)
         os.replace(data, self.folder / name)
@@ -228,14 +236,15 @@ class Index:
             file.flush()
             os.fsync(file.fileno())
         os.replace(record, self.record_of(look.queue))
-        self._delete_data(look.queue, but=name)
+        if former:
+            # Not all of the queue's: another process may be just about to name its own.
+            (self.folder / former).unlink(missing_ok=True)
         self._make_room(self.record_of(look.queue))
         return kept
 
-    def _delete_data(self, queue: str, but: str = "") -> None:
+    def _delete_data(self, queue: str) -> None:
         for data in self.folder.glob(f"{_id_of(queue)}-*{_DATA}"):
-            if data.name != but:
-                data.unlink(missing_ok=True)
+            data.unlink(missing_ok=True)
 
     def _make_room(self, newest: Path) -> None:
         """Deletes the oldest looks until what is kept is no more than may be, and messages that
