@@ -127,5 +127,7 @@ def _print_table(terminalreporter: pytest.TerminalReporter, text: str) -> None:
 
 @pytest.fixture(autouse=True, scope="session")
 def _journal_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """No test writes into the journal of the user who runs them."""
+    """No test writes into the journal of the user who runs them, or is answered from what another
+    command has found: those that want that say so."""
     os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))
+    os.environ["REDRIVE_INDEX"] = "off"

@@ -375,7 +375,10 @@ class Table(Mapping[str, FieldValue]):
     def scalar(self, name: str) -> FieldValue:
         """The value of a field that is no list and no table; None where there is no such field."""
         raw = self.raw_by_name().get(name)
-        return None if raw is None else decode_scalar(raw)
+        if raw is None:
+            return None
+        # Most are long strings: to call for each costs more than to read it.
+        return _text(raw[5:]) if raw[0] == LONG_STRING else decode_scalar(raw)
 
     def __contains__(self, name: object) -> bool:
         return name in self.raw_by_name()

@@ -5,13 +5,14 @@ from typing import Annotated
 
 import typer
 
-from redrive.cli import completion, message_options, messages, options
+from redrive.cli import completion, index_options, message_options, messages, options
 from redrive.cli.output import Form, Printer, count_of
 from redrive.errors import ConfigurationError
 from redrive.failures.cause import Cause
 from redrive.failures.columns import BY_NAME
 from redrive.failures.filter import OpenFilter
-from redrive.failures.groups import Group, Groups, Key
+from redrive.failures.groups import Group, Key
+from redrive.failures.kept_messages import grouped, matching
 from redrive.failures.readable_values import value_of
 from redrive.redaction import in_one_line
 
@@ -22,6 +23,7 @@ _FEW_KEYS = 3
 
 
 @options.expanded
+@index_options.answered
 def groups(
     source: message_options.QueueOrFile,
     by: Annotated[
@@ -38,6 +40,7 @@ def groups(
     ] = 20,
     look_at: message_options.LookAt = None,
     *,
+    index: index_options.IndexOptions,
     broker: options.SourceOptions,
     output: options.Output = Form.TABLE,
 ) -> None:
@@ -54,11 +57,13 @@ def groups(
     printer = Printer(output)
     if by not in BY_NAME:
         raise ConfigurationError(f"there is no column {by!r}", f"Give one of {', '.join(BY_NAME)}.")
-    found = Groups(BY_NAME[by])
     with OpenFilter(message_options.filter_of(where, None)) as open_filter:
         opened = message_options.Source(printer, source, broker)
-        with opened.looking(look_at, by_time=open_filter.is_by_time) as (messages_, look):
-            found.add(open_filter.of(messages_))
+        with opened.looking(look_at, by_time=open_filter.is_by_time, index=index) as (
+            messages_,
+            look,
+        ):
+            found = grouped(matching(messages_, open_filter), BY_NAME[by])
     shown = found.largest_first
     if not opened.is_file:
         completion.remember_groups(broker.url, source, shown[:limit])

@@ -7,16 +7,18 @@ from typing import Annotated
 
 import typer
 
-from redrive.cli import message_options, messages, options
+from redrive.cli import index_options, message_options, messages, options
 from redrive.cli.look_output import Look
 from redrive.cli.message_lookup import check_groups
 from redrive.cli.output import Form, Printer, count_of
 from redrive.errors import ConfigurationError
 from redrive.failures.failed_message import FailedMessage
 from redrive.failures.filter import OpenFilter
+from redrive.failures.kept_messages import KeptMessages, matching
 
 
 @options.expanded
+@index_options.answered
 def list_(
     source: message_options.QueueOrFile,
     where: message_options.Where = None,
@@ -30,6 +32,7 @@ def list_(
     ] = False,
     look_at: message_options.LookAt = None,
     *,
+    index: index_options.IndexOptions,
     broker: options.SourceOptions,
     output: options.Output = Form.TABLE,
 ) -> None:
@@ -51,17 +54,17 @@ def list_(
     with OpenFilter(filter_) as open_filter:
         opened = message_options.Source(printer, source, broker)
         most = limit if filter_.is_all and not newest else look_at
-        with opened.looking(most, by_time=open_filter.is_by_time) as (messages_, look):
-            found = _Counted(open_filter.of(messages_))
-            shown = _newest(found, limit) if newest else list(islice(found, limit))
-            for _ in found:
-                pass
-    check_groups(groups, found.count, opened.name)
+        with opened.looking(most, by_time=open_filter.is_by_time, index=index) as (
+            messages_,
+            look,
+        ):
+            shown, count = _shown(matching(messages_, open_filter), limit, newest=newest)
+    check_groups(groups, count, opened.name)
     printer.result(
         {
             "queue": source,
             **message_options.facts_of(look),
-            "matching": None if filter_.is_all else found.count,
+            "matching": None if filter_.is_all else count,
             "messages": [messages.json_of(message) for message in shown],
         }
     )
@@ -72,8 +75,21 @@ def list_(
         printer.say(
             _tally(opened.name, look, len(shown), which)
             if filter_.is_all
-            else _matches(opened.name, look, len(shown), which, found.count)
+            else _matches(opened.name, look, len(shown), which, count)
         )
+
+
+def _shown(
+    found: Iterator[FailedMessage], limit: int, *, newest: bool
+) -> tuple[list[FailedMessage], int]:
+    """Return the messages that are shown, and how many there are in all."""
+    if isinstance(found, KeptMessages):
+        return found.first(limit, newest=newest), found.count()
+    counted = _Counted(found)
+    shown = _newest(counted, limit) if newest else list(islice(counted, limit))
+    for _ in counted:
+        pass
+    return shown, counted.count
 
 
 class _Counted:

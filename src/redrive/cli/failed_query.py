@@ -1,22 +1,26 @@
 """`redrive failed query`: SQL over failed messages."""
 
 import json
+from contextlib import ExitStack
 from typing import Annotated
 
 import typer
 
-from redrive.cli import message_options, options
+from redrive.cli import index_options, message_options, options
 from redrive.cli.output import Form, Printer, TableColumn
 from redrive.failures.columns import BY_NAME, row_of
 from redrive.failures.database import Database
+from redrive.failures.kept_messages import KeptMessages
 
 
 @options.expanded
+@index_options.answered
 def query(
     source: message_options.QueueOrFile,
     sql: Annotated[str, typer.Argument(metavar="SQL", help="A SELECT from the table `failed`.")],
     look_at: message_options.LookAt = None,
     *,
+    index: index_options.IndexOptions,
     broker: options.SourceOptions,
     output: options.Output = Form.TABLE,
 ) -> None:
@@ -34,10 +38,14 @@ def query(
     sql = sql.strip().removesuffix(";")
     with Database() as parser:
         read = parser.columns_of_query(sql) or (BY_NAME["failure_id"],)
-    with Database(columns=read) as database:
+    with ExitStack() as held:
         opened = message_options.Source(printer, source, broker)
-        with opened.looking(look_at) as (messages_, look):
-            database.insert(row_of(message.delivery, read) for message in messages_)
+        with opened.looking(look_at, index=index) as (messages_, look):
+            if isinstance(messages_, KeptMessages):
+                database = held.enter_context(messages_.database(read))
+            else:
+                database = held.enter_context(Database(columns=read))
+                database.insert(row_of(message.delivery, read) for message in messages_)
         names, rows = database.query(sql)
     printer.result(
         {"source": opened.name, **message_options.facts_of(look), "columns": names, "rows": rows}

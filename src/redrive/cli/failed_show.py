@@ -4,12 +4,14 @@ from typing import Annotated
 
 import typer
 
-from redrive.cli import message_options, messages, options
+from redrive.cli import index_options, message_options, messages, options
 from redrive.cli.message_lookup import NothingFound, find_one
 from redrive.cli.output import Form, Printer
+from redrive.failures.kept_messages import KeptMessages
 
 
 @options.expanded
+@index_options.answered
 def show(
     source: message_options.QueueOrFile,
     id_: Annotated[
@@ -21,6 +23,7 @@ def show(
         ),
     ],
     *,
+    index: index_options.IndexOptions,
     broker: options.SourceOptions,
     output: options.Output = Form.TABLE,
 ) -> None:
@@ -35,8 +38,10 @@ def show(
     """
     printer = Printer(output)
     opened = message_options.Source(printer, source, broker)
-    with opened.looking() as (messages_, look):
+    with opened.looking(index=index) as (messages_, look):
         try:
+            if isinstance(messages_, KeptMessages):
+                messages_ = messages_.named(id_)
             message = find_one(messages_, id_, opened.name)
         except NothingFound as error:
             if not look.what_is_missing:

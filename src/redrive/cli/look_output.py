@@ -4,6 +4,7 @@ could not see."""
 import contextlib
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
+from datetime import datetime
 from typing import TypeVar
 
 from redrive.cli.message_lookup import NothingFound
@@ -53,6 +54,17 @@ class Look:
         self.total = 0
         self.looked_at = 0
         self.missing: int | None = 0
+        self.answered_from = "queue"
+        self.as_of: datetime | None = None
+        """When a look at a queue ended that this is the answer of."""
+        self.depth_now: int | None = None
+        """What is in the queue now, if an earlier look answers and that is known."""
+        self._has_ended = False
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all that is in the queue was looked at, to the end."""
+        return self._has_ended and self.missing == 0 and self.looked_at == self.total
 
     @property
     def is_partial(self) -> bool:
@@ -74,6 +86,7 @@ class Look:
 
     def of_file(self, file: Snapshot, limit: int | None) -> Generator[FailedMessage, None, None]:
         """The messages of a file."""
+        self.answered_from = "file"
         self.total = file.depth()
         wanted = self.total if limit is None else min(limit, self.total)
         self._begun(LookProgress(LookStage.LOOKING, self.total, wanted))
@@ -108,7 +121,7 @@ class Look:
                         "holding all messages, to keep their order", progress.held, progress.total
                     )
             case LookStage.ENDED:
-                pass
+                self._has_ended = True
 
     def _tell_price(self, returns: int | None) -> None:
         if returns is not None and not self._said_the_price:

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from redrive.cli import completion
+from redrive.cli.index_options import IndexedQueue, IndexOptions
 from redrive.cli.look_output import Look, looking
 from redrive.cli.options import SourceOptions
 from redrive.cli.output import Printer, count_of
@@ -18,6 +19,7 @@ from redrive.failures.failed_queue import FailedQueue
 from redrive.failures.filter import Filter
 from redrive.failures.snapshot import Snapshot
 from redrive.pubsub.reports import LookProgress
+from redrive.pubsub.url import BrokerURL
 
 QueueOrFile = Annotated[
     str,
@@ -108,6 +110,7 @@ class Source:
     def __init__(self, printer: Printer, name: str, broker: SourceOptions) -> None:
         self._printer = printer
         self.is_file = Snapshot.is_meant(name)
+        self._url = BrokerURL.parse(broker.url)
         self._source: FailedQueue | Snapshot
         if self.is_file:
             self.name, self._source = name, Snapshot(Path(name))
@@ -117,13 +120,19 @@ class Source:
 
     @contextlib.contextmanager
     def looking(
-        self, limit: int | None = None, *, by_time: bool = False
+        self,
+        limit: int | None = None,
+        *,
+        by_time: bool = False,
+        index: IndexOptions | None = None,
     ) -> Iterator[tuple[Iterator[FailedMessage], Look]]:
         """Give its messages and the look at them.
 
         Args:
             limit: how many messages at most.
             by_time: whether a filter asks when they failed.
+            index: whether what an earlier look has found may answer, and what this one finds is
+                kept; None for neither.
 
         Raises:
             ConfigurationError: a filter asks when they failed, and the newest would be left out.
@@ -137,14 +146,34 @@ class Source:
                     "Leave out --look-at to read all of them.",
                 )
 
-        with looking(self._printer, self._source, self.name, limit, begun) as found:
-            yield found
+        printer = self._printer
+        if index is None or not isinstance(self._source, FailedQueue):
+            with looking(printer, self._source, self.name, limit, begun) as found:
+                yield found
+            return
+        queue = IndexedQueue(self._url, self._source, self.name)
+        with index.answering(printer, queue, limit, begun) as answer:
+            if answer is not None:
+                yield answer
+                return
+        with index.keeping(printer, queue, limit) as keeping:
+            with looking(printer, self._source, self.name, limit, begun) as (messages, look):
+                yield keeping.noted(messages), look
+            keeping.end(look)
 
 
 def facts_of(look: Look) -> dict[str, object]:
     """Return what was read, as JSON values; `missing` is what others held, null if their number is
-    unknown."""
-    return {"total": look.total, "looked_at": look.looked_at, "missing": look.missing}
+    unknown. `as_of` is when the look ended, and `depth_now` what the queue has since, if an earlier
+    look answers."""
+    return {
+        "total": look.total,
+        "looked_at": look.looked_at,
+        "missing": look.missing,
+        "answered_from": look.answered_from,
+        "as_of": None if look.as_of is None else look.as_of.isoformat(),
+        "depth_now": look.depth_now,
+    }
 
 
 def not_looked_at(look: Look) -> str:

@@ -175,12 +175,13 @@ def expanded(command: Callable[..., None]) -> Callable[..., None]:
                 annotation=of_fields[one.name],
             )
             for one in fields(kind)
+            if one.init
         ]
 
     @functools.wraps(command)
     def call(**given: object) -> None:
         for name, kind in objects.items():
-            values = {one.name: given.pop(one.name) for one in fields(kind)}
+            values = {one.name: given.pop(one.name) for one in fields(kind) if one.init}
             given[name] = kind(**values)
         command(**given)
 

@@ -14,6 +14,7 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import duckdb
@@ -65,9 +66,20 @@ class Database:
     Args:
         now: what `now()` says.
         columns: the columns that the table `failed` gets.
+        file: a Parquet file of redrive's own that may be read, and no other; `rows` names it.
+        rows: a query of it. Its rows are those of `failed`, and the file can't be read then.
+
+    Raises:
+        duckdb.Error: the file can't be read.
     """
 
-    def __init__(self, now: datetime | None = None, columns: Sequence[Column] = COLUMNS) -> None:
+    def __init__(
+        self,
+        now: datetime | None = None,
+        columns: Sequence[Column] = COLUMNS,
+        file: Path | None = None,
+        rows: str | None = None,
+    ) -> None:
         self._columns = columns
         self._spill = tempfile.TemporaryDirectory(prefix="redrive-")
         self._duckdb = duckdb.connect(
@@ -84,6 +96,10 @@ class Database:
             "CREATE TABLE failed "
             f"({', '.join(f'{column.name} {column.type}' for column in columns)})"
         )
+        if rows is not None:
+            self._duckdb.execute(f"INSERT INTO failed {rows}")
+        elif file is not None:
+            self._duckdb.execute("SET allowed_paths = [" + quoted(file) + "]")
         for lock in _LOCKS:
             self._duckdb.execute(lock)
 
@@ -168,6 +184,14 @@ class Database:
         meant = {place for (place,) in self._run(sql, values, expression)}
         return [place in meant for place in range(count)]
 
+    def asked(self, sql: str, values: Sequence[object] = ()) -> duckdb.DuckDBPyConnection:
+        """The answer to a statement of redrive's own.
+
+        Raises:
+            duckdb.Error: it fails, on a row or on the file.
+        """
+        return self._duckdb.execute(sql, list(values))
+
     def query(self, sql: str) -> tuple[list[str], list[dict[str, object]]]:
         """The names of the columns of a query that was checked, and its rows as JSON values.
 
@@ -232,13 +256,23 @@ class Database:
                 "Ask for less in what does not depend on a message.",
             ) from error
         except duckdb.Error as error:
-            raise ConfigurationError(_told(str(error), given), HOW) from error
+            raise refused(error, given) from error
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def refused(error: duckdb.Error, given: str) -> ConfigurationError:
+    """What DuckDB says of an expression or a query that people have given."""
+    return ConfigurationError(_told(str(error), given), HOW)
+
+
+def quoted(path: Path) -> str:
+    """A path as SQL has it."""
+    return "'" + str(path).replace("'", "''") + "'"
 
 
 def in_batches(rows: Iterable[Row]) -> Iterator[list[Row]]:

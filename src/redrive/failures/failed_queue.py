@@ -5,7 +5,7 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Callable, Collection, Generator, Iterable, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from datetime import timedelta
 
 from redrive.errors import BrokerUnavailable, ConfigurationError, RedriveError
@@ -14,6 +14,7 @@ from redrive.failures.failed_count import count_failed, held_in
 from redrive.failures.failed_message import FailedMessage
 from redrive.failures.failed_source import FailedSource, check_source_name, source_named
 from redrive.failures.filter import Filter, Predicate, opened
+from redrive.failures.index import forget
 from redrive.failures.look_lock import Turn
 from redrive.failures.look_progress import Looking, OnLook
 from redrive.failures.outcome_watch import (
@@ -351,7 +352,7 @@ class FailedQueue:
     ) -> RequeueReport:
         stop = cancel or threading.Event()
         looking = Looking(self.source().queue, None)
-        with self._turn(looking, stop=stop.is_set) as turn:
+        with self._forgetting(), self._turn(looking, stop=stop.is_set) as turn:
             total, missing, returns = self._ready_to_take(
                 to_return=choose is not None, settling=turn.waited
             )
@@ -457,7 +458,8 @@ class FailedQueue:
             BrokerUnavailable: no broker answered.
         """
         self.depth()
-        return restore(self._connector, self._exchanges, deliveries, self._timeout)
+        with self._forgetting():
+            return restore(self._connector, self._exchanges, deliveries, self._timeout)
 
     def watch(
         self, job: str, queue: str | None = None, arrivals: Collection[WayBack] = ()
@@ -542,11 +544,23 @@ class FailedQueue:
             PermissionDenied: the user may not.
         """
         with (
+            self._forgetting(),
             self._turn(Looking(self.source().queue, None)) as turn,
             declaring(self._connector) as declarer,
         ):
             self._depth_alone(declarer, settling=turn.waited)
             return declarer.purge(self.source().queue)
+
+    @contextlib.contextmanager
+    def _forgetting(self) -> Iterator[None]:
+        """What an earlier look has found is not true after the block. It is dropped before it, too:
+        this process may be killed in it."""
+        queue = self.source().queue
+        forget(self._connector.url, queue)
+        try:
+            yield
+        finally:
+            forget(self._connector.url, queue)
 
     def __repr__(self) -> str:
         taken = self._source.queue if self._source is not None else self._name

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from redrive.errors import ConfigurationError
 from redrive.failures.cause import cause_of
-from redrive.failures.columns import Column, SqlType, row_of
+from redrive.failures.columns import COLUMNS, Column, SqlType, row_of
 from redrive.failures.failed_message import FailedMessage
 
 if TYPE_CHECKING:
@@ -111,6 +111,16 @@ class OpenFilter:
             return [bool(where(message)) for message in messages]  # type: ignore[operator]
         rows = [row_of(message.delivery, self._columns) for message in messages]
         return self._database.meant(where, rows, self._columns)
+
+    @property
+    def filter(self) -> Filter:
+        """What it says of messages."""
+        return self._filter
+
+    @property
+    def is_of_whole_rows(self) -> bool:
+        """Whether its expression speaks of a message's row as one, and not of columns of it."""
+        return self._columns == COLUMNS
 
     @property
     def is_by_time(self) -> bool:

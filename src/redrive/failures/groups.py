@@ -12,7 +12,8 @@ from redrive.failures.cause import Cause, cause_of
 from redrive.failures.columns import BY_NAME, Column, Value
 from redrive.failures.failed_message import FailedMessage
 
-_MOST_KEYS = 1000
+MOST_KEYS = 1000
+"""Routing keys of a group that are told apart."""
 FAR = 4
 """The rest must fit into the fourth part of the time, for a few to be left out of it."""
 _LEAST_OF_MANY = 5
@@ -62,7 +63,7 @@ class Group:
     def add(self, message: FailedMessage) -> None:
         """Counts a message."""
         self.count += 1
-        if len(self.routing_keys) < _MOST_KEYS or message.routing_key in self.routing_keys:
+        if len(self.routing_keys) < MOST_KEYS or message.routing_key in self.routing_keys:
             self.routing_keys[message.routing_key] += 1
         moment = message.failed_at
         if moment is not None:
@@ -130,6 +131,13 @@ class Groups:
                     continue
                 group = self._groups[key] = Group(key, message.failure_id)
             group.add(message)
+
+    def take(self, groups: Iterable[Group], total: int) -> None:
+        """Takes groups that were counted elsewhere, and how many messages there were in all; what
+        is in none of these groups is in further ones."""
+        self._groups = {group.key: group for group in groups}
+        self.total = total
+        self.other = total - sum(group.count for group in self._groups.values())
 
     @property
     def largest_first(self) -> list[Group]:

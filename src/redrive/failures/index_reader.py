@@ -1,0 +1,270 @@
+"""Answers from the index: by SQL over the columns that are kept, and not message by message."""
+
+import contextlib
+import re
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+
+import duckdb
+
+from redrive.failures.cause import Cause
+from redrive.failures.columns import COLUMNS, Column, SqlType
+from redrive.failures.database import Database, quoted, refused
+from redrive.failures.failed_message import FailedMessage
+from redrive.failures.filter import Filter
+from redrive.failures.groups import MOST_GROUPS, MOST_KEYS, Group, Groups, Key
+from redrive.failures.index import MOST_OF_A_BODY, FormerLook, Index
+from redrive.failures.index_writer import (
+    CAUSE_FRAME,
+    CAUSE_MESSAGE,
+    IS_JSON,
+    IS_TEXT,
+    IS_WHOLE,
+    PLACE,
+    RAW_KEY,
+)
+from redrive.failures.kept_messages import IndexUnusable, KeptMessages
+from redrive.failures.stored_message import (
+    BODY,
+    DEAD_LETTER_QUEUE,
+    NEEDED,
+    WIRE,
+    message_of,
+    text_of,
+)
+
+_AT_A_TIME = 1000
+_FAILED_AT = "failed_at"
+_MAY_BE_DIGEST = re.compile(r"[0-9a-f]{16,64}")
+_OF_THE_FILE = (duckdb.IOException, duckdb.InternalException, duckdb.FatalException)
+"""What DuckDB says of a file that is gone or damaged, and never of an expression."""
+_BODIES = frozenset({"body", "body_text", BODY})
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_HIDDEN = (
+    PLACE,
+    RAW_KEY,
+    CAUSE_MESSAGE,
+    CAUSE_FRAME,
+    IS_WHOLE,
+    *(column.name for column in WIRE),
+)
+_IN_SQL = frozenset({SqlType.TEXT, SqlType.NUMBER, SqlType.TIME})
+"""Columns that are the same value in Python and in the file; a JSON that DuckDB does not take is
+not."""
+
+
+class IndexedMessages(KeptMessages):
+    """The messages of a look that the index has.
+
+    Args:
+        index: the index.
+        look: the look.
+        limit: how many of the oldest; None for all.
+        filter_: those that it means.
+    """
+
+    def __init__(
+        self,
+        index: Index,
+        look: FormerLook,
+        limit: int | None = None,
+        filter_: Filter | None = None,
+    ) -> None:
+        self._index = index
+        self._look = look
+        self._limit = limit
+        self._filter = filter_ or Filter()
+        self._file = index.folder / look.file
+        self._each: Iterator[FailedMessage] | None = None
+
+    def matching(self, filter_: Filter) -> "IndexedMessages":
+        """Those that a filter means."""
+        return IndexedMessages(self._index, self._look, self._limit, filter_)
+
+    def count(self) -> int:
+        """How many they are."""
+        if self._filter.is_all:
+            return (
+                self._look.looked_at
+                if self._limit is None
+                else min(self._limit, self._look.looked_at)
+            )
+        return _number(self._asked("count(*)")[0][0])
+
+    def first(self, limit: int, *, newest: bool) -> list[FailedMessage]:
+        """The oldest ones, or the newest, at most `limit`."""
+        order = f"failed_at DESC NULLS LAST, {PLACE} DESC" if newest else PLACE
+        # Their places alone: to sort the bodies with them costs more than to look for these.
+        places = [
+            _number(place) for (place,) in self._asked(PLACE, f"ORDER BY {order} LIMIT {limit}")
+        ]
+        by_place = dict(zip(sorted(places), self._messages(places), strict=True))
+        return [by_place[place] for place in places]
+
+    def named(self, id_: str) -> Iterator[FailedMessage]:
+        """Those of this failure id or message id, or whose failure id begins so; all of them where
+        it may be something else."""
+        if not id_.isascii() or _MAY_BE_DIGEST.fullmatch(id_):
+            return self
+        found = self._asked(PLACE, "AND (starts_with(failure_id, ?) OR message_id = ?)", [id_, id_])
+        return self._messages([_number(place) for (place,) in found])
+
+    def groups(self, by: Column) -> Groups:
+        """Groups of them by a column."""
+        groups = Groups(by)
+        if by.type not in _IN_SQL:
+            groups.add(self)
+            return groups
+        keys = _keys_of(by)
+        seconds = f"epoch_us({_FAILED_AT}) / 1000000.0::DOUBLE"
+        found: dict[Key, Group] = {}
+        for *key, first_id, count, first, last, times, _ in self._asked(
+            f"{keys}, arg_min(failure_id, {PLACE}), count(*), min(epoch_us({_FAILED_AT})), "
+            f"max(epoch_us({_FAILED_AT})), "
+            f"list({seconds}) FILTER ({_FAILED_AT} IS NOT NULL), min({PLACE}) AS begins",
+            f"GROUP BY ALL ORDER BY begins LIMIT {MOST_GROUPS}",
+        ):
+            group = Group(_key_of(by, key), str(first_id), _number(count))
+            group.first, group.last = _moment(first), _moment(last)
+            group.times.extend(times if isinstance(times, list) else ())
+            found[group.key] = group
+        for *key, name, raw, count, _ in self._asked(
+            f"{keys}, routing_key, {RAW_KEY}, count(*), min({PLACE}) AS begins",
+            "GROUP BY ALL ORDER BY begins",
+        ):
+            of_key = found.get(_key_of(by, key))
+            if of_key is not None and len(of_key.routing_keys) < MOST_KEYS:
+                routing_key = text_of(raw) if isinstance(raw, bytes) else str(name)
+                of_key.routing_keys[routing_key] = _number(count)
+        groups.take(found.values(), self.count())
+        return groups
+
+    def database(self, columns: Sequence[Column]) -> Database:
+        """A database whose table `failed` has these columns of them, and which does not reach the
+        file."""
+        self._need_bodies(columns)
+        read = ", ".join(map(_read, columns))
+        with self._reading():
+            return Database(
+                self._filter.now,
+                columns,
+                self._file,
+                f"SELECT {read} FROM {self._rows()} ORDER BY {PLACE}",
+            )
+
+    def __next__(self) -> FailedMessage:
+        if self._each is None:
+            self._each = self._messages(
+                None if self._filter.is_all else [_number(place) for (place,) in self._asked(PLACE)]
+            )
+        return next(self._each)
+
+    def _messages(self, places: Sequence[int] | None) -> Iterator[FailedMessage]:
+        """The messages at these places, in the order of the queue; all of them by default."""
+        chosen = "" if places is None else f"WHERE {PLACE} IN (SELECT unnest(?::BIGINT[]))"
+        with self._reading(), Database(columns=COLUMNS[:1], file=self._file) as database:
+            found = database.asked(
+                f"SELECT {', '.join((*NEEDED, DEAD_LETTER_QUEUE))}, {IS_WHOLE} FROM {self._rows()} {chosen} "
+                f"ORDER BY {PLACE}",
+                [] if places is None else [list(places)],
+            )
+            while some := found.fetchmany(_AT_A_TIME):
+                for *raw, is_whole in some:
+                    if not is_whole:
+                        raise self._too_large()
+                    yield message_of(raw)
+
+    def _asked(
+        self, what: str, how: str = "", values: Sequence[object] = ()
+    ) -> list[tuple[object, ...]]:
+        """What is asked of those that the filter means.
+
+        Raises:
+            ConfigurationError: the filter can't be said of one of them.
+        """
+        where = self._filter.where if isinstance(self._filter.where, str) else None
+        with self._reading(), Database(self._filter.now, COLUMNS, self._file) as database:
+            if where is not None:
+                self._need_bodies(database.columns_of(where))
+            read = ", ".join((*map(_read, COLUMNS), *_HIDDEN))
+            rows = f"SELECT {read} FROM {self._rows()}"
+            if self._filter.groups:
+                # As with a look: of what is in no group, nothing is asked.
+                named = " OR ".join("starts_with(group_id, ?)" for _ in self._filter.groups)
+                rows = f"WITH named AS MATERIALIZED ({rows} WHERE {named}) SELECT * FROM named"
+            order = "" if "ORDER BY" in how or "(" in what else f" ORDER BY {PLACE}"
+            sql = (
+                f"SELECT {what} FROM ({rows}) AS failed WHERE (\n{where or 'true'}\n) {how}{order}"
+            )
+            try:
+                return database.asked(sql, [*self._filter.groups, *values]).fetchall()
+            except duckdb.Error as error:
+                if where is None or isinstance(error, _OF_THE_FILE):
+                    raise
+                raise refused(error, where) from error
+
+    def _rows(self) -> str:
+        """What is read, as SQL: the oldest ones where there is a limit."""
+        file = f"read_parquet({quoted(self._file)})"
+        return file if self._limit is None else f"(FROM {file} WHERE {PLACE} < {self._limit})"
+
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[None]:
+        try:
+            yield
+        except duckdb.OutOfMemoryException as error:
+            raise IndexUnusable(
+                f"what was kept of {self._look.queue!r} takes more memory than there is for it: "
+                "the queue is looked at anew"
+            ) from error
+        except (duckdb.Error, ValueError) as error:
+            raise self._index.unusable(self._look.queue, "is damaged", self._look.file) from error
+
+    def _need_bodies(self, columns: Sequence[Column]) -> None:
+        if self._look.without_body and any(column.name in _BODIES for column in columns):
+            raise self._too_large()
+
+    def _too_large(self) -> IndexUnusable:
+        return IndexUnusable(
+            f"what was kept of {self._look.queue!r} has no bodies over {MOST_OF_A_BODY // 1024} "
+            "KiB: the queue is looked at anew"
+        )
+
+
+def _read(column: Column) -> str:
+    """A column of the filter language, as it is made of the file's."""
+    name = column.name
+    if name == "body":
+        return f"CASE WHEN {IS_JSON} = 1 THEN decode({BODY})::JSON END AS body"
+    if name == "body_text":
+        return f"CASE WHEN {IS_TEXT} = 1 THEN decode({BODY}) END AS body_text"
+    return f"{name}::{column.type} AS {name}"
+
+
+def _keys_of(by: Column) -> str:
+    """What is grouped by, as SQL."""
+    if by.name == "group_id":
+        return f"coalesce(error_type, ''), {CAUSE_MESSAGE}, {CAUSE_FRAME}"
+    # Times as numbers: DuckDB gives them in a zone of its own.
+    return f"epoch_us({by.name})" if by.type is SqlType.TIME else by.name
+
+
+def _key_of(by: Column, values: Sequence[object]) -> Key:
+    if by.name == "group_id":
+        return Cause(*map(str, values))
+    (value,) = values
+    if by.type is SqlType.TIME:
+        return _moment(value)
+    return value if isinstance(value, str | int) else None
+
+
+def _number(value: object) -> int:
+    assert isinstance(value, int)
+    return value
+
+
+def _moment(microseconds: object) -> datetime | None:
+    """A time of so many microseconds since 1970."""
+    if microseconds is None:
+        return None
+    return _EPOCH + timedelta(microseconds=_number(microseconds))

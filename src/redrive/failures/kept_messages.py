@@ -1,0 +1,79 @@
+"""Messages of a look that has ended, which can be asked without looking at their queue again, and
+without making each of them anew."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from redrive.errors import RedriveError
+from redrive.failures.columns import Column
+from redrive.failures.failed_message import FailedMessage
+from redrive.failures.filter import Filter, OpenFilter
+from redrive.failures.groups import Groups
+
+if TYPE_CHECKING:
+    from redrive.failures.database import Database
+
+
+class IndexUnusable(RedriveError):
+    """What the index knows can't answer this: it is damaged, another version's, or lacks a body
+    that was too large. The queue itself has to be looked at."""
+
+
+class KeptMessages(ABC, Iterator[FailedMessage]):
+    """Messages of a former look, from the oldest on.
+
+    Whatever is asked of them raises IndexUnusable where they can't answer it.
+    """
+
+    @abstractmethod
+    def matching(self, filter_: Filter) -> "KeptMessages":
+        """Those that a filter without a function and without digests means.
+
+        Raises (when they are asked):
+            ConfigurationError: the filter can't be said of one of them.
+        """
+
+    @abstractmethod
+    def count(self) -> int:
+        """How many they are."""
+
+    @abstractmethod
+    def first(self, limit: int, *, newest: bool) -> list[FailedMessage]:
+        """The oldest ones; or those that failed last, newest first, and those without a time
+        last."""
+
+    @abstractmethod
+    def named(self, id_: str) -> Iterator[FailedMessage]:
+        """Those that an id may stand for, and perhaps others."""
+
+    @abstractmethod
+    def groups(self, by: Column) -> Groups:
+        """Groups of them by a column."""
+
+    @abstractmethod
+    def database(self, columns: Sequence[Column]) -> "Database":
+        """A database whose table `failed` has these columns of them, and which reaches nothing
+        else."""
+
+
+def matching(messages: Iterator[FailedMessage], open_filter: OpenFilter) -> Iterator[FailedMessage]:
+    """Those of the messages that a filter means; kept ones are not made for it."""
+    asked = open_filter.filter
+    if (
+        isinstance(messages, KeptMessages)
+        and not asked.digests
+        and not callable(asked.where)
+        and not open_filter.is_of_whole_rows
+    ):
+        return messages.matching(asked)
+    return open_filter.of(messages)
+
+
+def grouped(messages: Iterable[FailedMessage], by: Column) -> Groups:
+    """Groups of the messages by a column."""
+    if isinstance(messages, KeptMessages):
+        return messages.groups(by)
+    groups = Groups(by)
+    groups.add(messages)
+    return groups

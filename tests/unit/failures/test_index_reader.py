@@ -1,0 +1,224 @@
+"""The index answers as the look itself would have, whatever the messages hold."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from deliveries import failed
+from failed_deliveries import failed_deliveries
+from kept_looks import index_in, keep
+from redrive.amqp.field_table import Table
+from redrive.errors import ConfigurationError
+from redrive.failures.columns import BY_NAME, COLUMNS, Column, row_of
+from redrive.failures.database import Database
+from redrive.failures.failed_message import FailedMessage
+from redrive.failures.filter import Filter, OpenFilter
+from redrive.failures.groups import Group, Groups
+from redrive.failures.index import MOST_OF_A_BODY
+from redrive.failures.index_reader import IndexedMessages
+from redrive.failures.kept_messages import IndexUnusable, grouped, matching
+from redrive.topology.headers import Delivery
+
+NOW = datetime(2026, 3, 1, tzinfo=UTC)
+EXPRESSIONS = (
+    "error_type is not null",
+    "retries = 0 and size > 3",
+    "body is not null",
+    "body_text like '%a%'",
+    "failed_at < now()",
+    "octet_length(body_bytes) = size",
+    "headers->>'$.redrive-host' is null",
+    "failed::varchar like '%1%'",
+)
+some_deliveries = st.lists(failed_deliveries(), max_size=6)
+in_a_folder = settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    max_examples=12,
+)
+
+
+def looked_at(deliveries: Sequence[Delivery]) -> list[FailedMessage]:
+    return [FailedMessage(delivery) for delivery in deliveries]
+
+
+def facts_of(groups: Groups) -> tuple[int, int, list[tuple[object, ...]]]:
+    return groups.total, groups.other, [_of(group) for group in groups.largest_first]
+
+
+def _of(group: Group) -> tuple[object, ...]:
+    keys = list(group.routing_keys.items())
+    times = sorted(group.times)
+    return group.key, group.count, group.first_id, group.first, group.last, keys, times
+
+
+@in_a_folder
+@given(deliveries=some_deliveries)
+def test_every_byte_comes_back(tmp_path: Path, deliveries: list[Delivery]) -> None:
+    kept = keep(index_in(tmp_path), deliveries)
+    assert isinstance(kept, IndexedMessages)
+    found = [message.delivery for message in kept]
+    assert found == deliveries
+    assert [one.properties.encode() for one in found] == [
+        one.properties.encode() for one in deliveries
+    ]
+
+
+@in_a_folder
+@given(deliveries=some_deliveries, column=st.sampled_from(COLUMNS))
+def test_groups_by_any_column_are_those_of_the_look(
+    tmp_path: Path, deliveries: list[Delivery], column: Column
+) -> None:
+    kept = keep(index_in(tmp_path), deliveries)
+    assert facts_of(grouped(kept, column)) == facts_of(grouped(looked_at(deliveries), column))
+
+
+@in_a_folder
+@given(deliveries=some_deliveries, where=st.sampled_from(EXPRESSIONS))
+def test_a_filter_means_the_same_messages(
+    tmp_path: Path, deliveries: list[Delivery], where: str
+) -> None:
+    kept = keep(index_in(tmp_path), deliveries)
+    with OpenFilter(Filter(where, now=NOW)) as chosen:
+        wanted = [one.delivery for one in chosen.of(looked_at(deliveries))]
+        assert [one.delivery for one in matching(kept, chosen)] == wanted
+        again = kept.matching(Filter())
+        groups = grouped(matching(again, chosen), BY_NAME["group_id"])
+        assert facts_of(groups) == facts_of(
+            grouped(chosen.of(looked_at(deliveries)), BY_NAME["group_id"])
+        )
+
+
+@in_a_folder
+@given(deliveries=some_deliveries)
+def test_a_query_finds_the_same_rows(tmp_path: Path, deliveries: list[Delivery]) -> None:
+    sql = "select * from failed"
+    with Database(NOW) as database, keep(index_in(tmp_path), deliveries).database(COLUMNS) as kept:
+        database.insert(map(row_of, deliveries))
+        assert kept.query(sql) == database.query(sql)
+
+
+def incident() -> list[Delivery]:
+    """Forty messages of two causes; every fourth has no time."""
+    return [
+        failed(
+            Table.of(
+                {
+                    "redrive-failure-id": f"failure-{number:02}",
+                    "redrive-error-type": "KeyError" if number % 2 else "ValueError",
+                    "redrive-error-message": f"no plan {number}",
+                    "redrive-failed-at": (
+                        f"2026-02-0{1 + number % 3}T00:00:{number:02}.000Z" if number % 4 else None
+                    ),
+                }
+            ),
+            body=b'{"n": %d}' % number,
+        )
+        for number in range(40)
+    ]
+
+
+@pytest.mark.parametrize("newest", [False, True])
+def test_the_first_and_the_newest_are_those_of_the_look(tmp_path: Path, newest: bool) -> None:
+    from redrive.cli.failed_list import _shown
+
+    kept, deliveries = keep(index_in(tmp_path), incident()), incident()
+    with OpenFilter(Filter("error_type = 'KeyError'")) as chosen:
+        shown, count = _shown(matching(kept, chosen), 7, newest=newest)
+        wanted = _shown(chosen.of(looked_at(deliveries)), 7, newest=newest)
+    assert ([one.delivery for one in shown], count) == ([one.delivery for one in wanted[0]], 20)
+
+
+def test_a_group_and_a_filter_choose_together(tmp_path: Path) -> None:
+    kept, messages = keep(index_in(tmp_path), incident()), looked_at(incident())
+    group = grouped(messages, BY_NAME["group_id"]).largest_first[0].key
+    filter_ = Filter("retries = 0 and body->>'$.n' < '3'", groups=(group.group_id[:5],))  # type: ignore[union-attr]
+    with OpenFilter(filter_) as chosen:
+        wanted = [one.failure_id for one in chosen.of(messages)]
+        assert [one.failure_id for one in matching(kept, chosen)] == wanted
+    assert wanted
+
+
+def test_a_filter_by_a_function_is_asked_of_each_message(tmp_path: Path) -> None:
+    kept = keep(index_in(tmp_path), incident())
+    with OpenFilter(Filter(lambda message: message.failure_id.endswith("7"))) as chosen:
+        assert len(list(matching(kept, chosen))) == 4
+
+
+def test_an_id_or_its_beginning_finds_a_message(tmp_path: Path) -> None:
+    kept = keep(index_in(tmp_path), incident())
+    assert [one.failure_id for one in kept.named("failure-17")] == ["failure-17"]
+    assert len(list(kept.named("failure-1"))) == 10
+    assert not list(kept.named("nobody"))
+
+
+def test_a_digest_is_looked_for_among_all(tmp_path: Path) -> None:
+    kept = keep(index_in(tmp_path), incident())
+    assert len(list(kept.named("0123456789abcdef"))) == 40
+
+
+def test_an_expression_that_fails_for_a_message_is_said_to(tmp_path: Path) -> None:
+    kept = keep(index_in(tmp_path), incident())
+    with pytest.raises(ConfigurationError, match="wrong at character 10"):
+        kept.matching(Filter("body_text::integer = 1")).count()
+    assert keep(index_in(tmp_path), incident()).count() == 40
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "select * from read_parquet('{file}')",
+        "select * from '{file}'",
+        "select content from read_text('/etc/hostname')",
+        "select place from failed",
+        "select cause_message from failed",
+        "attach '{file}' as other",
+        "copy failed to '{folder}/stolen.csv'",
+        "select * from query('select * from read_parquet(''{file}'')')",
+        "select * from glob('{folder}/*')",
+    ],
+)
+def test_hostile_sql_reaches_no_file_and_no_other_column(tmp_path: Path, sql: str) -> None:
+    index = index_in(tmp_path)
+    kept = keep(index, incident())
+    hostile = sql.format(file=next(index.folder.glob("*.parquet")), folder=index.folder)
+    for ask in (Database.columns_of_query, Database.query):
+        with kept.database(COLUMNS) as database, pytest.raises(ConfigurationError):
+            ask(database, hostile)
+    with pytest.raises(ConfigurationError):
+        kept.matching(Filter(f"(({hostile})) is not null")).count()
+    assert not list(index.folder.glob("*.csv"))
+
+
+def test_an_expression_sees_no_other_column(tmp_path: Path) -> None:
+    kept = keep(index_in(tmp_path), incident())
+    with pytest.raises(ConfigurationError, match="place"):
+        kept.matching(Filter("place = 0")).count()
+
+
+def test_a_large_body_is_not_kept_and_its_columns_are(tmp_path: Path) -> None:
+    large = failed(body=b"x" * (MOST_OF_A_BODY + 1))
+    kept = keep(index_in(tmp_path), [failed(body=b"short"), large])
+    assert kept.matching(Filter("size > 1000")).count() == 1
+    assert kept.groups(BY_NAME["group_id"]).total == 2
+    assert [one.body for one in kept.first(1, newest=False)] == [b"short"]
+    with pytest.raises(IndexUnusable, match="64 KiB"):
+        list(kept)
+    with pytest.raises(IndexUnusable, match="64 KiB"):
+        kept.matching(Filter("body is null")).count()
+    with pytest.raises(IndexUnusable, match="64 KiB"):
+        kept.database([BY_NAME["body_text"]])
+
+
+def test_a_file_that_is_damaged_is_said_to_be_and_deleted(tmp_path: Path) -> None:
+    index = index_in(tmp_path)
+    kept = keep(index, incident())
+    data = next(index.folder.glob("*.parquet"))
+    data.write_bytes(b"\0" * data.stat().st_size)
+    with pytest.raises(IndexUnusable, match="damaged"):
+        kept.groups(BY_NAME["group_id"])
+    assert index.find("ucenter@user@failed") is None
+    assert not list(index.folder.iterdir())
