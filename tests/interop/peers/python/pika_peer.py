@@ -27,6 +27,8 @@ def main() -> None:
         progress = Progress()
         channel.basic_qos(prefetch_count=100)
         for method, _, body in channel.consume(QUEUE):
+            assert method is not None
+            assert body is not None
             try:
                 progress.handle(Order(**json.loads(body)))
             except (LookupError, ValueError, TimeoutError):
