@@ -161,7 +161,7 @@ def test_the_live_view_shows_the_words_of_the_management_api(
     problem = BrokerUnavailable(
         "host", f"its management API failed with 500: {payload}", f"look {payload}"
     )
-    written = drawn("host", top._Seen(time.monotonic(), queues, problem))
+    written = drawn("host", top._Seen(time.monotonic(), queues, problem=problem))
     assert "its management API failed with 500" in written
     assert_it_steers_nothing(written, payload, keep="")
 

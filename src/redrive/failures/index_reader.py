@@ -162,10 +162,10 @@ class IndexedMessages(KeptMessages):
     def _messages(self, places: Sequence[int] | None) -> Iterator[FailedMessage]:
         """The messages at these places, in the order of the queue; all of them by default."""
         chosen = "" if places is None else f"WHERE {PLACE} IN (SELECT unnest(?::BIGINT[]))"
+        stored = ", ".join((*NEEDED, DEAD_LETTER_QUEUE))
         with self._reading(), Database(columns=COLUMNS[:1], file=self._file) as database:
             found = database.asked(
-                f"SELECT {', '.join((*NEEDED, DEAD_LETTER_QUEUE))}, {IS_WHOLE} FROM {self._rows()} {chosen} "
-                f"ORDER BY {PLACE}",
+                f"SELECT {stored}, {IS_WHOLE} FROM {self._rows()} {chosen} ORDER BY {PLACE}",
                 [] if places is None else [list(places)],
             )
             while some := found.fetchmany(_AT_A_TIME):
