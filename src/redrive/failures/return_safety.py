@@ -42,7 +42,7 @@ def return_limit(
     except PermissionDenied:
         arguments = {}
     _check_kind(declarer, source.queue, arguments)
-    if arguments.get("x-queue-type") == "classic" or not declarer.version.counts_returns:
+    if arguments.get("x-queue-type") == "classic":
         return None
     limit = _limit_of(declarer.version, arguments, access, management_url, source.queue)
     if limit is None or _is_enough(limit):

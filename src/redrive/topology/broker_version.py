@@ -73,16 +73,6 @@ class BrokerVersion:
         return 20 if self >= BrokerVersion(4, 0) else None
 
     @property
-    def counts_returns(self) -> bool:
-        """Whether a message that a quorum queue gets back by a nack is nearer to its delivery
-        limit.
-
-        Source: measured; on 3.10.8 and 4.0.5 with a limit of 5 it is deleted at the 6th return,
-        4.3.6 counts them as `x-acquired-count` alone.
-        """
-        return self < BrokerVersion(4, 3)
-
-    @property
     def takes_a_delivery_limit_for_none(self) -> bool:
         """Whether a delivery limit below 0 is none. Source: measured; 3.10.8 deletes a message at
         its first return, 4.0.5 never."""

@@ -1,8 +1,8 @@
 """Sees to it that no message is returned to a quorum queue for which that would be once too often.
 
 A queue with a delivery limit deletes a message that is returned when its `x-delivery-count` is at
-the limit. Source: measured on RabbitMQ 3.10.8 and 4.0.5, with a limit of 5; 4.3.6 does not count
-what is returned by a nack.
+the limit. Source: measured on RabbitMQ 3.10.8, 4.0.5 and 4.3.6, with a limit of 5. 4.3.6 does not
+count what a nack returns, but what the end of a channel does, which alone keeps the order.
 """
 
 from collections.abc import Callable
