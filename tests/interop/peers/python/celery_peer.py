@@ -29,6 +29,7 @@ app.conf.update(
     task_queues=[Queue(QUEUE, durable=True, queue_arguments=DEAD_LETTER_ARGUMENTS)],
     worker_enable_remote_control=False,
     worker_prefetch_multiplier=100,
+    worker_redirect_stdouts=False,
     worker_send_task_events=False,
 )
 progress = Progress()
