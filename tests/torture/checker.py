@@ -37,7 +37,7 @@ _TOLERANCE_NS = 5 * _MS
 _LATE_NS = 15_000 * _MS
 """What comes so much after its time is late, on a machine that does many things at once."""
 _UNWRITTEN_NS = 5_000 * _MS
-"""A classic queue that is killed may lose what came from another queue so shortly before."""
+"""A classic queue that ends may lose what came from another queue so shortly before."""
 _SETTLING_NS = 10_000 * _MS
 """For so long after a fault, what was held up by it is not late."""
 
@@ -129,7 +129,7 @@ class Report:
         set_aside: how many are in a failed queue.
         parked: how many that nobody wanted are in `master.unrouted`.
         duplicates: how often a message was handled or set aside that had been before.
-        lost_by_classic_queues: the ids of what a killed node lost between two classic queues.
+        lost_by_classic_queues: the ids of what a node that ended lost between two classic queues.
         findings: what must not be.
     """
 
@@ -263,11 +263,12 @@ class _Checks:
 
     def went_with_its_queue(self, life: Life) -> bool:
         """Whether a message is gone that was on its way from one classic queue to another, or had
-        just come, when a node was killed. The broker waits for no confirm there, and may lose it
-        without any service's doing.
+        just come, when a node was killed or restarted. The broker waits for no confirm there, and
+        may lose it without any service's doing.
 
         Source: measured on RabbitMQ 3.10.8 and 4.3.6 with plain pika: of confirmed messages that
-        expired from one classic queue into another, the last ones before a kill were gone.
+        expired from one classic queue into another, the last ones before a kill were gone; and on
+        4.0.5, at a restart that stopped the broker in good order, one of 70,900.
         """
         if life.wish.fails == NOBODY_WANTS_IT or not life.failed or not self._is_gone(life):
             return False
@@ -277,7 +278,7 @@ class _Checks:
         last = life.span[1]
         delay = lane.retry_delay_ms(lane.max_retries, life.wish) * _MS
         return any(
-            one.what.startswith("node killed")
+            one.what.startswith(("node killed", "node restarted"))
             and one.touches(last - _UNWRITTEN_NS, last + delay + _UNWRITTEN_NS)
             for one in self._disturbances
         )

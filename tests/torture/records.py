@@ -32,9 +32,9 @@ here as well.
 
 - **lost … left over** must be 0.
 - **duplicates** were in flight at a fault; delivery is at least once.
-- **classic** is what killed classic queues lost on the way of a retry, where the broker moves
-  messages without a confirm. It happens without redrive as well. What a quorum queue lost would
-  stand under **lost**.
+- **classic** is what classic queues of a node that was killed or restarted lost on the way of a
+  retry, where the broker moves messages without a confirm. It happens without redrive as well. What
+  a quorum queue lost would stand under **lost**.
 - **released** is how often dead-lettering that RabbitMQ 3.10 had stopped was set free.
 """
 
@@ -53,9 +53,10 @@ class Record:
         faults: how many there were.
         published: how many messages were sent.
         duplicates: how many of them were handled or set aside more than once.
-        classic: how many a killed classic queue lost.
+        classic: how many a classic queue lost with its node.
         released: how often dead-lettering that had stopped was set free.
         findings: how many there were of each kind; what is 0 is left out.
+        note: what was found out about it since.
     """
 
     date: str
@@ -70,6 +71,7 @@ class Record:
     classic: int
     released: int
     findings: dict[str, int]
+    note: str = ""
 
     @classmethod
     def of(cls, result: Result) -> "Record":
@@ -166,7 +168,7 @@ def _each(records: Iterable[Record]) -> Iterator[str]:
                 record.plant or "none",
                 f"{record.faults:,}",
                 f"{record.published:,}",
-                found or "nothing",
+                (found or "nothing") + (f" ({record.note})" if record.note else ""),
             ]
         )
 

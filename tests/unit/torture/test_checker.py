@@ -170,8 +170,12 @@ ON_ITS_WAY = """
 KILL = Disturbance("node killed (0)", 500 * _MS, 9_000 * _MS)
 
 
-def test_what_a_killed_classic_queue_loses_on_the_way_of_a_retry_is_counted_apart() -> None:
-    report = report_on(ON_ITS_WAY.format(lane="republish"), {}, KILL)
+@pytest.mark.parametrize("what", ["node killed (0)", "node restarted (0)"])
+def test_what_a_classic_queue_that_ends_loses_on_the_way_of_a_retry_is_counted_apart(
+    what: str,
+) -> None:
+    end = Disturbance(what, 500 * _MS, 9_000 * _MS)
+    report = report_on(ON_ITS_WAY.format(lane="republish"), {}, end)
     assert report.lost_by_classic_queues == ("republish@blocking/1",)
     assert report.findings == ()
 
