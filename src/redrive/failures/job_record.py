@@ -51,6 +51,8 @@ class Job:
         exchanges: the exchange family, as JSON values; empty in a journal of an older version.
         file: the file that it has written or read.
         problem: why it could not go on.
+        user: the broker's user that ran it; empty where the broker does not vouch for it.
+        locked: whether whoever runs it has a lock at the broker, for as long as it is connected.
     """
 
     id: str
@@ -76,6 +78,8 @@ class Job:
     exchanges: dict[str, object] = field(default_factory=dict)
     file: str = ""
     problem: str = ""
+    user: str = ""
+    locked: bool = False
 
     @property
     def failed_again(self) -> int:
