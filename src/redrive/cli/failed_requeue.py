@@ -26,7 +26,6 @@ from redrive.failures.cause import Cause
 from redrive.failures.failed_message import FailedMessage
 from redrive.failures.filter import Filter
 from redrive.failures.job_record import Job
-from redrive.failures.journal import Journal
 from redrive.failures.order import Order
 from redrive.failures.plan import Plan, plan_of
 from redrive.pubsub.blocking.connection import Connector, default_name
@@ -161,7 +160,7 @@ def requeue(
         planned=plan.count,
         exchanges=failed.exchanges.as_json(),
     )
-    with Journal(journal) as opened:
+    with job_options.opened_journal(printer, journal, broker.url) as opened:
         job_run.carry_out(printer, failed, opened, job, order, plan)
 
 

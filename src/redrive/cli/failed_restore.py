@@ -87,7 +87,7 @@ def restore(
             ):
                 printer.note("Nothing was restored.")
                 raise typer.Exit(1)
-            with Journal(journal) as opened:
+            with job_options.opened_journal(printer, journal, broker.url) as opened:
                 for queue, count in sorted(queues.items()):
                     job = Job(
                         str(uuid.uuid4()),

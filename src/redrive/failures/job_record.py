@@ -53,6 +53,7 @@ class Job:
         problem: why it could not go on.
         user: the broker's user that ran it; empty where the broker does not vouch for it.
         locked: whether whoever runs it has a lock at the broker, for as long as it is connected.
+        since: when whoever ran it last began or resumed it, in words.
     """
 
     id: str
@@ -80,6 +81,7 @@ class Job:
     problem: str = ""
     user: str = ""
     locked: bool = False
+    since: str = ""
 
     @property
     def failed_again(self) -> int:

@@ -54,6 +54,15 @@ def whoami() -> str:
     return f"{name}@{socket.gethostname()}"
 
 
+def is_running(job: Job) -> ConfigurationError:
+    """The error that somebody runs a job already: who, and since when."""
+    by = f", by {job.who}{f' as {job.user}' if job.user else ''}" if job.who else ""
+    since = f", since {job.since}" if job.since else ""
+    return ConfigurationError(
+        f"job {job.id} is running{by}{since}", "Wait for its end, or stop it there with Ctrl-C."
+    )
+
+
 class Journal:
     """The journal in one file; a context manager. Several processes may use it at a time.
 
@@ -108,9 +117,7 @@ class Journal:
         with self.writing() as sqlite:
             known = journal_tables.found(sqlite, job.id)
             if known is not None and self._is_running(known):
-                raise ConfigurationError(
-                    f"job {job.id} is running", "Wait for its end, or stop it there with Ctrl-C."
-                )
+                raise is_running(known)
             begun = self._signed(
                 replace(
                     job,
@@ -119,6 +126,7 @@ class Journal:
                     state=State.RUNNING,
                     changed_at=datetime.now(UTC),
                     problem="",
+                    since=f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC",
                 )
             )
             journal_tables.put(sqlite, begun)
@@ -159,11 +167,14 @@ class Journal:
 
     def jobs(self, limit: int | None = None) -> list[Job]:
         """The jobs, the latest first."""
+        return [self._as_it_is(job) for job in self._records(limit)]
+
+    def _records(self, limit: int | None = None) -> list[Job]:
         with self._errors("read"):
             rows = self._sqlite.execute(
                 "SELECT record FROM job ORDER BY begun_at DESC, rowid DESC LIMIT ?", (limit or -1,)
             ).fetchall()
-        return [self._as_it_is(Job.from_json(json.loads(record))) for (record,) in rows]
+        return [Job.from_json(json.loads(record)) for (record,) in rows]
 
     def count(self) -> int:
         """Return how many jobs there are."""

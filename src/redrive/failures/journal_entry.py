@@ -158,9 +158,7 @@ class Entry:
             "at": self.at.isoformat(),
         }
         if self.record is not None:
-            values["record"] = _record_in_json(
-                self.record, whole=self.step in WHOLE, bodies=bodies
-            )
+            values["record"] = _record_in_json(self.record, whole=self.step in WHOLE, bodies=bodies)
         if self.handed_over:
             values["handed_over"] = self.handed_over
         if self.digests:
@@ -260,7 +258,9 @@ def _record_of(found: object) -> Job:
     """A job, each value of which is what it should be: people will be shown them, and may have the
     job go on."""
     values = _mapping(found)
-    known: dict[str, Any] = {one.name: values[one.name] for one in fields(Job) if one.name in values}
+    known: dict[str, Any] = {
+        one.name: values[one.name] for one in fields(Job) if one.name in values
+    }
     for name, value in known.items():
         if name in _NUMBERS:
             _number(value)
