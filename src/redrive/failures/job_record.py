@@ -54,6 +54,7 @@ class Job:
         user: the broker's user that ran it; empty where the broker does not vouch for it.
         locked: whether whoever runs it has a lock at the broker, for as long as it is connected.
         since: when whoever ran it last began or resumed it, in words.
+        run: the id of that run, which a job has one more of each time it is resumed.
     """
 
     id: str
@@ -82,6 +83,7 @@ class Job:
     user: str = ""
     locked: bool = False
     since: str = ""
+    run: str = ""
 
     @property
     def failed_again(self) -> int:

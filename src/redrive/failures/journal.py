@@ -15,6 +15,7 @@ import sqlite3
 import stat
 import sys
 import threading
+import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -126,6 +127,7 @@ class Journal:
                     state=State.RUNNING,
                     changed_at=datetime.now(UTC),
                     problem="",
+                    run=str(uuid.uuid4()),
                     since=f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC",
                 )
             )

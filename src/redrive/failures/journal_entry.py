@@ -124,6 +124,7 @@ class Entry:
         user: the broker's user, as the broker vouches for it; empty where it does not.
         id: the entry's own id: one that is read twice counts once.
         at: when.
+        run: the id of the job's run.
         record: the job then.
         handed_over: how many messages it had handed to the broker in all.
         digests: those of messages: about to be sent, or still on their way.
@@ -137,6 +138,7 @@ class Entry:
     user: str = ""
     id: str = field(default_factory=lambda: str(uuid.uuid4()))
     at: datetime = field(default_factory=lambda: datetime.now(UTC))
+    run: str = ""
     record: Job | None = None
     handed_over: int = 0
     digests: tuple[str, ...] = ()
@@ -156,6 +158,7 @@ class Entry:
             "job": self.job,
             "who": self.who,
             "at": self.at.isoformat(),
+            "run": self.run,
         }
         if self.record is not None:
             values["record"] = _record_in_json(self.record, whole=self.step in WHOLE, bodies=bodies)
@@ -214,6 +217,7 @@ class Entry:
             user,
             str(uuid.UUID(_text(values["id"]))),
             _time(values["at"]),
+            _text(values.get("run", "")),
             record,
             _number(values.get("handed_over", 0)),
             _digests(values.get("digests", "")),

@@ -302,7 +302,8 @@ class _Reader:
             raise found
         self._taken += 1
         if self._taken % _ACKED_TOGETHER == 0:
-            self._link.call(self._ack)
+            tag = self._taken
+            self._link.call(lambda: self._ack(tag))
         return found
 
     def __enter__(self) -> Self:
@@ -339,10 +340,9 @@ class _Reader:
         channel.limit(_PREFETCH)
         channel.consume(JOURNAL, offset=self._start)
 
-    def _ack(self) -> None:
+    def _ack(self, tag: int) -> None:
         if self._connection is not None:
             # What is acked is not gone, as from a queue: the broker may send as many more.
-            tag = self._taken - self._taken % _ACKED_TOGETHER
             self._connection.write(ack_frame(self._number, tag, multiple=True))
 
     def _received(self, received: Received) -> None:

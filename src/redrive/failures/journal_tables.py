@@ -103,9 +103,20 @@ def is_additive(entry: Entry) -> bool:
 
 def apply(sqlite: sqlite3.Connection, entry: Entry) -> None:
     """Does to the tables what an entry says. Each but an additive one may be done again: it says
-    how things stand, not what is to be added."""
+    how things stand, not what is to be added.
+
+    What comes late of a run, when another has had the job go on, says no more how things stand.
+    """
+    known = found(sqlite, entry.job)
+    if (
+        known is not None
+        and known.run != entry.run
+        and entry.step not in (Step.BEGUN, Step.RESUMED)
+        and not is_additive(entry)
+    ):
+        return
     if entry.record is not None:
-        _apply_record(sqlite, entry, entry.record)
+        _apply_record(sqlite, entry, entry.record, known)
     if entry.step in WHOLE or entry.step is Step.SETTLED:
         sqlite.execute("DELETE FROM under_way WHERE job = ?", (entry.job,))
     if entry.step in WHOLE or entry.step in (Step.SETTLED, Step.SENDING):
@@ -115,8 +126,7 @@ def apply(sqlite: sqlite3.Connection, entry: Entry) -> None:
         _keep(sqlite, entry, entry.original)
 
 
-def _apply_record(sqlite: sqlite3.Connection, entry: Entry, record: Job) -> None:
-    known = found(sqlite, entry.job)
+def _apply_record(sqlite: sqlite3.Connection, entry: Entry, record: Job, known: Job | None) -> None:
     record = replace(record, user=entry.user)
     if known is None:
         put(sqlite, record)

@@ -89,6 +89,7 @@ class TeamJournal(Journal):
         self._firm = False
         self._confirmed: list[str] = []
         self._told_progress: dict[str, float] = {}
+        self._runs: dict[str, str] = {}
         self._locked_job = ""
         self._appending = threading.RLock()
         super().__init__(path)
@@ -159,6 +160,7 @@ class TeamJournal(Journal):
         """
         is_known = journal_tables.found(self._sqlite, job.id) is not None
         self._locked_job = ""
+        self._runs.pop(job.id, None)
         self._online(lambda: self._lock_job(job.id, is_known=is_known))
         if is_known:
             job = self._as_known(job)
@@ -229,7 +231,11 @@ class TeamJournal(Journal):
             self._append_noted()
 
     def _note(self, sqlite: sqlite3.Connection, entry: Entry, *, firm: bool = True) -> None:
-        body = self._encoded(entry)
+        if entry.job not in self._runs:
+            known = journal_tables.found(sqlite, entry.job)
+            self._runs[entry.job] = "" if known is None else known.run
+        run = self._runs[entry.job] if entry.record is None else entry.record.run
+        body = self._encoded(replace(entry, run=run))
         id_ = uuid.UUID(entry.id).bytes
         sqlite.execute("INSERT INTO seen VALUES (?)", (id_,))
         sqlite.execute(

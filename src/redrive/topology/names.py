@@ -52,7 +52,7 @@ def look_lock(queue: str) -> str:
 
 def job_lock(job: str) -> str:
     """The name of the exclusive queue that whoever runs a job has, so that nobody else runs it."""
-    return f"redrive.job.{job}"
+    return f"redrive.job.{job}.lock"
 
 
 def tags_pointer(queue: str) -> str:
