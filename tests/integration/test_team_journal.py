@@ -23,7 +23,7 @@ from redrive.amqp.field_table import Table
 from redrive.amqp.properties import Properties
 from redrive.failures.job_record import Job, State
 from redrive.failures.journal import Journal, whoami
-from redrive.failures.journal_entry import FORMAT, Entry, Step
+from redrive.failures.journal_entry import FORMAT, JobStep, JournalEntry
 from redrive.failures.order import Order
 from redrive.failures.team_journal import Sharing, TeamJournal
 from redrive.pubsub.url import BrokerURL
@@ -305,7 +305,7 @@ def test_rubbish_in_the_stream_is_counted_and_corrupts_nothing(
 ) -> None:
     with TeamJournal(rabbitmq_url, here) as journal:
         job = a_job_of_everything(journal, rabbitmq_url)
-        whole = Entry(Step.ENDED, job.id, "x", record=job).encode()
+        whole = JournalEntry(JobStep.ENDED, job.id, "x", record=job).encode()
         forged = {**json.loads(whole), "id": str(uuid.uuid4())}
         rubbish = [
             b"",
@@ -359,7 +359,7 @@ def test_without_a_right_the_file_goes_on_alone_and_is_merged_later(
         with journal:
             job = a_job_of_everything(journal, url)
     assert len(said) == 1, said
-    assert "The shared journal can't be used" in said[0]
+    assert "The shared journal at" in said[0]
     with TeamJournal(rabbitmq_url, there) as other:
         assert other.jobs() == []
     # Whoever has the right appends what is missing, and more than once changes nothing.
@@ -382,7 +382,7 @@ def test_without_a_broker_the_local_jobs_are_listed_with_one_line(
     assert done.code == 0
     assert [one["id"] for one in done.json()] == [job.id]
     (line,) = done.error_lines
-    assert "The shared journal can't be used" in line
+    assert "The shared journal at" in line
     assert "secret" not in line
 
 

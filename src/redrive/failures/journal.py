@@ -26,7 +26,7 @@ from redrive.amqp.properties import Properties
 from redrive.errors import ConfigurationError
 from redrive.failures import journal_tables
 from redrive.failures.job_record import Job, State
-from redrive.failures.journal_entry import Entry, Original, Step
+from redrive.failures.journal_entry import JobStep, JournalEntry, Original
 from redrive.failures.stored_message import bytes_of, text_of
 from redrive.topology.headers import Delivery
 from redrive.topology.outcome_events import Outcomes
@@ -132,7 +132,7 @@ class Journal:
                 )
             )
             journal_tables.put(sqlite, begun)
-            self._note_whole(sqlite, Step.BEGUN if known is None else Step.RESUMED, begun)
+            self._note_whole(sqlite, JobStep.BEGUN if known is None else JobStep.RESUMED, begun)
         return begun
 
     def update(self, job: Job) -> Job:
@@ -143,14 +143,14 @@ class Journal:
                 self._note_progress(sqlite, changed)
             else:
                 is_stopped = changed.state is State.STOPPED
-                self._note_whole(sqlite, Step.STOPPED if is_stopped else Step.ENDED, changed)
+                self._note_whole(sqlite, JobStep.STOPPED if is_stopped else JobStep.ENDED, changed)
         return changed
 
     def judge(self, job: Job) -> None:
         """Writes down that the canary of a job was sent, or judged: its record says how that
         went."""
         with self.writing() as sqlite:
-            self._note(sqlite, Entry(Step.CANARY, job.id, whoami(), record=job))
+            self._note(sqlite, JournalEntry(JobStep.CANARY, job.id, whoami(), record=job))
 
     def heard(self, job_id: str, told: Iterable[Outcomes], failed_here: int) -> Job:
         """Add what subscribers have reported of a job, and how many of its messages are in the
@@ -164,7 +164,9 @@ class Journal:
             journal_tables.put(sqlite, job)
             if job != before:
                 more = {name: getattr(job, name) - getattr(before, name) for name in _TOLD}
-                self._note(sqlite, Entry(Step.HEARD, job_id, whoami(), record=job, told=more))
+                self._note(
+                    sqlite, JournalEntry(JobStep.HEARD, job_id, whoami(), record=job, told=more)
+                )
         return self._as_it_is(job)
 
     def jobs(self, limit: int | None = None) -> list[Job]:
@@ -230,7 +232,7 @@ class Journal:
             sqlite.execute("DELETE FROM under_way WHERE job = ?", (job.id,))
             journal_tables.set_handed_over(sqlite, job.id, job.sent)
             taken_up = _update(sqlite, job)
-            self._note_whole(sqlite, Step.TAKEN_UP, taken_up)
+            self._note_whole(sqlite, JobStep.TAKEN_UP, taken_up)
         return taken_up
 
     def sending(self, job_id: str, digests: Sequence[str]) -> None:
@@ -241,8 +243,8 @@ class Journal:
             new = journal_tables.add_under_way(sqlite, job_id, digests)
             handed_over = journal_tables.handed_over(sqlite, job_id) + new
             journal_tables.set_handed_over(sqlite, job_id, handed_over)
-            entry = Entry(
-                Step.SENDING,
+            entry = JournalEntry(
+                JobStep.SENDING,
                 job_id,
                 whoami(),
                 handed_over=handed_over,
@@ -257,7 +259,9 @@ class Journal:
                 "DELETE FROM under_way WHERE job = ? AND failure_id = ?",
                 ((job_id, one) for one in digests),
             )
-            self._note(sqlite, self._standing(sqlite, Entry(Step.SETTLED, job_id, whoami())))
+            self._note(
+                sqlite, self._standing(sqlite, JournalEntry(JobStep.SETTLED, job_id, whoami()))
+            )
 
     def keep(self, job_id: str, failure_id: str, delivery: Delivery) -> None:
         """Keeps a message as it was before a job changed it."""
@@ -275,7 +279,9 @@ class Journal:
             original = Original(failure_id, delivery.queue, parts)
             # It is there before the message is sent: what is noted is in order.
             self._note(
-                sqlite, Entry(Step.ORIGINAL, job_id, whoami(), original=original), firm=False
+                sqlite,
+                JournalEntry(JobStep.ORIGINAL, job_id, whoami(), original=original),
+                firm=False,
             )
 
     def left_out(self, job_id: str) -> tuple[int, str]:
@@ -314,16 +320,16 @@ class Journal:
         """A job with what whoever runs it is known by."""
         return job
 
-    def _note(self, sqlite: sqlite3.Connection, entry: Entry, *, firm: bool = True) -> None:
+    def _note(self, sqlite: sqlite3.Connection, entry: JournalEntry, *, firm: bool = True) -> None:
         """Has an entry shared when the block that writes ends; at least one that is firm."""
 
     def _note_progress(self, sqlite: sqlite3.Connection, job: Job) -> None:
         """Has it shared now and then how far a job is."""
 
-    def _note_whole(self, sqlite: sqlite3.Connection, step: Step, job: Job) -> None:
-        self._note(sqlite, self._standing(sqlite, Entry(step, job.id, whoami(), record=job)))
+    def _note_whole(self, sqlite: sqlite3.Connection, step: JobStep, job: Job) -> None:
+        self._note(sqlite, self._standing(sqlite, JournalEntry(step, job.id, whoami(), record=job)))
 
-    def _standing(self, sqlite: sqlite3.Connection, entry: Entry) -> Entry:
+    def _standing(self, sqlite: sqlite3.Connection, entry: JournalEntry) -> JournalEntry:
         """An entry with what is on its way."""
         digests = journal_tables.under_way(sqlite, entry.job)
         return replace(

@@ -36,7 +36,7 @@ _LARGEST_NUMBER = 2**53
 _DEEPEST = 4
 
 
-class Step(StrEnum):
+class JobStep(StrEnum):
     """What a job did."""
 
     BEGUN = "begun"
@@ -66,18 +66,20 @@ class Step(StrEnum):
 
 WITH_RECORD = frozenset(
     (
-        Step.BEGUN,
-        Step.RESUMED,
-        Step.TAKEN_UP,
-        Step.CANARY,
-        Step.PROGRESS,
-        Step.STOPPED,
-        Step.ENDED,
-        Step.HEARD,
+        JobStep.BEGUN,
+        JobStep.RESUMED,
+        JobStep.TAKEN_UP,
+        JobStep.CANARY,
+        JobStep.PROGRESS,
+        JobStep.STOPPED,
+        JobStep.ENDED,
+        JobStep.HEARD,
     )
 )
 """The steps whose entries have the job's record."""
-WHOLE = frozenset((Step.BEGUN, Step.RESUMED, Step.TAKEN_UP, Step.STOPPED, Step.ENDED))
+WHOLE = frozenset(
+    (JobStep.BEGUN, JobStep.RESUMED, JobStep.TAKEN_UP, JobStep.STOPPED, JobStep.ENDED)
+)
 """The steps whose entries say all that there is to know of a job, its order and what is on its way
 included: whoever finds nothing before them needs nothing else."""
 
@@ -114,7 +116,7 @@ class Original:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class JournalEntry:
     """A step of a job.
 
     Args:
@@ -132,7 +134,7 @@ class Entry:
         original: a message as it was.
     """
 
-    step: Step
+    step: JobStep
     job: str = ""
     who: str = ""
     user: str = ""
@@ -204,8 +206,8 @@ class Entry:
             raise Unreadable("no version of a format")
         if version > FORMAT:
             raise NewerEntry(job if isinstance(job, str) and _ID.fullmatch(job) else "")
-        step = Step(_text(values["step"]))
-        if step is not Step.READ and not _ID.fullmatch(_text(job)):
+        step = JobStep(_text(values["step"]))
+        if step is not JobStep.READ and not _ID.fullmatch(_text(job)):
             raise Unreadable("no id of a job")
         record = _record_of(values["record"]) if step in WITH_RECORD else None
         if record is not None and record.id != job:
@@ -226,7 +228,7 @@ class Entry:
                 for name, count in _mapping(values.get("told", {})).items()
                 if name in _TOLD
             },
-            _original_of(values["original"]) if step is Step.ORIGINAL else None,
+            _original_of(values["original"]) if step is JobStep.ORIGINAL else None,
         )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from redrive.failures.job_record import Job
-from redrive.failures.journal_entry import WHOLE, Entry, Original, Step
+from redrive.failures.journal_entry import WHOLE, JobStep, JournalEntry, Original
 
 VERSION = 2
 """The version of the file; 0 is that of redrive 0.1 and 0.2, which has the first four tables."""
@@ -43,7 +43,7 @@ CREATE TABLE IF NOT EXISTS newer (job TEXT PRIMARY KEY);
 -- Originals that are elsewhere only.
 CREATE TABLE IF NOT EXISTS left_out (job TEXT NOT NULL, who TEXT NOT NULL);
 """
-_ADDITIVE = frozenset((Step.HEARD, Step.ORIGINAL))
+_ADDITIVE = frozenset((JobStep.HEARD, JobStep.ORIGINAL))
 """The steps whose entries may be counted once only, and in any order."""
 
 
@@ -96,12 +96,12 @@ def is_new(sqlite: sqlite3.Connection, id_: bytes) -> bool:
     return sqlite.execute("INSERT OR IGNORE INTO seen VALUES (?)", (id_,)).rowcount == 1
 
 
-def is_additive(entry: Entry) -> bool:
+def is_additive(entry: JournalEntry) -> bool:
     """Whether an entry may stand anywhere among the others of its job."""
-    return entry.step in _ADDITIVE or entry.step is Step.READ
+    return entry.step in _ADDITIVE or entry.step is JobStep.READ
 
 
-def apply(sqlite: sqlite3.Connection, entry: Entry) -> None:
+def apply(sqlite: sqlite3.Connection, entry: JournalEntry) -> None:
     """Does to the tables what an entry says. Each but an additive one may be done again: it says
     how things stand, not what is to be added.
 
@@ -111,27 +111,29 @@ def apply(sqlite: sqlite3.Connection, entry: Entry) -> None:
     if (
         known is not None
         and known.run != entry.run
-        and entry.step not in (Step.BEGUN, Step.RESUMED)
+        and entry.step not in (JobStep.BEGUN, JobStep.RESUMED)
         and not is_additive(entry)
     ):
         return
     if entry.record is not None:
         _apply_record(sqlite, entry, entry.record, known)
-    if entry.step in WHOLE or entry.step is Step.SETTLED:
+    if entry.step in WHOLE or entry.step is JobStep.SETTLED:
         sqlite.execute("DELETE FROM under_way WHERE job = ?", (entry.job,))
-    if entry.step in WHOLE or entry.step in (Step.SETTLED, Step.SENDING):
+    if entry.step in WHOLE or entry.step in (JobStep.SETTLED, JobStep.SENDING):
         add_under_way(sqlite, entry.job, entry.digests)
         set_handed_over(sqlite, entry.job, entry.handed_over)
     if entry.original is not None:
         _keep(sqlite, entry, entry.original)
 
 
-def _apply_record(sqlite: sqlite3.Connection, entry: Entry, record: Job, known: Job | None) -> None:
+def _apply_record(
+    sqlite: sqlite3.Connection, entry: JournalEntry, record: Job, known: Job | None
+) -> None:
     record = replace(record, user=entry.user)
     if known is None:
         put(sqlite, record)
         return
-    if entry.step is Step.HEARD:
+    if entry.step is JobStep.HEARD:
         told = {name: getattr(known, name) + count for name, count in entry.told.items()}
         here = replace(known, failed_here=record.failed_here, **told)
         put(sqlite, replace(here, sent=max(known.sent, record.sent)))
@@ -149,7 +151,7 @@ def _lacks_edits(record: Job, known: Job) -> bool:
     return bool(known.order.get("edits")) and not record.order.get("edits")
 
 
-def _keep(sqlite: sqlite3.Connection, entry: Entry, original: Original) -> None:
+def _keep(sqlite: sqlite3.Connection, entry: JournalEntry, original: Original) -> None:
     if original.parts is None:
         sqlite.execute("INSERT INTO left_out VALUES (?, ?)", (entry.job, entry.who))
     else:

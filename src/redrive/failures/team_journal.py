@@ -17,16 +17,16 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 
-from redrive.errors import ConfigurationError, RedriveError
+from redrive.errors import BrokerUnavailable, ConfigurationError, RedriveError
 from redrive.failures import journal_tables
 from redrive.failures.job_record import Job, State
 from redrive.failures.journal import Journal, is_running, whoami
 from redrive.failures.journal_entry import (
     FORMAT,
     LONGEST_ENTRY,
-    Entry,
+    JobStep,
+    JournalEntry,
     NewerEntry,
-    Step,
     Unreadable,
 )
 from redrive.failures.journal_stream import DEFAULT_MAX_AGE, JobLocked, JournalStream, Row
@@ -230,7 +230,7 @@ class TeamJournal(Journal):
         if self._firm:
             self._append_noted()
 
-    def _note(self, sqlite: sqlite3.Connection, entry: Entry, *, firm: bool = True) -> None:
+    def _note(self, sqlite: sqlite3.Connection, entry: JournalEntry, *, firm: bool = True) -> None:
         if entry.job not in self._runs:
             known = journal_tables.found(sqlite, entry.job)
             self._runs[entry.job] = "" if known is None else known.run
@@ -246,7 +246,7 @@ class TeamJournal(Journal):
         self._noted.append((entry.id, body))
         self._firm = self._firm or firm
 
-    def _encoded(self, entry: Entry) -> bytes:
+    def _encoded(self, entry: JournalEntry) -> bytes:
         body = entry.encode(bodies=self._sharing.bodies)
         if len(body) > LONGEST_ENTRY and entry.record is not None:
             # Nobody would read it: an order that names so many messages is in this file alone.
@@ -258,7 +258,9 @@ class TeamJournal(Journal):
         now = time.monotonic()
         if now - self._told_progress.get(job.id, now) >= _PROGRESS_EVERY:
             # Goes with the next messages that are named.
-            self._note(sqlite, Entry(Step.PROGRESS, job.id, whoami(), record=job), firm=False)
+            self._note(
+                sqlite, JournalEntry(JobStep.PROGRESS, job.id, whoami(), record=job), firm=False
+            )
             self._told_progress[job.id] = now
         self._told_progress.setdefault(job.id, now)
 
@@ -314,8 +316,8 @@ class TeamJournal(Journal):
     def _go_on_alone(self, error: RedriveError) -> None:
         self._offline = _first_line(error)
         self._on_notice(
-            f"The shared journal can't be used ({self._offline}): {self.path} goes on alone, and "
-            "what is missing in the shared one is added later."
+            f"The shared journal at {self.place} can't be used ({self._offline}): {self.path} goes "
+            "on alone, and what is missing in the shared one is added later."
         )
 
     # --- taking over what others have appended ----------------------------------------------------
@@ -367,7 +369,7 @@ class TeamJournal(Journal):
 
     def _mark(self) -> str:
         """Appends what is left over, and a mark that the stream is read up to; returns its id."""
-        entry = Entry(Step.READ, who=whoami())
+        entry = JournalEntry(JobStep.READ, who=whoami())
         self._append_left_over()
         self._stream.append([(entry.id, entry.encode())])
         return entry.id
@@ -418,7 +420,7 @@ class TeamJournal(Journal):
         with super().writing() as sqlite:
             for row in rows:
                 try:
-                    conflicting |= self._take_one(sqlite, Entry.decode(row.body, row.user))
+                    conflicting |= self._take_one(sqlite, JournalEntry.decode(row.body, row.user))
                 except NewerEntry as error:
                     newer += 1
                     sqlite.execute("INSERT OR IGNORE INTO newer VALUES (?)", (error.job,))
@@ -439,8 +441,8 @@ class TeamJournal(Journal):
             )
         return conflicting
 
-    def _take_one(self, sqlite: sqlite3.Connection, entry: Entry) -> set[str]:
-        if entry.step is Step.READ:
+    def _take_one(self, sqlite: sqlite3.Connection, entry: JournalEntry) -> set[str]:
+        if entry.step is JobStep.READ:
             return set()
         id_ = uuid.UUID(entry.id).bytes
         sqlite.execute("INSERT OR IGNORE INTO known_at VALUES (?, ?)", (entry.job, self.place))
@@ -460,7 +462,7 @@ class TeamJournal(Journal):
                 sqlite.execute("DELETE FROM under_way WHERE job = ?", (job,))
             for row in self._stream.read(None, mark):
                 with contextlib.suppress(NewerEntry, Unreadable):
-                    entry = Entry.decode(row.body, row.user)
+                    entry = JournalEntry.decode(row.body, row.user)
                     if entry.job in jobs and not journal_tables.is_additive(entry):
                         journal_tables.apply(sqlite, entry)
             left_over = sqlite.execute(
@@ -468,7 +470,7 @@ class TeamJournal(Journal):
                 (self.place,),
             ).fetchall()
             for (body,) in left_over:
-                entry = replace(Entry.decode(body), user=self._stream.user)
+                entry = replace(JournalEntry.decode(body), user=self._stream.user)
                 if entry.job in jobs and not journal_tables.is_additive(entry):
                     journal_tables.apply(sqlite, entry)
 
@@ -489,6 +491,8 @@ def _as_bytes(message_id: str) -> bytes:
 
 
 def _first_line(error: RedriveError) -> str:
+    if isinstance(error, BrokerUnavailable):
+        return in_one_line(error.reason)
     return in_one_line(str(error).partition("\n")[0]).rstrip(".")
 
 
