@@ -27,7 +27,9 @@ from redrive.failures.journal_entry import FORMAT, JobStep, JournalEntry
 from redrive.failures.order import Order
 from redrive.failures.team_journal import Sharing, TeamJournal
 from redrive.pubsub.url import BrokerURL
+from redrive.topology.doctor.permissions import VERBS, granted_pattern, least_rights
 from redrive.topology.headers import Delivery
+from redrive.topology.model import Subscription
 from redrive.topology.names import JOURNAL, job_lock
 
 QUEUE = "ucenter@user"
@@ -368,6 +370,23 @@ def test_without_a_right_the_file_goes_on_alone_and_is_merged_later(
         assert [one["id"] for one in listed(rabbitmq_url, there)] == [job.id]
     assert contents(there)["under way"] == contents(here)["under way"]
     assert contents(there)["originals"] == contents(here)["originals"]
+
+
+def test_an_operator_may_share_the_journal(
+    rabbitmq_url: str, rabbitmq_management_url: str, here: Path, there: Path
+) -> None:
+    rights = least_rights("operator", Subscription(QUEUE, ["user.*"]))
+    granted = {verb: granted_pattern(rights, verb) for verb in VERBS}
+    name = f"least-{uuid.uuid4().hex[:12]}"
+    administration = Administration(rabbitmq_management_url, rabbitmq_url)
+    with administration.user(name, **granted) as url:
+        journal, said = notices(url, here)
+        with journal:
+            job = a_job_of_everything(journal, url)
+            assert is_locked(rabbitmq_url, job.id)
+    assert said == []
+    (found,) = listed(rabbitmq_url, there)
+    assert (found["id"], found["user"]) == (job.id, name)
 
 
 def test_without_a_broker_the_local_jobs_are_listed_with_one_line(

@@ -147,8 +147,7 @@ class Journal:
         return changed
 
     def judge(self, job: Job) -> None:
-        """Writes down that the canary of a job was sent, or judged: its record says how that
-        went."""
+        """Writes down that the canary of a job was sent, and is watched now."""
         with self.writing() as sqlite:
             self._note(sqlite, JournalEntry(JobStep.CANARY, job.id, whoami(), record=job))
 

@@ -46,7 +46,7 @@ class JobStep(StrEnum):
     TAKEN_UP = "taken-up"
     """It is known what its earlier runs have sent."""
     CANARY = "canary"
-    """Its canary was sent, or judged."""
+    """Its canary was sent, and is watched."""
     PROGRESS = "progress"
     SENDING = "sending"
     """Messages are about to be handed to the broker."""

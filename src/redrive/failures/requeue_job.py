@@ -194,6 +194,7 @@ class RequeueJob:
                 )
             return
         canary = self._canary
+        self._journal.judge(self._job)
         self._on_notice(canary.in_words)
         verdict = watched(canary, lambda: watch.standing, cancel.is_set)
         if verdict.act is Act.GO_ON:
