@@ -173,14 +173,33 @@ def test_an_entry_with_something_else_in_a_place_is_refused_or_harms_no_table(
         {**encoded(), "format": True},
         {**encoded(), "format": 0},
     ],
-    ids=str,
+    ids=[
+        "a truth for a count",
+        "a negative count",
+        "a count that is too large",
+        "another job's record",
+        "no state",
+        "a time of no zone",
+        "an order with a number for its filter",
+        "too deep an order",
+        "an id that steers a terminal",
+        "no id",
+        "half a digest",
+        "no step",
+        "a truth for a version",
+        "version 0",
+    ],
 )
 def test_an_entry_that_can_not_be_ours_is_refused(values: dict[str, Any]) -> None:
     with pytest.raises(Unreadable):
         JournalEntry.decode(json.dumps(values).encode())
 
 
-@pytest.mark.parametrize("body", [b"[" * 200_000, b" " * (LONGEST_ENTRY + 1), b'{"format":1e400}'])
+@pytest.mark.parametrize(
+    "body",
+    [b"[" * 200_000, b" " * (LONGEST_ENTRY + 1), b'{"format":1e400}'],
+    ids=["deep", "long", "large"],
+)
 def test_what_is_too_deep_too_long_or_too_large_is_refused(body: bytes) -> None:
     with pytest.raises(Unreadable):
         JournalEntry.decode(body)
