@@ -2,9 +2,10 @@
 
 import uuid
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -82,7 +83,8 @@ def discard(
         reason=reason,
         literal=failed.source().main is None,
     )
-    _move_out(printer, failed, job, filter_, file, journal, dry_run=dry_run, yes=yes)
+    shared = partial(job_options.opened_journal, printer, journal, broker.url)
+    _move_out(printer, failed, job, filter_, file, shared, dry_run=dry_run, yes=yes)
 
 
 @options.expanded
@@ -136,7 +138,8 @@ def expire(
         reason=reason,
         literal=failed.source().main is None,
     )
-    _move_out(printer, failed, job, filter_, file, journal, dry_run=dry_run, yes=yes)
+    shared = partial(job_options.opened_journal, printer, journal, broker.url)
+    _move_out(printer, failed, job, filter_, file, shared, dry_run=dry_run, yes=yes)
 
 
 def _move_out(
@@ -145,7 +148,7 @@ def _move_out(
     job: Job,
     filter_: Filter,
     file: Path,
-    journal: Path | None,
+    journal: Callable[[], Journal],
     *,
     dry_run: bool,
     yes: bool,
@@ -175,7 +178,7 @@ def _move_out(
         ):
             printer.note("Nothing was deleted.")
             raise typer.Exit(1)
-        with Journal(journal) as opened:
+        with journal() as opened:
             job = opened.begin(replace(job, planned=count, file=str(file)))
             chosen = _Chosen()
             with interruptible() as cancel:

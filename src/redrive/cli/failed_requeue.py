@@ -27,7 +27,6 @@ from redrive.failures.failed_message import FailedMessage
 from redrive.failures.failed_source import FailedSource
 from redrive.failures.filter import Filter
 from redrive.failures.job_record import Job
-from redrive.failures.journal import Journal
 from redrive.failures.order import Order
 from redrive.failures.plan import Plan, plan_of
 from redrive.pubsub.blocking.connection import Connector, default_name
@@ -177,7 +176,7 @@ def requeue(
         exchanges=failed.exchanges.as_json(),
         literal=source.main is None,
     )
-    with Journal(journal) as opened:
+    with job_options.opened_journal(printer, journal, broker.url) as opened:
         job_run.carry_out(printer, failed, opened, job, order, plan)
 
 

@@ -85,7 +85,7 @@ def restore(
             ):
                 printer.note("Nothing was restored.")
                 raise typer.Exit(1)
-            with Journal(journal) as opened:
+            with job_options.opened_journal(printer, journal, broker.url) as opened:
                 for place, count in sorted(queues.items()):
                     job = Job(
                         str(uuid.uuid4()),

@@ -1,14 +1,19 @@
 """The options that name a job and the journal it is in."""
 
+import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from redrive.cli import completion
+from redrive.cli import completion, environment
 from redrive.cli.options import BrokerOptions
+from redrive.cli.output import Printer
+from redrive.errors import ConfigurationError
 from redrive.failures.job_record import Job
+from redrive.failures.team_journal import Sharing, TeamJournal
+from redrive.topology.durations import duration_of
 from redrive.topology.names import ExchangeFamily
 
 JournalFile = Annotated[
@@ -17,7 +22,7 @@ JournalFile = Annotated[
         "--journal",
         metavar="FILE",
         show_default=False,
-        help="The journal of jobs. Default: one in the user's state directory.",
+        help="The local copy of the journal of jobs. Default: one in the user's state directory.",
     ),
 ]
 JobId = Annotated[
@@ -82,6 +87,43 @@ class RecordedJobOptions(BrokerOptions):
             retry_suffix=own.retry_suffix if self.retry_suffix is None else self.retry_suffix,
             failed_suffix=own.failed_suffix if self.failed_suffix is None else self.failed_suffix,
         )
+
+
+def opened_journal(printer: Printer, file: Path | None, url: str) -> TeamJournal:
+    """Return the journal that is shared at a broker, which is told of on stderr where it can't be.
+
+    Raises:
+        ConfigurationError: the local file or the URL can't be used, or a setting can't be read.
+    """
+    sharing = Sharing()
+    age = os.environ.get(environment.JOURNAL_AGE_VARIABLE)
+    if age:
+        sharing = replace(sharing, max_age=duration_of(age, environment.JOURNAL_AGE_VARIABLE))
+    bodies = os.environ.get(environment.JOURNAL_BODIES_VARIABLE) or "yes"
+    if bodies not in ("yes", "no"):
+        raise ConfigurationError(
+            f"{environment.JOURNAL_BODIES_VARIABLE} is {bodies!r:.40}", "Give yes or no."
+        )
+    sharing = replace(sharing, bodies=bodies == "yes")
+    return TeamJournal(url, file, sharing, on_notice=printer.note)
+
+
+def tell_unread(printer: Printer, journal: TeamJournal) -> None:
+    """Print how much of the shared journal can't be read, if any can't."""
+    unreadable, newer = journal.unread()
+    if unreadable:
+        printer.note(
+            f"{_entries(unreadable)} of the shared journal can't be read, and count for nothing."
+        )
+    if newer:
+        printer.note(
+            f"{_entries(newer)} of the shared journal can't be read by this version of redrive: a "
+            "newer one has written them."
+        )
+
+
+def _entries(number: int) -> str:
+    return f"{number:,} entr{'y' if number == 1 else 'ies'}"
 
 
 def json_of(job: Job) -> dict[str, object]:

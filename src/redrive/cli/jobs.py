@@ -5,7 +5,9 @@ from redrive.cli.lazy_group import Listed, lazy_group
 app = lazy_group(
     "See what was done with failed messages, and resume a job.",
     {
-        "list": Listed("redrive.cli.jobs_list:list_", "List the jobs, newest first."),
+        "list": Listed(
+            "redrive.cli.jobs_list:list_", "List everybody's jobs on a broker, newest first."
+        ),
         "show": Listed(
             "redrive.cli.jobs_show:show", "Show one job and what became of its messages."
         ),

@@ -7,7 +7,6 @@ import typer
 from redrive.cli import job_options, messages, options
 from redrive.cli.output import Cell, Form, Printer, TableColumn, count_of
 from redrive.failures.job_record import Job, State
-from redrive.failures.journal import Journal
 
 _LONGEST_NAME = 48
 _SHORTEST_REASON = 12
@@ -20,24 +19,31 @@ _STYLES = {
 }
 
 
+@options.expanded
 def list_(
     limit: Annotated[
         int, typer.Option("--limit", metavar="N", min=1, help="How many jobs to show.")
     ] = 20,
     journal: job_options.JournalFile = None,
+    *,
+    broker: options.BrokerOptions,
     output: options.Output = Form.TABLE,
 ) -> None:
-    """List the jobs, newest first.
+    """List everybody's jobs on a broker, newest first.
+
+    They are read from the journal at the broker; if it can't be read, a note says so, and the jobs
+    of the local file are listed.
 
     \b
     Example:
       redrive jobs list --limit 5
     """
     printer = Printer(output)
-    with Journal(journal) as opened:
+    with job_options.opened_journal(printer, journal, broker.url) as opened:
         found = opened.jobs(limit)
         count = opened.count()
-        path = opened.path
+        where = f"the journal at {opened.place}" if opened.is_shared else str(opened.path)
+        job_options.tell_unread(printer, opened)
     printer.result([job_options.json_of(job) for job in found])
     more = f"The {len(found):,} newest of {count_of(count, 'job')}; --limit {count} shows all."
     if printer.as_json:
@@ -45,7 +51,7 @@ def list_(
             printer.note(more)
         return
     if not found:
-        printer.say(f"There is no job in {path}.")
+        printer.say(f"There is no job in {where}.")
         return
     columns = (
         TableColumn("job"),

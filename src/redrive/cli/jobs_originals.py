@@ -8,10 +8,10 @@ import typer
 from redrive.cli import job_options, options
 from redrive.cli.output import Form, Printer, count_of
 from redrive.failures.failed_message import FailedMessage
-from redrive.failures.journal import Journal
 from redrive.failures.snapshot import Snapshot
 
 
+@options.expanded
 def originals(
     id_: job_options.JobId,
     file: Annotated[
@@ -21,6 +21,8 @@ def originals(
         ),
     ],
     journal: job_options.JournalFile = None,
+    *,
+    broker: options.BrokerOptions,
     output: options.Output = Form.TABLE,
 ) -> None:
     """Write the messages a job changed, as they were, to a file.
@@ -32,12 +34,18 @@ def originals(
       redrive jobs originals 3f2a9c1e -o originals.jsonl
     """
     printer = Printer(output)
-    with Journal(journal) as opened:
+    with job_options.opened_journal(printer, journal, broker.url) as opened:
         job = opened.job(id_)
         count = Snapshot(file).write(
             FailedMessage(delivery) for delivery in opened.originals(job.id)
         )
-    printer.result({"job": job.id, "file": str(file), "messages": count})
+        left_out, who = opened.left_out(job.id)
+    printer.result({"job": job.id, "file": str(file), "messages": count, "left_out": left_out})
     printer.say(
         f"{count_of(count, 'message')} of job {job.id} written to {file}, as they were before."
     )
+    if left_out:
+        printer.note(
+            f"{count_of(left_out, 'more original')} can't be written: the shared journal is kept "
+            f"without bodies, and only the local file of {who} has them."
+        )

@@ -10,12 +10,26 @@ from redrive.cli.look_output import looked_at
 from redrive.cli.output import Form, Printer, count_of
 from redrive.errors import ConfigurationError
 from redrive.failures.canary import Unknown
-from redrive.failures.job_record import State
-from redrive.failures.journal import Journal
+from redrive.failures.job_record import Job, State
+from redrive.failures.journal_entry import EDITS_LEFT_OUT
 from redrive.failures.order import Order
 from redrive.failures.plan import plan_of
 from redrive.pubsub.url import BrokerURL
 from redrive.topology.durations import duration_of
+
+
+def _check_whole(job: Job) -> None:
+    """Raises ConfigurationError where the shared journal has not all that a job needs."""
+    if not job.order:
+        raise ConfigurationError(
+            f"the beginning of job {job.id} is not in the shared journal any more, or never was",
+            f"Resume it where it was begun ({job.who}), or begin a new one.",
+        )
+    if job.order.get(EDITS_LEFT_OUT):
+        raise ConfigurationError(
+            f"the bodies that job {job.id} sends are not in the shared journal",
+            f"Resume it where it was begun: {job.who} has them.",
+        )
 
 
 @options.expanded
@@ -48,7 +62,7 @@ def resume(
       redrive jobs resume 3f2a9c1e
     """
     printer = Printer(output)
-    with Journal(journal) as opened:
+    with job_options.opened_journal(printer, journal, broker.url) as opened:
         job = opened.job(id_)
         if job.kind != "requeue":
             raise ConfigurationError(
@@ -59,12 +73,13 @@ def resume(
             printer.result(job.as_json())
             printer.say(f"Job {job.id} is done: nothing to resume.")
             return
-        if job.broker != BrokerURL.parse(broker.url).address:
+        if not opened.belongs_to(job, BrokerURL.parse(broker.url).address):
             raise ConfigurationError(
                 f"job {job.id} belongs to {job.broker}, and --url names "
                 f"{BrokerURL.parse(broker.url).address}",
                 "Give the URL that it was begun with.",
             )
+        _check_whole(job)
         order = Order.from_json(job.order)
         if order.function is not None:
             # The journal may be somebody else's, and to import is to run.

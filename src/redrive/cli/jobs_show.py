@@ -42,7 +42,7 @@ def show(
       redrive jobs show 3f2a9c1e
     """
     printer = Printer(output)
-    with Journal(journal) as opened:
+    with job_options.opened_journal(printer, journal, broker.url) as opened:
         job = opened.job(id_)
         if job.kind == "requeue":
             job = _brought_up_to_date(
@@ -63,7 +63,7 @@ def _brought_up_to_date(
 ) -> Job:
     """The job with what has become of its messages since it was asked last."""
     try:
-        if job.broker != BrokerURL.parse(url).address:
+        if not journal.belongs_to(job, BrokerURL.parse(url).address):
             raise ConfigurationError(
                 f"it belongs to {job.broker}, and --url names {BrokerURL.parse(url).address}", ""
             )
@@ -128,7 +128,7 @@ def _facts(job: Job) -> list[tuple[str, str]]:
         ("what", job.kind),
         ("queue", job.queue),
         ("broker", job.broker),
-        ("who", job.who),
+        ("who", f"{job.who} as {job.user}" if job.user else job.who),
         ("why", job.reason or "–"),
         ("which", ", ".join(which) or "all"),
         *_manner(job),

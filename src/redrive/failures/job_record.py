@@ -52,6 +52,10 @@ class Job:
         file: the file that it has written or read.
         problem: why it could not go on.
         literal: whether `queue` is a dead-letter queue, which redrive did not make.
+        user: the broker's user that ran it; empty where the broker does not vouch for it.
+        locked: whether whoever runs it has a lock at the broker, for as long as it is connected.
+        since: when whoever ran it last began or resumed it, in words.
+        run: the id of that run, which a job has one more of each time it is resumed.
     """
 
     id: str
@@ -78,6 +82,10 @@ class Job:
     file: str = ""
     problem: str = ""
     literal: bool = False
+    user: str = ""
+    locked: bool = False
+    since: str = ""
+    run: str = ""
 
     @property
     def failed_again(self) -> int:

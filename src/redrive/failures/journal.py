@@ -1,16 +1,22 @@
 """What was done with failed messages, by whom, when and why: a file in the user's state directory
-that outlives every process."""
+that outlives every process.
+
+It is whole by itself. Where the broker keeps the journal that a team shares, it is that one's copy
+(`failures.team_journal`), and can be made again from it.
+"""
 
 import contextlib
 import getpass
 import json
 import os
+import re
 import socket
 import sqlite3
 import stat
 import sys
 import threading
-from collections.abc import Iterable, Iterator
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,27 +24,19 @@ from typing import Self
 
 from redrive.amqp.properties import Properties
 from redrive.errors import ConfigurationError
+from redrive.failures import journal_tables
 from redrive.failures.job_record import Job, State
+from redrive.failures.journal_entry import JobStep, JournalEntry, Original
 from redrive.failures.stored_message import bytes_of, text_of
 from redrive.topology.headers import Delivery
 from redrive.topology.outcome_events import Outcomes
 
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS job (id TEXT PRIMARY KEY, begun_at TEXT NOT NULL, record TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS handed_over (job TEXT PRIMARY KEY, messages INTEGER NOT NULL);
-CREATE TABLE IF NOT EXISTS under_way (
-    job TEXT, failure_id TEXT, PRIMARY KEY (job, failure_id)
-) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS original (
-    job TEXT NOT NULL, failure_id TEXT NOT NULL, queue TEXT NOT NULL,
-    exchange BLOB NOT NULL, routing_key BLOB NOT NULL,
-    properties BLOB NOT NULL, body BLOB NOT NULL
-);
-"""
 _PATIENCE = 10.0
 """Seconds for which another process may keep the journal locked."""
 _NAME = "journal.sqlite3"
 _OURS_ALONE = 0o600
+_DIGEST = re.compile("[0-9a-f]{64}")
+_TOLD = ("handled", "failed_told", "retrying_told", "retried_told")
 
 
 def default_path() -> Path:
@@ -55,6 +53,15 @@ def whoami() -> str:
     except (OSError, KeyError):  # a container may have a user that has no name
         name = str(os.getuid()) if hasattr(os, "getuid") else "somebody"
     return f"{name}@{socket.gethostname()}"
+
+
+def is_running(job: Job) -> ConfigurationError:
+    """The error that somebody runs a job already: who, and since when."""
+    by = f", by {job.who}{f' as {job.user}' if job.user else ''}" if job.who else ""
+    since = f", since {job.since}" if job.since else ""
+    return ConfigurationError(
+        f"job {job.id} is running{by}{since}", "Wait for its end, or stop it there with Ctrl-C."
+    )
 
 
 class Journal:
@@ -87,10 +94,20 @@ class Journal:
                 # What is written survives this process, however it ends; waiting for the disk would
                 # cost more than the messages.
                 self._sqlite.execute("PRAGMA synchronous = NORMAL")
-                self._sqlite.executescript(_SCHEMA)
+                self._check_version()
+                self._sqlite.executescript(journal_tables.SCHEMA)
+                self._sqlite.execute(f"PRAGMA user_version = {journal_tables.VERSION}")
             except BaseException:
                 self._sqlite.close()
                 raise
+
+    def _check_version(self) -> None:
+        (version,) = self._sqlite.execute("PRAGMA user_version").fetchone()
+        if version > journal_tables.VERSION:
+            raise ConfigurationError(
+                f"the journal {str(self.path)!r} was written by a newer version of redrive",
+                "Use that version, or name another file with --journal.",
+            )
 
     def begin(self, job: Job) -> Job:
         """Writes down a job that begins, or is taken up again; returns it with who runs it.
@@ -99,45 +116,68 @@ class Journal:
             ConfigurationError: a process still runs it.
         """
         with self.writing() as sqlite:
-            found = sqlite.execute("SELECT record FROM job WHERE id = ?", (job.id,)).fetchone()
-            if found is not None and _is_alive(Job.from_json(json.loads(found[0]))):
-                raise ConfigurationError(
-                    f"job {job.id} is running", "Wait for its end, or stop it there with Ctrl-C."
+            known = journal_tables.found(sqlite, job.id)
+            if known is not None and self._is_running(known):
+                raise is_running(known)
+            begun = self._signed(
+                replace(
+                    job,
+                    who=whoami(),
+                    process=os.getpid(),
+                    state=State.RUNNING,
+                    changed_at=datetime.now(UTC),
+                    problem="",
+                    run=str(uuid.uuid4()),
+                    since=f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC",
                 )
-            begun = replace(
-                job,
-                who=whoami(),
-                process=os.getpid(),
-                state=State.RUNNING,
-                changed_at=datetime.now(UTC),
-                problem="",
             )
-            _put(sqlite, begun)
+            journal_tables.put(sqlite, begun)
+            self._note_whole(sqlite, JobStep.BEGUN if known is None else JobStep.RESUMED, begun)
         return begun
 
     def update(self, job: Job) -> Job:
         """Writes down how far a job is; returns it with the time."""
         with self.writing() as sqlite:
-            return _update(sqlite, job)
+            changed = _update(sqlite, job)
+            if changed.state is State.RUNNING:
+                self._note_progress(sqlite, changed)
+            else:
+                is_stopped = changed.state is State.STOPPED
+                self._note_whole(sqlite, JobStep.STOPPED if is_stopped else JobStep.ENDED, changed)
+        return changed
+
+    def judge(self, job: Job) -> None:
+        """Writes down that the canary of a job was sent, and is watched now."""
+        with self.writing() as sqlite:
+            self._note(sqlite, JournalEntry(JobStep.CANARY, job.id, whoami(), record=job))
 
     def heard(self, job_id: str, told: Iterable[Outcomes], failed_here: int) -> Job:
         """Add what subscribers have reported of a job, and how many of its messages are in the
         failed queue; return it."""
         with self.writing() as sqlite:
-            (record,) = sqlite.execute("SELECT record FROM job WHERE id = ?", (job_id,)).fetchone()
-            job = Job.from_json(json.loads(record)).with_reported(
-                told, failed_here, _handed_over(sqlite, job_id)
+            before = journal_tables.found(sqlite, job_id)
+            assert before is not None, "only of a job that is written down anything is heard"
+            job = before.with_reported(
+                told, failed_here, journal_tables.handed_over(sqlite, job_id)
             )
-            _put(sqlite, job)
-        return _as_it_is(job)
+            journal_tables.put(sqlite, job)
+            if job != before:
+                more = {name: getattr(job, name) - getattr(before, name) for name in _TOLD}
+                self._note(
+                    sqlite, JournalEntry(JobStep.HEARD, job_id, whoami(), record=job, told=more)
+                )
+        return self._as_it_is(job)
 
     def jobs(self, limit: int | None = None) -> list[Job]:
         """The jobs, the latest first."""
+        return [self._as_it_is(job) for job in self._records(limit)]
+
+    def _records(self, limit: int | None = None) -> list[Job]:
         with self._errors("read"):
             rows = self._sqlite.execute(
                 "SELECT record FROM job ORDER BY begun_at DESC, rowid DESC LIMIT ?", (limit or -1,)
             ).fetchall()
-        return [_as_it_is(Job.from_json(json.loads(record))) for (record,) in rows]
+        return [Job.from_json(json.loads(record)) for (record,) in rows]
 
     def count(self) -> int:
         """Return how many jobs there are."""
@@ -167,7 +207,7 @@ class Journal:
                 f"{id_!r} stands for {len(found)} jobs",
                 f"Give one of {', '.join(job.id for job in found[:5])}.",
             )
-        return _as_it_is(found[0])
+        return self._as_it_is(found[0])
 
     def under_way(self, job_id: str) -> set[str]:
         """The digests of messages of which a job had not written down that they were settled.
@@ -175,17 +215,12 @@ class Journal:
         A job of redrive 0.1 has written failure ids in their place.
         """
         with self._errors("read"):
-            return {
-                found
-                for (found,) in self._sqlite.execute(
-                    "SELECT failure_id FROM under_way WHERE job = ?", (job_id,)
-                )
-            }
+            return set(journal_tables.under_way(self._sqlite, job_id))
 
     def handed_over(self, job_id: str) -> int:
         """Return how many messages a job has handed to the broker in all."""
         with self._errors("read"):
-            return _handed_over(self._sqlite, job_id)
+            return journal_tables.handed_over(self._sqlite, job_id)
 
     def take_up(self, job: Job) -> Job:
         """A job begins anew, with what it has sent and what may be there twice: what else was under
@@ -194,22 +229,72 @@ class Journal:
         """
         with self.writing() as sqlite:
             sqlite.execute("DELETE FROM under_way WHERE job = ?", (job.id,))
-            sqlite.execute("UPDATE handed_over SET messages = ? WHERE job = ?", (job.sent, job.id))
-            return _update(sqlite, job)
+            journal_tables.set_handed_over(sqlite, job.id, job.sent)
+            taken_up = _update(sqlite, job)
+            self._note_whole(sqlite, JobStep.TAKEN_UP, taken_up)
+        return taken_up
+
+    def sending(self, job_id: str, digests: Sequence[str]) -> None:
+        """Messages of a job are about to be handed to the broker; it is written down for sure when
+        this returns."""
+        with self.writing() as sqlite:
+            # One that is sent again, after its connection was lost, is written down already.
+            new = journal_tables.add_under_way(sqlite, job_id, digests)
+            handed_over = journal_tables.handed_over(sqlite, job_id) + new
+            journal_tables.set_handed_over(sqlite, job_id, handed_over)
+            entry = JournalEntry(
+                JobStep.SENDING,
+                job_id,
+                whoami(),
+                handed_over=handed_over,
+                digests=tuple(digests),
+            )
+            self._note(sqlite, entry)
+
+    def settled(self, job_id: str, digests: Sequence[str]) -> None:
+        """Messages of a job are no longer on their way."""
+        with self.writing() as sqlite:
+            sqlite.executemany(
+                "DELETE FROM under_way WHERE job = ? AND failure_id = ?",
+                ((job_id, one) for one in digests),
+            )
+            self._note(
+                sqlite, self._standing(sqlite, JournalEntry(JobStep.SETTLED, job_id, whoami()))
+            )
 
     def keep(self, job_id: str, failure_id: str, delivery: Delivery) -> None:
         """Keeps a message as it was before a job changed it."""
-        row = (
-            job_id,
-            failure_id,
-            delivery.queue,
-            *map(bytes_of, (delivery.exchange, delivery.routing_key)),
+        parts = (
+            bytes_of(delivery.exchange),
+            bytes_of(delivery.routing_key),
+            delivery.properties.encode(),
+            delivery.body,
         )
         with self.writing() as sqlite:
             sqlite.execute(
                 "INSERT INTO original VALUES (?, ?, ?, ?, ?, ?, ?)",
-                (*row, delivery.properties.encode(), delivery.body),
+                (job_id, failure_id, delivery.queue, *parts),
             )
+            original = Original(failure_id, delivery.queue, parts)
+            # It is there before the message is sent: what is noted is in order.
+            self._note(
+                sqlite,
+                JournalEntry(JobStep.ORIGINAL, job_id, whoami(), original=original),
+                firm=False,
+            )
+
+    def left_out(self, job_id: str) -> tuple[int, str]:
+        """How many messages were changed by a job whose originals are elsewhere only, and who has
+        them."""
+        with self._errors("read"):
+            rows = self._sqlite.execute(
+                "SELECT who FROM left_out WHERE job = ?", (job_id,)
+            ).fetchall()
+        return len(rows), ", ".join(sorted({who for (who,) in rows}))
+
+    def belongs_to(self, job: Job, address: str) -> bool:
+        """Whether a job is of the broker and virtual host at an address."""
+        return job.broker == address
 
     def originals(self, job_id: str) -> Iterator[Delivery]:
         """The messages of a job as they were before it changed them."""
@@ -227,6 +312,42 @@ class Journal:
     def close(self) -> None:
         """Closes the file."""
         self._sqlite.close()
+
+    # --- what a journal that is shared does besides -----------------------------------------------
+
+    def _signed(self, job: Job) -> Job:
+        """A job with what whoever runs it is known by."""
+        return job
+
+    def _note(self, sqlite: sqlite3.Connection, entry: JournalEntry, *, firm: bool = True) -> None:
+        """Has an entry shared when the block that writes ends; at least one that is firm."""
+
+    def _note_progress(self, sqlite: sqlite3.Connection, job: Job) -> None:
+        """Has it shared now and then how far a job is."""
+
+    def _note_whole(self, sqlite: sqlite3.Connection, step: JobStep, job: Job) -> None:
+        self._note(sqlite, self._standing(sqlite, JournalEntry(step, job.id, whoami(), record=job)))
+
+    def _standing(self, sqlite: sqlite3.Connection, entry: JournalEntry) -> JournalEntry:
+        """An entry with what is on its way."""
+        digests = journal_tables.under_way(sqlite, entry.job)
+        return replace(
+            entry,
+            handed_over=journal_tables.handed_over(sqlite, entry.job),
+            digests=tuple(one for one in digests if _DIGEST.fullmatch(one)),
+        )
+
+    def _is_running(self, job: Job) -> bool:
+        """Whether somebody runs a job now, as far as can be told."""
+        return _is_alive(job)
+
+    def _as_it_is(self, job: Job) -> Job:
+        """A job whose process died without a word was interrupted."""
+        return (
+            replace(job, state=State.INTERRUPTED)
+            if job.state is State.RUNNING and not self._is_running(job)
+            else job
+        )
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
@@ -267,33 +388,12 @@ def _tighten(handle: int) -> None:
 def _update(sqlite: sqlite3.Connection, job: Job) -> Job:
     """Writes down how far a job is; returns it with the time."""
     changed = replace(job, changed_at=datetime.now(UTC))
-    found = sqlite.execute("SELECT record FROM job WHERE id = ?", (job.id,)).fetchone()
-    if found is not None:
+    known = journal_tables.found(sqlite, job.id)
+    if known is not None:
         # Another process may have asked meanwhile what became of its messages.
-        changed = changed.with_known_of(Job.from_json(json.loads(found[0])))
-    _put(sqlite, changed)
+        changed = changed.with_known_of(known)
+    journal_tables.put(sqlite, changed)
     return changed
-
-
-def _handed_over(sqlite: sqlite3.Connection, job_id: str) -> int:
-    found = sqlite.execute("SELECT messages FROM handed_over WHERE job = ?", (job_id,)).fetchone()
-    return int(found[0]) if found else 0
-
-
-def _put(sqlite: sqlite3.Connection, job: Job) -> None:
-    sqlite.execute(
-        "INSERT INTO job VALUES (?, ?, ?) ON CONFLICT (id) DO UPDATE SET record = excluded.record",
-        (job.id, job.begun_at.isoformat(), json.dumps(job.as_json())),
-    )
-
-
-def _as_it_is(job: Job) -> Job:
-    """A job whose process died without a word was interrupted."""
-    return (
-        replace(job, state=State.INTERRUPTED)
-        if job.state is State.RUNNING and not _is_alive(job)
-        else job
-    )
 
 
 def _is_alive(job: Job) -> bool:

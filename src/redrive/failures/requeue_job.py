@@ -118,8 +118,9 @@ class RequeueJob:
     def _take_up(self) -> None:
         """Begins, or finds out what an earlier run of the job has sent: all that it handed over and
         that is not there any more."""
-        under_way = self._journal.under_way(self._job.id)
+        # Begun first: somebody else may have had it go on until then.
         self._job = self._journal.begin(self._job)
+        under_way = self._journal.under_way(self._job.id)
         handed_over = self._journal.handed_over(self._job.id)
         if not handed_over:
             return
@@ -244,6 +245,7 @@ class RequeueJob:
                 )
             return
         canary = self._canary
+        self._journal.judge(self._job)
         self._on_notice(canary.in_words)
         verdict = watched(canary, watch.look, cancel.is_set)
         if verdict.act is Act.GO_ON:

@@ -28,9 +28,16 @@ class Channel(Protocol):
         """How many unsettled deliveries consumers that are begun from now on may have; 0 for any
         number."""
 
-    def consume(self, queue: str, done: Done | None = None, *, priority: int | None = None) -> str:
-        """Begins to consume, with a priority among the queue's consumers where one is given;
-        returns the consumer's tag."""
+    def consume(
+        self,
+        queue: str,
+        done: Done | None = None,
+        *,
+        priority: int | None = None,
+        offset: int | str | None = None,
+    ) -> str:
+        """Begins to consume, with a priority among the queue's consumers where one is given, and
+        of a stream from an offset on, or from `first`; returns the consumer's tag."""
 
     def cancel(self, tag: str, done: Done) -> None:
         """Ends a consumer."""

@@ -15,6 +15,8 @@ FAILED_SUFFIX = "@failed"
 DELIVER_SUFFIX = ".deliver"
 UNROUTED_SUFFIX = ".unrouted"
 TAGS_SUFFIX = "@tags"
+JOURNAL = "redrive.journal"
+"""The stream that the journal of jobs is kept in."""
 TICK = timedelta(seconds=1)
 _MILLISECOND = timedelta(milliseconds=1)
 _LONGEST_TICK = timedelta(days=1)
@@ -46,6 +48,11 @@ def look_lock(queue: str) -> str:
         if len(name.encode()) <= MAX_SHORT_STRING
         else f"redrive.look.{hashlib.sha256(queue.encode()).hexdigest()}"
     )
+
+
+def job_lock(job: str) -> str:
+    """The name of the exclusive queue that whoever runs a job has, so that nobody else runs it."""
+    return f"redrive.job.{job}.lock"
 
 
 def tags_pointer(queue: str) -> str:

@@ -78,8 +78,8 @@ def test_completing_a_command_imports_none() -> None:
 @pytest.mark.parametrize(
     ("module", "unneeded"),
     [
-        ("jobs_list", HEAVY),
-        ("jobs_originals", HEAVY - {"duckdb"}),
+        ("jobs_list", HEAVY - {"pika"}),
+        ("jobs_originals", HEAVY - {"duckdb", "pika"}),
         ("failed_columns", HEAVY),
         ("status", HEAVY - {"pika"}),
         ("top", HEAVY - {"pika"}),

@@ -1,4 +1,4 @@
-"""`redrive jobs` on a journal, without a broker."""
+"""`redrive jobs` on a local journal, where no broker answers."""
 
 from pathlib import Path
 
@@ -9,6 +9,12 @@ from redrive.failures.job_record import Job
 from redrive.failures.journal import Journal
 
 QUEUE = "shop@orders"
+NOWHERE = "amqp://guest:guest@127.0.0.1:1/"
+
+
+@pytest.fixture(autouse=True)
+def _no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REDRIVE_URL", NOWHERE)
 
 
 @pytest.fixture
@@ -33,7 +39,13 @@ def test_as_json_too_and_beside_it(journal: Path, capsys: pytest.CaptureFixture[
     main(["jobs", "list", "--limit", "2", "--journal", str(journal), "--output", "json"])
     printed = capsys.readouterr()
     assert printed.out.startswith("[")
-    assert printed.err == "The 2 newest of 3 jobs; --limit 3 shows all.\n"
+    alone, more = printed.err.splitlines()
+    assert alone == (
+        "The shared journal at amqp://127.0.0.1:1/%2F can't be used (nothing listens there "
+        f"(connection refused)): {journal} goes on alone, and what is missing in the shared one is "
+        "added later."
+    )
+    assert more == "The 2 newest of 3 jobs; --limit 3 shows all."
 
 
 def test_a_whole_list_says_nothing_of_the_kind(

@@ -94,7 +94,14 @@ class FakeChannel:
         self.prefetch = prefetch
         self._ask(done or _nothing)
 
-    def consume(self, queue: str, done: Done | None = None, *, priority: int | None = None) -> str:
+    def consume(
+        self,
+        queue: str,
+        done: Done | None = None,
+        *,
+        priority: int | None = None,
+        offset: int | str | None = None,
+    ) -> str:
         """Begins a consumer."""
         assert self._is_open
         tag = f"consumer-{len(self.priorities) + 1}"

@@ -371,11 +371,23 @@ class _Channel:
         number."""
         self.ask((_BASIC, 10), _QOS.pack(0, prefetch, 0), done)
 
-    def consume(self, queue: str, done: Done | None = None, *, priority: int | None = None) -> str:
+    def consume(
+        self,
+        queue: str,
+        done: Done | None = None,
+        *,
+        priority: int | None = None,
+        offset: int | str | None = None,
+    ) -> str:
         """Begins to consume; returns the consumer's tag."""
         self._consumers += 1
         tag = f"redrive-{self.number}-{self._consumers}"
-        fields = b"" if priority is None else short_bytes("x-priority") + encode_value(priority)
+        given = {"x-priority": priority, "x-stream-offset": offset}
+        fields = b"".join(
+            short_bytes(name) + encode_value(value)
+            for name, value in given.items()
+            if value is not None
+        )
         table = len(fields).to_bytes(4, "big") + fields
         self.ask(
             (_BASIC, 20),

@@ -62,9 +62,17 @@ class _PikaChannel:
             prefetch_count=prefetch, callback=None if done is None else lambda _: done()
         )
 
-    def consume(self, queue: str, done: Done | None = None, *, priority: int | None = None) -> str:
+    def consume(
+        self,
+        queue: str,
+        done: Done | None = None,
+        *,
+        priority: int | None = None,
+        offset: int | str | None = None,
+    ) -> str:
         """Begins to consume; returns the consumer's tag."""
-        arguments = None if priority is None else {"x-priority": priority}
+        given = {"x-priority": priority, "x-stream-offset": offset}
+        arguments = {name: value for name, value in given.items() if value is not None} or None
         answered = None if done is None else lambda _: done()
         tag = self._channel.basic_consume(
             queue, _pika_never_calls_this, arguments=arguments, callback=answered

@@ -63,6 +63,8 @@ class Sending:
         self._frame_max = 0
         self._failure: RedriveError | None = None
         self._why_not = "it did not answer"
+        self.locked_out = False
+        """Whether another has the lock."""
 
     # --- on the caller's thread -------------------------------------------------------------------
 
@@ -161,6 +163,7 @@ class Sending:
             )
             return
         self._why_not = f"another has the lock {self._lock}, and did not give it back"
+        self.locked_out = True
         self._link.call_later(
             _BETWEEN_TRIES, lambda: self.connected(connection) if connection.is_open else None
         )
@@ -168,6 +171,7 @@ class Sending:
     def _begin(self, connection: Wire) -> None:
         self._outbox.connected(connection)
         self._why_not = "it did not come back"
+        self.locked_out = False
         self._frame_max = connection.frame_max
         self._set(up=True)
 

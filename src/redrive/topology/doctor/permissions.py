@@ -11,7 +11,7 @@ from redrive.topology.doctor.facts import Access
 from redrive.topology.doctor.finding import Finding
 from redrive.topology.ladder import Ladder
 from redrive.topology.model import Subscription, Topology
-from redrive.topology.names import ExchangeFamily, look_lock
+from redrive.topology.names import JOURNAL, ExchangeFamily, look_lock
 
 Verb = Literal["configure", "write", "read"]
 Role = Literal["publisher", "subscriber", "delayer", "declarer", "operator"]
@@ -26,8 +26,8 @@ _WITHOUT: Mapping[Role, str] = {
     "delayer": "delay= is refused, and a retry that should wait for another time than the retry "
     "queue's waits for the retry queue's.",
     "declarer": "Declaring fails with a 403: use declare=False, and have another user declare.",
-    "operator": "Failed messages can't be looked at, not be requeued, or not be watched while "
-    "they are.",
+    "operator": "Failed messages can't be looked at, not be requeued, not be watched while "
+    "they are, or the team's journal does not say who did it.",
 }
 _A: Mapping[Role, str] = {
     "publisher": "a publisher",
@@ -74,7 +74,7 @@ def least_rights(role: Role, subscription: Subscription) -> tuple[Right, ...]:
     `publisher` publishes to exchanges that are there; `subscriber` handles messages with
     `declare=False` and one delay; `delayer`, besides one of them, uses a delay ladder that is
     there; `declarer` makes the exchanges, queues and bindings; `operator` looks at failed messages,
-    requeues or restores them, and watches what becomes of them.
+    requeues or restores them, watches what becomes of them, and shares the journal of all that.
 
     Source: tried on RabbitMQ 3.10.8, 4.0.5 and 4.3.6, tests/integration/test_least_rights.py.
     """
@@ -109,6 +109,9 @@ def _rights_to_operate(subscription: Subscription) -> Iterator[Right]:
     # Over AMQP alone, the queue's delivery limit is told to whom may declare it.
     yield Right("configure", "queue", subscription.failed_queue)
     yield Right("configure", "queue", look_lock(subscription.queue))  # so that one looks at a time
+    # The journal that a team shares; who runs a job locks it by one of the queues below.
+    yield Right("configure", "queue", JOURNAL)
+    yield Right("read", "queue", JOURNAL)
     yield Right("write", "exchange", DEFAULT_EXCHANGE)
     yield Right("write", "exchange", family.failed)  # to restore
     # RabbitMQ 4.3 tells how much is in a queue only to whom has a right on it. Who may write to the

@@ -1,0 +1,374 @@
+"""The stream at the broker that a team shares its journal in: appending to it, and reading it.
+
+A stream keeps what was read, so each copy of the journal reads from where it was; it has no end
+that could be asked for. Source: measured on RabbitMQ 3.10.8, 4.0.5 and 4.3.6: the depth that a
+passive declare tells is seconds behind, and a consumer that begins beyond the end gets nothing,
+ever. So whoever reads appends a mark, and reads up to it.
+"""
+
+import contextlib
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from queue import Empty, SimpleQueue
+from typing import NamedTuple, Self
+
+from redrive.amqp.frames import ChannelEvents, Received, Returned, ack_frame
+from redrive.amqp.properties import Properties
+from redrive.errors import (
+    BrokerUnavailable,
+    ConfigurationError,
+    PermissionDenied,
+    RedriveError,
+    TopologyMismatch,
+)
+from redrive.pubsub import broker_errors
+from redrive.pubsub.blocking.connection import Connector, Link, default_name
+from redrive.pubsub.blocking.declarer import declaring
+from redrive.pubsub.confirms import Outgoing
+from redrive.pubsub.transfer.confirmed_publisher import Sending
+from redrive.pubsub.wire_protocol import Channel, Wire
+from redrive.topology.model import Queue
+from redrive.topology.names import JOURNAL, job_lock
+
+DEFAULT_MAX_AGE = timedelta(days=365)
+"""How long the broker keeps an entry, unless told otherwise when the stream is declared."""
+
+_SEGMENT_BYTES = 50_000_000
+"""A broker drops what is too old by whole segments, and never the newest. Source:
+https://www.rabbitmq.com/docs/streams#retention"""
+_OFFSET = "x-stream-offset"
+_PREFETCH = 32
+_ACKED_TOGETHER = 16
+_ANSWERS_WITHIN = 10.0
+"""Seconds that a broker has to answer, or to deliver the next entry."""
+_TAKES_WITHIN = 30.0
+"""Seconds that a broker has to confirm what is appended."""
+_GLANCE = 0.2
+_QUIET = 1.0
+"""Seconds without an entry after which whoever may append no mark takes it for the end."""
+_DIES_WITHIN = 3.0
+"""Seconds that the lock of a process that was killed is waited for."""
+_PERSISTENT = 2
+
+
+class JobLocked(RedriveError):
+    """Somebody else runs the job."""
+
+
+class StreamUnusable(RedriveError):
+    """There is no stream that can be used, whatever the broker can do otherwise."""
+
+
+class Row(NamedTuple):
+    """An entry as it stands in the stream.
+
+    Args:
+        offset: where.
+        body: it.
+        message_id: its id, as whoever appended it says.
+        user: the broker's user who appended it, which the broker has checked; empty where nobody
+            says. Source: https://www.rabbitmq.com/docs/validated-user-id
+    """
+
+    offset: int
+    body: bytes
+    message_id: str
+    user: str
+
+
+class JournalStream:
+    """The stream of one broker and virtual host.
+
+    Args:
+        url: the broker's address.
+        max_age: how long the broker keeps an entry; of a stream that is declared by this.
+    """
+
+    def __init__(self, url: str, max_age: timedelta = DEFAULT_MAX_AGE) -> None:
+        self._connector = Connector(url, default_name("journal"))
+        self._max_age = max_age
+        self._sending: Sending | None = None
+        self.has_lock = False
+        """Whether this has the lock of a job."""
+
+    @property
+    def user(self) -> str:
+        """The broker's user; empty where a certificate says who it is."""
+        return self._connector.url.username
+
+    def exists(self) -> bool:
+        """Whether there is a stream; true, too, where this user may not ask.
+
+        Raises:
+            BrokerUnavailable, PermissionDenied: the broker can't be reached.
+        """
+        with _usable(), declaring(self._connector) as declarer:
+            return declarer.may_exist(Queue(JOURNAL))
+
+    def declare(self) -> None:
+        """Makes the stream where there is none.
+
+        Raises:
+            PermissionDenied: this user may not.
+            BrokerUnavailable: the broker can't be reached.
+        """
+        arguments: dict[str, str | int] = {
+            "x-queue-type": "stream",
+            "x-max-age": f"{int(self._max_age.total_seconds())}s",
+            "x-stream-max-segment-size-bytes": _SEGMENT_BYTES,
+        }
+        with _usable(), declaring(self._connector) as declarer:
+            # One that is there may have another age: its first declaration counts.
+            if not declarer.may_exist(Queue(JOURNAL)):
+                declarer.declare(Queue(JOURNAL, arguments))
+
+    def open(self, job: str | None = None) -> None:
+        """Connects, to append.
+
+        Args:
+            job: a job that nobody else may run for as long as this is open.
+
+        Raises:
+            JobLocked: somebody else does.
+            BrokerUnavailable, PermissionDenied: the broker can't be reached.
+        """
+        self.close()
+        try:
+            self._connect(None if job is None else job_lock(job))
+        except PermissionDenied:
+            if job is None:
+                raise
+            self._connect(None)  # whoever may not lock it may run it all the same
+
+    def _connect(self, lock: str | None) -> None:
+        sending = Sending(self._connector, lock=lock)
+        sending.__enter__()
+        try:
+            sending.wait_until_up(_ANSWERS_WITHIN if lock is None else _DIES_WITHIN)
+        except BaseException as error:
+            locked_out = sending.locked_out
+            sending.__exit__(None, None, None)
+            if isinstance(error, BrokerUnavailable) and locked_out:
+                raise JobLocked from error
+            raise
+        self._sending = sending
+        self.has_lock = lock is not None
+
+    def append(self, entries: Sequence[tuple[str, bytes]]) -> None:
+        """Appends entries, each with its id, in their order; the stream has them when this returns.
+
+        Raises:
+            JobLocked: the connection was lost, and with it the lock, which somebody else has now.
+            RedriveError: it can't be said that the stream has all of them.
+        """
+        if self._sending is None:
+            self.open()
+        assert self._sending is not None
+        sending = self._sending
+        try:
+            sending.wait_until_up(_ANSWERS_WITHIN)
+        except BrokerUnavailable as error:
+            if sending.locked_out:
+                raise JobLocked from error
+            raise
+        confirms = _Confirms(len(entries))
+        sending.send(
+            [
+                Outgoing("", JOURNAL, self._properties(id_), body, id_, confirms.settled)
+                for id_, body in entries
+            ]
+        )
+        with _usable():
+            confirms.wait(sending)
+
+    def _properties(self, id_: str) -> bytes:
+        return Properties(
+            content_type="application/json",
+            delivery_mode=_PERSISTENT,
+            message_id=id_,
+            user_id=self.user or None,
+            app_id="redrive",
+        ).encode()
+
+    def is_locked(self, job: str) -> bool:
+        """Whether somebody runs a job.
+
+        Raises:
+            BrokerUnavailable, PermissionDenied: the broker can't be reached.
+        """
+        with declaring(self._connector) as declarer:
+            return declarer.is_locked(job_lock(job))
+
+    def read(self, start: int | None, mark: str) -> Iterator[Row]:
+        """What is in the stream, up to a mark.
+
+        Args:
+            start: the offset from which on; None for the first that is still there.
+            mark: the id of the mark; empty for none: it is read until nothing comes any more.
+
+        Raises:
+            BrokerUnavailable: the mark did not come.
+            RedriveError: the broker refused.
+        """
+        with _usable(), _Reader(self._connector, "first" if start is None else start) as reader:
+            while (row := reader.next(_QUIET if not mark else _ANSWERS_WITHIN)) is not None:
+                yield row
+                if mark and row.message_id == mark:
+                    return
+            if mark:
+                raise BrokerUnavailable(
+                    self._connector.url.address,
+                    f"the stream {JOURNAL!r} delivered nothing within {_ANSWERS_WITHIN:g} s",
+                    "See the broker's log.",
+                )
+
+    def close(self) -> None:
+        """Disconnects; the lock is free then."""
+        if self._sending is not None:
+            self._sending.__exit__(None, None, None)
+        self._sending = None
+        self.has_lock = False
+
+
+@contextlib.contextmanager
+def _usable() -> Iterator[None]:
+    """Turns what is wrong with the stream into an error of its own: whoever asked for a job is not
+    to blame for it."""
+    try:
+        yield
+    except (ConfigurationError, TopologyMismatch) as error:
+        raise StreamUnusable(str(error)) from error
+
+
+class _Confirms:
+    """Waits for the confirms of what was sent together."""
+
+    def __init__(self, count: int) -> None:
+        self._left = count
+        self._failure: RedriveError | None = None
+        self._changed = threading.Condition()
+
+    def settled(self, _: Outgoing, error: RedriveError | None) -> None:
+        """One is confirmed, or was not; on the I/O thread."""
+        with self._changed:
+            self._left -= 1
+            self._failure = self._failure or error
+            if not self._left:
+                self._changed.notify_all()
+
+    def wait(self, sending: Sending) -> None:
+        """Waits for all.
+
+        Raises:
+            RedriveError: one was not confirmed.
+        """
+        deadline = time.monotonic() + _TAKES_WITHIN
+        with self._changed:
+            while self._left and time.monotonic() < deadline and not sending.blocked:
+                self._changed.wait(_GLANCE)
+            if self._failure is not None:
+                raise self._failure
+            if self._left:
+                reason = sending.blocked or f"it confirmed nothing within {_TAKES_WITHIN:g} s"
+                raise BrokerUnavailable(
+                    "the journal's broker", f"it takes no messages: {reason}", "See its log."
+                )
+
+
+class _Reader:
+    """Consumes the stream for a caller's thread; a context manager."""
+
+    def __init__(self, connector: Connector, start: int | str) -> None:
+        self._start = start
+        self._link = Link(connector, self)
+        self._inbox: SimpleQueue[Row | RedriveError] = SimpleQueue()
+        self._connection: Wire | None = None
+        self._number = 0
+        self._taken = 0
+
+    def next(self, patience: float) -> Row | None:
+        """The next entry; None where none comes for so many seconds.
+
+        Raises:
+            RedriveError: the broker refused, or the connection was lost.
+        """
+        try:
+            found = self._inbox.get(timeout=patience)
+        except Empty:
+            return None
+        if isinstance(found, RedriveError):
+            raise found
+        self._taken += 1
+        if self._taken % _ACKED_TOGETHER == 0:
+            tag = self._taken
+            self._link.call(lambda: self._ack(tag))
+        return found
+
+    def __enter__(self) -> Self:
+        self._link.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._link.close()
+
+    # --- on the I/O thread ------------------------------------------------------------------------
+
+    def connected(self, connection: Wire) -> None:
+        """The link is up: consume."""
+        self._connection = connection
+        events = ChannelEvents(
+            self._received, _no_returns, _no_confirms, self._refused, self._cancelled
+        )
+        connection.open_channel(events, self._opened)
+
+    def disconnected(self, error: RedriveError) -> None:
+        """The link is down: whoever reads may begin again."""
+        self._connection = None
+        self._inbox.put(error)
+
+    def gave_up(self, error: RedriveError) -> None:
+        """There is no link."""
+        self._inbox.put(error)
+
+    def ended(self) -> None:
+        """The I/O thread ends."""
+
+    def _opened(self, channel: Channel) -> None:
+        self._number = channel.number
+        channel.limit(_PREFETCH)
+        channel.consume(JOURNAL, offset=self._start)
+
+    def _ack(self, tag: int) -> None:
+        if self._connection is not None:
+            # What is acked is not gone, as from a queue: the broker may send as many more.
+            self._connection.write(ack_frame(self._number, tag, multiple=True))
+
+    def _received(self, received: Received) -> None:
+        properties = Properties.parse(received.properties)
+        offset = properties.headers.scalar(_OFFSET)
+        if type(offset) is not int:
+            self._inbox.put(
+                ConfigurationError(
+                    f"the queue {JOURNAL!r} is no stream",
+                    "It is not redrive's: delete it, or use another virtual host.",
+                )
+            )
+            return
+        row = Row(offset, received.body, properties.message_id or "", properties.user_id or "")
+        self._inbox.put(row)
+
+    def _refused(self, code: int, text: str) -> None:
+        self._inbox.put(broker_errors.of_channel(code, text, f"read the stream {JOURNAL!r}"))
+
+    def _cancelled(self) -> None:
+        self._inbox.put(broker_errors.of_cancelled_consumer(JOURNAL))
+
+
+def _no_returns(_: Returned) -> None:
+    """Nothing is published on a reading channel."""
+
+
+def _no_confirms(_: int, __: bool, ___: bool) -> None:
+    """Nothing is published on a reading channel."""

@@ -1,0 +1,161 @@
+"""The tables of the local journal, and what an entry of the shared one changes in them."""
+
+import json
+import sqlite3
+from collections.abc import Iterable
+from dataclasses import replace
+
+from redrive.failures.job_record import Job
+from redrive.failures.journal_entry import WHOLE, JobStep, JournalEntry, Original
+
+VERSION = 2
+"""The version of the file; 0 is that of redrive 0.1 and 0.2, which has the first four tables."""
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS job (id TEXT PRIMARY KEY, begun_at TEXT NOT NULL, record TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS handed_over (job TEXT PRIMARY KEY, messages INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS under_way (
+    job TEXT, failure_id TEXT, PRIMARY KEY (job, failure_id)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS original (
+    job TEXT NOT NULL, failure_id TEXT NOT NULL, queue TEXT NOT NULL,
+    exchange BLOB NOT NULL, routing_key BLOB NOT NULL,
+    properties BLOB NOT NULL, body BLOB NOT NULL
+);
+-- How far the stream of a broker and virtual host was read.
+CREATE TABLE IF NOT EXISTS place (
+    name TEXT PRIMARY KEY, position INTEGER, entry BLOB, format INTEGER NOT NULL,
+    unreadable INTEGER NOT NULL, newer INTEGER NOT NULL
+);
+-- Which jobs are in which stream.
+CREATE TABLE IF NOT EXISTS known_at (
+    job TEXT, place TEXT, PRIMARY KEY (job, place)
+) WITHOUT ROWID;
+-- Which entries have been counted.
+CREATE TABLE IF NOT EXISTS seen (id BLOB PRIMARY KEY) WITHOUT ROWID;
+-- Entries of this file's own that were not read back yet; with their body until they are in the
+-- stream.
+CREATE TABLE IF NOT EXISTS own (
+    number INTEGER PRIMARY KEY AUTOINCREMENT, id BLOB UNIQUE NOT NULL, place TEXT NOT NULL,
+    job TEXT NOT NULL, body BLOB
+);
+-- Jobs that a newer version has written something of.
+CREATE TABLE IF NOT EXISTS newer (job TEXT PRIMARY KEY);
+-- Originals that are elsewhere only.
+CREATE TABLE IF NOT EXISTS left_out (job TEXT NOT NULL, who TEXT NOT NULL);
+"""
+_ADDITIVE = frozenset((JobStep.HEARD, JobStep.ORIGINAL))
+"""The steps whose entries may be counted once only, and in any order."""
+
+
+def put(sqlite: sqlite3.Connection, job: Job) -> None:
+    """Writes a job's record."""
+    sqlite.execute(
+        "INSERT INTO job VALUES (?, ?, ?) ON CONFLICT (id) DO UPDATE SET record = excluded.record",
+        (job.id, job.begun_at.isoformat(), json.dumps(job.as_json())),
+    )
+
+
+def found(sqlite: sqlite3.Connection, job_id: str) -> Job | None:
+    """A job's record; None where there is none."""
+    row = sqlite.execute("SELECT record FROM job WHERE id = ?", (job_id,)).fetchone()
+    return None if row is None else Job.from_json(json.loads(row[0]))
+
+
+def handed_over(sqlite: sqlite3.Connection, job_id: str) -> int:
+    """How many messages a job has handed to the broker in all."""
+    row = sqlite.execute("SELECT messages FROM handed_over WHERE job = ?", (job_id,)).fetchone()
+    return int(row[0]) if row else 0
+
+
+def set_handed_over(sqlite: sqlite3.Connection, job_id: str, messages: int) -> None:
+    """Writes how many messages a job has handed to the broker in all."""
+    sqlite.execute(
+        "INSERT INTO handed_over VALUES (?, ?) ON CONFLICT (job) DO UPDATE SET messages = "
+        "excluded.messages",
+        (job_id, messages),
+    )
+
+
+def under_way(sqlite: sqlite3.Connection, job_id: str) -> Iterable[str]:
+    """The digests of a job's messages that are not known to be settled."""
+    for (digest,) in sqlite.execute(
+        "SELECT failure_id FROM under_way WHERE job = ? ORDER BY failure_id", (job_id,)
+    ):
+        yield digest
+
+
+def add_under_way(sqlite: sqlite3.Connection, job_id: str, digests: Iterable[str]) -> int:
+    """Notes messages that are on their way; how many of them were not noted yet."""
+    return sqlite.executemany(
+        "INSERT OR IGNORE INTO under_way VALUES (?, ?)", ((job_id, one) for one in digests)
+    ).rowcount
+
+
+def is_new(sqlite: sqlite3.Connection, id_: bytes) -> bool:
+    """Whether an entry is seen for the first time; it is not from now on."""
+    return sqlite.execute("INSERT OR IGNORE INTO seen VALUES (?)", (id_,)).rowcount == 1
+
+
+def is_additive(entry: JournalEntry) -> bool:
+    """Whether an entry may stand anywhere among the others of its job."""
+    return entry.step in _ADDITIVE or entry.step is JobStep.READ
+
+
+def apply(sqlite: sqlite3.Connection, entry: JournalEntry) -> None:
+    """Does to the tables what an entry says. Each but an additive one may be done again: it says
+    how things stand, not what is to be added.
+
+    What comes late of a run, when another has had the job go on, says no more how things stand.
+    """
+    known = found(sqlite, entry.job)
+    if (
+        known is not None
+        and known.run != entry.run
+        and entry.step not in (JobStep.BEGUN, JobStep.RESUMED)
+        and not is_additive(entry)
+    ):
+        return
+    if entry.record is not None:
+        _apply_record(sqlite, entry, entry.record, known)
+    if entry.step in WHOLE or entry.step is JobStep.SETTLED:
+        sqlite.execute("DELETE FROM under_way WHERE job = ?", (entry.job,))
+    if entry.step in WHOLE or entry.step in (JobStep.SETTLED, JobStep.SENDING):
+        add_under_way(sqlite, entry.job, entry.digests)
+        set_handed_over(sqlite, entry.job, entry.handed_over)
+    if entry.original is not None:
+        _keep(sqlite, entry, entry.original)
+
+
+def _apply_record(
+    sqlite: sqlite3.Connection, entry: JournalEntry, record: Job, known: Job | None
+) -> None:
+    record = replace(record, user=entry.user)
+    if known is None:
+        put(sqlite, record)
+        return
+    if entry.step is JobStep.HEARD:
+        told = {name: getattr(known, name) + count for name, count in entry.told.items()}
+        here = replace(known, failed_here=record.failed_here, **told)
+        put(sqlite, replace(here, sent=max(known.sent, record.sent)))
+        return
+    record = replace(record.with_known_of(known), begun_at=known.begun_at)
+    if not record.order or _lacks_edits(record, known):
+        record = replace(record, order=known.order)
+    if not record.exchanges:
+        record = replace(record, exchanges=known.exchanges)
+    put(sqlite, record)
+
+
+def _lacks_edits(record: Job, known: Job) -> bool:
+    """Whether the shared record is without the edited bodies that this file has."""
+    return bool(known.order.get("edits")) and not record.order.get("edits")
+
+
+def _keep(sqlite: sqlite3.Connection, entry: JournalEntry, original: Original) -> None:
+    if original.parts is None:
+        sqlite.execute("INSERT INTO left_out VALUES (?, ?)", (entry.job, entry.who))
+    else:
+        sqlite.execute(
+            "INSERT INTO original VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (entry.job, original.failure_id, original.queue, *original.parts),
+        )
