@@ -243,6 +243,7 @@ _NUMBERS = (
     "failed_here",
 )
 _TIMES = ("begun_at", "changed_at")
+_FLAGS = ("locked", "literal")
 _BELONGS_TO_THE_ORDER = ("order", "exchanges")
 EDITS_LEFT_OUT = "edits_left_out"
 """How many edited bodies an order in the shared journal is without."""
@@ -276,7 +277,7 @@ def _record_of(found: object) -> Job:
             _flat(_mapping(value))
         elif name == "state":
             known[name] = State(_text(value))
-        elif name == "locked":
+        elif name in _FLAGS:
             known[name] = value is True
         else:
             _text(value)
@@ -310,6 +311,8 @@ def _check_order(order: Mapping[str, object]) -> None:
             or not 0 <= value < _LARGEST_NUMBER
         ):
             raise Unreadable("an order with something else in place of a number")
+    if not isinstance(order.get("via", False), bool):
+        raise Unreadable("an order with something else in place of yes or no")
     for edited in edits.values():
         base64.b64decode(cast("str", edited), validate=True)
     if not selection.get("ids"):  # which are of redrive 0.1: whoever has it go on is told
