@@ -326,14 +326,14 @@ class _Seen:
     Args:
         at: when it last answered, or was first asked.
         queues: what it answered then; None as long as it never did.
-        others: the dead-letter queues that redrive did not make.
         problem: why there was no answer since.
+        others: the dead-letter queues that redrive did not make.
     """
 
     at: float
     queues: Mapping[str, QueueCount] | None = None
-    others: _Others = _Others(())
     problem: Exception | None = None
+    others: _Others = _Others(())
 
     @property
     def is_over(self) -> bool:
@@ -359,7 +359,7 @@ class _Asking:
         while not self.seen.is_over:
             try:
                 counts, others = self._source.counts(), self._source.others()
-                self.seen = _Seen(time.monotonic(), counts, others)
+                self.seen = _Seen(time.monotonic(), counts, others=others)
             except Exception as error:  # noqa: BLE001 — the view says it, or raises it
                 self.seen = replace(self.seen, problem=error)
             time.sleep(self._interval)

@@ -20,27 +20,27 @@ class DeadLetterName:
 
 
 _NAMES: dict[str, tuple[str, ...]] = {
-    # Source: EasyNetQ 8.1.5, Conventions.cs.
+    # Source: EasyNetQ, Conventions.cs, its ErrorQueueNamingConvention.
     "EasyNetQ_Default_Error_Queue": ("easynetq",),
-    # Source: Wolverine 6.29.2, RabbitMQ/DeadLetterQueue.cs.
+    # Source: Wolverine's documentation of its dead letter queues for RabbitMQ.
     "wolverine-dead-letter-queue": ("wolverine",),
-    # Source: NServiceBus 10.2.8, its endpoints by their documentation; Rebus 8.9.2,
-    # Retry/Simple/RetryStrategySettings.cs.
+    # Source: NServiceBus, ErrorQueueSettings.cs; Rebus, RetryStrategySettings.cs: both call their
+    # DefaultErrorQueueName so.
     "error": ("nservicebus", "rebus"),
-    # Source: symfony/messenger 7.1.5: the failure transport of its documentation.
+    # Source: the failure transport of Symfony's documentation; an application may choose another.
     "failed": ("symfony",),
 }
 """Whole names of queues that an application, or all of them, share."""
 
 _SUFFIXES: tuple[tuple[str, tuple[str, ...]], ...] = (
-    # Source: dramatiq 2.2.1, common.py. `.DQ` beside it has what is delayed, and nothing failed.
+    # Source: dramatiq, common.py, its xq_name. `.DQ` beside it has what is delayed.
     (".XQ", ("dramatiq",)),
-    # Source: MassTransit 8.5.8, DefaultEndpointNameFormatter.cs and RabbitMqReceiveEndpointContext.
+    # Source: MassTransit, DefaultErrorQueueNameFormatter and its counterpart for skipped messages.
     ("_error", ("masstransit",)),
     ("_skipped", ("masstransit",)),
-    # Source: vyuldashev/laravel-queue-rabbitmq 14.5.3, Queue/RabbitMQQueue.php.
+    # Source: vyuldashev/laravel-queue-rabbitmq, getFailedRoutingKey in Queue/RabbitMQQueue.php.
     (".failed", ("laravel",)),
-    # Source: sneakers 2.12.0, handlers/maxretry.rb.
+    # Source: `-error` is of sneakers, handlers/maxretry.rb, for Ruby; the others are habits.
     ("-error", ()),
     (".error", ()),
     ("-failed", ()),
@@ -57,7 +57,7 @@ _ANYBODYS = re.compile(
 may use tells no framework."""
 
 _PREFIX = re.compile(r"(?:dlq|dead[._-]?letters?)[._:-](?P<origin>.+)", re.IGNORECASE | re.DOTALL)
-"""Source: dapr components-contrib 1.14, pubsub/rabbitmq/rabbitmq.go: `dlq-<queue>`."""
+"""Source: dapr components-contrib, pubsub/rabbitmq/rabbitmq.go, writes `dlq-<queue>`."""
 
 
 def read(queue: str) -> DeadLetterName | None:
