@@ -17,6 +17,7 @@ PAGES = [
 ]
 STORY = {
     *("master", "user.create", "ucenter", "audit"),
+    *("orders", "payments", "mails", "submit-order", "policy dead", "the bank did not answer"),
     *("plans are deployed", "the table knows Germany now", "the bank did not answer within"),
 }
 """What the pages' own services are called and say, which is nobody's word in redrive."""
