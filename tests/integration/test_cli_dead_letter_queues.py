@@ -91,6 +91,34 @@ def test_the_columns_tell_where_a_message_failed_and_goes(dead: DeadLetters) -> 
     ]
 
 
+def test_what_the_index_has_kept_is_the_same(
+    dead: DeadLetters, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.delenv("REDRIVE_INDEX", raising=False)
+    dead.fail(3)
+    dead.put(b"{}", "stray")
+    sql = "select * exclude headers from failed order by message_id"
+    arguments = ("failed", "query", dead.place, sql, "--output", "json")
+    looked_at, answered = (redrive(*arguments, url=dead.url) for _ in range(2))
+
+    assert "From the look of" in answered.err
+    assert answered.json()["rows"] == looked_at.json()["rows"]
+
+
+def test_originals_of_edited_bodies_are_restored_to_the_same_queue(
+    dead: DeadLetters, tmp_path: Path
+) -> None:
+    ids = dead.fail(3)
+    patch, file = tmp_path / "patch.json", str(tmp_path / "originals.jsonl")
+    patch.write_text('[{"op": "add", "path": "/mended", "value": true}]')
+    job = requeue(dead, "--patch", str(patch)).json()["job"]
+    assert redrive("jobs", "originals", job, "-o", file, url=dead.url).code == 0
+    assert redrive("failed", "restore", file, "--yes", url=dead.url).code == 0
+
+    assert [id_ for id_, _ in dead.drain(dead.place)] == ids
+
+
 def test_an_archive_of_discarded_messages_is_restored_to_the_same_queue(
     dead: DeadLetters, tmp_path: Path
 ) -> None:

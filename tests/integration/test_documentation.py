@@ -45,6 +45,29 @@ subscriber = AsyncSubscriber(URL, queue="ucenter@user", routing_keys=["user.*"])
 @subscriber.handler
 async def on_user(user: dict) -> None: ...
 """,
+    "docs/dead-letter-queues.md": """
+import pika
+
+_connection = pika.BlockingConnection(pika.URLParameters("amqp://"))
+_channel = _connection.channel()
+_channel.exchange_declare("shop", "topic")
+_channel.queue_declare("orders.dlq")
+_channel.queue_declare(
+    "orders",
+    arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "orders.dlq"},
+)
+_channel.queue_bind("orders", "shop", "order.*")
+
+def _depth(queue: str) -> int:
+    return _channel.queue_declare(queue, passive=True).method.message_count
+
+for _ in range(5):
+    _channel.basic_publish("shop", "order.new", b"{}")
+wait_until(lambda: _depth("orders") == 5)
+for _ in range(5):
+    _channel.basic_reject(_channel.basic_get("orders")[0].delivery_tag, requeue=False)
+wait_until(lambda: _depth("orders.dlq") == 5)
+""",
     "docs/failed-messages.md": """
 from redrive import FailedQueue, Publisher, RetryPolicy, Subscriber
 
@@ -104,6 +127,10 @@ def start_my_service(url: str) -> Publisher:
 """What the reader of a page has already; each broker's address is the test's."""
 
 AFTERWARDS = {
+    "docs/dead-letter-queues.md": """
+wait_until(lambda: (_depth("orders"), _depth("orders.dlq")) == (5, 0))
+_connection.close()
+""",
     "docs/asyncio.md": """
 async def serves() -> None:
     app = FastAPI()

@@ -14,15 +14,13 @@ from typing import Self
 
 import duckdb
 
-from redrive.amqp.properties import Properties
 from redrive.errors import RedriveError
 from redrive.failures.cause import cause_of
 from redrive.failures.columns import COLUMNS, Column, SqlType, Value
 from redrive.failures.database import quoted
 from redrive.failures.failed_message import FailedMessage
 from redrive.failures.index import MOST_OF_A_BODY, FormerLook, Index
-from redrive.failures.stored_message import BODY, WIRE, bytes_of, text_of
-from redrive.topology.headers import Delivery
+from redrive.failures.stored_message import BODY, WIRE, bytes_of
 
 _AT_A_TIME = 1000
 _BYTES_AT_A_TIME = 8 * 1024 * 1024
@@ -104,6 +102,7 @@ class IndexWriter:
         """Told, while columns are made, of how many messages that is done."""
         self._held = contextlib.ExitStack()
         self._queue = ""
+        self._place: str | None = None
         self._count = self._bytes = self._without_body = 0
         self.problem = ""
         """Why nothing is kept; empty as long as something may be."""
@@ -124,7 +123,7 @@ class IndexWriter:
                 delivery.body,
             )
             self._bytes += self._file.write(b"".join((_LENGTHS.pack(*map(len, parts)), *parts)))
-            self._queue = delivery.queue
+            self._queue, self._place = delivery.queue, message.dead_letter_queue
             self._count += 1
             if self._bytes > self._index.most_bytes:
                 raise ValueError(f"it is more than the {self._index.most_bytes:,} bytes for it")
@@ -200,19 +199,9 @@ class IndexWriter:
         self._file.seek(0)
         while head := self._file.read(_LENGTHS.size):
             lengths = _LENGTHS.unpack(head)
-            exchange, key, properties, body = map(self._file.read, lengths)
-            yield (
-                FailedMessage(
-                    Delivery(
-                        self._queue,
-                        text_of(exchange),
-                        text_of(key),
-                        Properties.parse(properties),
-                        body,
-                    )
-                ),
-                sum(lengths),
-            )
+            parts = map(self._file.read, lengths)
+            # The queue that a message of a dead-letter queue failed in is read from it again.
+            yield message_of((self._queue, *parts, self._place)), sum(lengths)
 
     @contextlib.contextmanager
     def _noting(self) -> Iterator[None]:

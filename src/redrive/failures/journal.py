@@ -298,6 +298,8 @@ class Journal:
 
     def originals(self, job_id: str) -> Iterator[Delivery]:
         """The messages of a job as they were before it changed them."""
+        job = self.job(job_id)
+        place = job.queue if job.literal else ""
         with self._errors("read"):
             rows = self._sqlite.execute(
                 "SELECT queue, exchange, routing_key, properties, body FROM original WHERE job = ? "
@@ -306,7 +308,12 @@ class Journal:
             )
             for queue, exchange, key, properties, body in rows:
                 yield Delivery(
-                    queue, text_of(exchange), text_of(key), Properties.parse(properties), body
+                    queue,
+                    text_of(exchange),
+                    text_of(key),
+                    Properties.parse(properties),
+                    body,
+                    dead_letter_queue=place,
                 )
 
     def close(self) -> None:

@@ -16,8 +16,8 @@ PAGES = [
     *sorted(page.relative_to(ROOT).as_posix() for page in (ROOT / "examples").rglob("*.md")),
 ]
 STORY = {
-    *("master", "user.create", "ucenter", "audit", "payments", "submit-order", "mails"),
-    "unhandled",
+    *("master", "user.create", "ucenter", "audit", "orders", "payments", "mails"),
+    *("submit-order", "policy dead", "unhandled", "the bank did not answer"),
     *("plans are deployed", "the table knows Germany now", "the bank did not answer within"),
 }
 """What the pages' own services are called and say, which is nobody's word in redrive."""
