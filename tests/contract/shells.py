@@ -127,6 +127,7 @@ class KeepsFailed(Protocol):
         to: str | None = None,
         via: bool = False,
         rate: float | None = None,
+        pace_by_depth: int | None = None,
         edit: Edit | None = None,
         most_redrives: int | None = 5,
         job: str | None = None,

@@ -6,12 +6,14 @@ from typing import Annotated
 import typer
 
 from redrive.cli import completion, index_options, message_options, messages, options
+from redrive.cli.failed_overview import AllQueues, queues_in_words
+from redrive.cli.look_output import Look
 from redrive.cli.output import Form, Printer, count_of
 from redrive.errors import ConfigurationError
 from redrive.failures.cause import Cause
 from redrive.failures.columns import BY_NAME
 from redrive.failures.filter import OpenFilter
-from redrive.failures.groups import Group, Key
+from redrive.failures.groups import Group, Groups, Key
 from redrive.failures.kept_messages import grouped, matching
 from redrive.failures.readable_values import value_of
 from redrive.redaction import in_one_line
@@ -25,7 +27,17 @@ _FEW_KEYS = 3
 @options.expanded
 @index_options.answered
 def groups(
-    source: message_options.QueueOrFile,
+    source: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="QUEUE",
+            help="The main queue's name, such as ucenter@user, any dead-letter queue's, or a file "
+            "that a snapshot wrote: .parquet, .jsonl or .duckdb. Default: all failed queues of the "
+            "virtual host.",
+            autocompletion=completion.queues,
+            show_default=False,
+        ),
+    ] = None,
     by: Annotated[
         str,
         typer.Option(
@@ -50,20 +62,34 @@ def groups(
     without numbers, ids and quoted values, and the innermost frame of the service's own code. The
     messages stay in the queue.
 
+    Without QUEUE it looks at all failed queues of the virtual host, and at the dead-letter queues
+    that redrive did not make, as the management API lists them. A cause that several have is shown
+    once, with the queues; the most recent comes first. It exits with 1 if a queue can't be read.
+
     \b
-    Example:
+    Examples:
+      redrive failed groups
       redrive failed groups ucenter@user --where "redrive_count = 0"
     """
     printer = Printer(output)
     if by not in BY_NAME:
         raise ConfigurationError(f"there is no column {by!r}", f"Give one of {', '.join(BY_NAME)}.")
     with OpenFilter(message_options.filter_of(where, None)) as open_filter:
+
+        def groups_of(opened: message_options.Source) -> tuple[Groups, Look]:
+            with opened.looking(look_at, by_time=open_filter.is_by_time, index=index) as (
+                messages_,
+                look,
+            ):
+                return grouped(matching(messages_, open_filter), BY_NAME[by]), look
+
+        if source is None:
+            everywhere = AllQueues(printer, broker)
+            everywhere.look(groups_of, limit)
+            _tell_overview(printer, everywhere, by, limit)
+            return
         opened = message_options.Source(printer, source, broker)
-        with opened.looking(look_at, by_time=open_filter.is_by_time, index=index) as (
-            messages_,
-            look,
-        ):
-            found = grouped(matching(messages_, open_filter), BY_NAME[by])
+        found, look = groups_of(opened)
     shown = found.largest_first
     if not opened.is_file:
         completion.remember_groups(broker.url, source, shown[:limit])
@@ -97,8 +123,37 @@ def cause_in_words(cause: Cause) -> str:
     return f"{what} ({cause.frame})" if cause.frame else what
 
 
-def _tell(printer: Printer, shown: list[Group]) -> None:
-    """Print three lines for each group: what it is; when and with which keys; one to look at."""
+def _tell_overview(printer: Printer, everywhere: AllQueues, by: str, limit: int) -> None:
+    """Print the groups of all queues, and exit with 1 where one could not be read."""
+    groups = everywhere.overview.latest_first
+    printer.result(
+        everywhere.as_json(
+            [
+                {
+                    **_json_of(by, one.group),
+                    "example_queue": one.queue,
+                    "queues": dict(one.queues.most_common()),
+                }
+                for one in groups[:limit]
+            ],
+            len(groups),
+        )
+    )
+    if not printer.as_json:
+        for one in groups[:limit]:
+            _tell(printer, [one.group], f" in {in_one_line(one.queue)}")
+            printer.say(f"{'':8}  queues: {queues_in_words(one)}")
+        more = f"; --limit {len(groups)} shows all" if len(groups) > limit else ""
+        printer.say(everywhere.summary(len(groups), more))
+    if everywhere.overview.other:
+        other = count_of(everywhere.overview.other, "message")
+        printer.note(f"{other} in groups beyond those counted.")
+    everywhere.end()
+
+
+def _tell(printer: Printer, shown: list[Group], place: str = "") -> None:
+    """Print three lines for each group: what it is; when and with which keys; one to look at, and
+    where that is."""
     for group in shown:
         id_ = f"{group.key.group_id}  " if isinstance(group.key, Cause) else ""
         printer.say(
@@ -109,7 +164,7 @@ def _tell(printer: Printer, shown: list[Group]) -> None:
             f"{'  '.join(part for part in (_bars(group), _times(group), _keys(group)) if part)}",
             cut=True,
         )
-        printer.say(f"{'':8}  example: {group.first_id}")
+        printer.say(f"{'':8}  example: {group.first_id}{place}")
 
 
 def _times(group: Group) -> str:

@@ -64,6 +64,16 @@ def requeue(
         ),
     ] = None,
     rate: options.Rate = None,
+    pace_by_depth: Annotated[
+        int | None,
+        typer.Option(
+            "--pace-by-depth",
+            metavar="N",
+            min=1,
+            help="Send only while the queue that they go to has fewer than N ready messages.",
+            show_default=False,
+        ),
+    ] = None,
     to: Annotated[
         str | None,
         typer.Option(
@@ -128,6 +138,7 @@ def requeue(
         guard.guards,
         guard.force,
         via=via,
+        pace_by_depth=pace_by_depth,
     )
     one_way = to or (None if via else source.main)
     order, found = edit_options.changing(

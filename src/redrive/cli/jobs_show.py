@@ -97,6 +97,12 @@ def _manner(job: Job) -> list[tuple[str, str]]:
         ("to", order.to or ""),
         ("via", "the exchange that each was first published to" if order.via else ""),
         ("rate", "" if order.rate is None else f"{order.rate:g}/s"),
+        (
+            "pace",
+            ""
+            if order.pace_by_depth is None
+            else f"while fewer than {order.pace_by_depth:,} messages are ready in their queue",
+        ),
         ("canary", canary),
         ("stop at", "" if guards.stop_at is None else f"{guards.stop_at:.1%}"),
         ("patch", in_one_line(order.patch or "")),

@@ -102,14 +102,17 @@ class Source:
         printer: where to show what was taken, and the progress.
         name: the queue's name, or a file.
         broker: where the queue is.
+        is_queue: whether it is no file, whatever its name.
 
     Raises:
         ConfigurationError: there is no such queue.
     """
 
-    def __init__(self, printer: Printer, name: str, broker: SourceOptions) -> None:
+    def __init__(
+        self, printer: Printer, name: str, broker: SourceOptions, *, is_queue: bool = False
+    ) -> None:
         self._printer = printer
-        self.is_file = Snapshot.is_meant(name)
+        self.is_file = not is_queue and Snapshot.is_meant(name)
         self._url = BrokerURL.parse(broker.url)
         self._source: FailedQueue | Snapshot
         if self.is_file:
@@ -117,6 +120,12 @@ class Source:
         else:
             failed = failed_queue_of(printer, name, broker)
             self.name, self._source = failed.source().queue, failed
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it is a queue that has no message, nor has somebody else one of it."""
+        count = self._source.count() if isinstance(self._source, FailedQueue) else None
+        return count is not None and count.messages == 0 and count.held == 0
 
     @contextlib.contextmanager
     def looking(

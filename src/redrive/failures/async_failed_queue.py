@@ -164,6 +164,7 @@ class AsyncFailedQueue:
         to: str | None = None,
         via: bool = False,
         rate: float | None = None,
+        pace_by_depth: int | None = None,
         edit: Edit | None = None,
         ledger: Ledger | None = None,
         most_redrives: int | None = MOST_REDRIVES,
@@ -186,6 +187,8 @@ class AsyncFailedQueue:
             to: another queue that they go to.
             via: whether they are published as they were first, by their exchange and key.
             rate: how many are sent a second, at most.
+            pace_by_depth: they are sent only while the queue that they go to has fewer ready
+                messages than this. One that waits holds up those behind it.
             edit: makes the body that is sent of a message, on another thread.
             ledger: is told what is on its way, on another thread.
             most_redrives: what was requeued so often before stays, and is counted in the report;
@@ -200,7 +203,8 @@ class AsyncFailedQueue:
 
         Raises:
             ConfigurationError: there is no such queue, leaving messages in it would make the broker
-                delete them, or `where` is async.
+                delete them, or `where` is async; or the pace is given and the depth of a queue
+                can't be read, or `via` leaves unknown which queue it is.
             BrokerUnavailable: the connection was lost and did not come back. What was not confirmed
                 is in the failed queue.
         """
@@ -212,6 +216,7 @@ class AsyncFailedQueue:
                 to=to,
                 via=via,
                 rate=rate,
+                pace_by_depth=pace_by_depth,
                 edit=edit,
                 ledger=ledger,
                 most_redrives=most_redrives,

@@ -44,6 +44,7 @@ from redrive.pubsub.reports import DiscardReport, PublishReport, RequeueReport
 from redrive.pubsub.service_connection import Address
 from redrive.pubsub.tls import ContextSource
 from redrive.pubsub.transfer.last_life import ReturnLimit
+from redrive.pubsub.transfer.pace import check_pace
 from redrive.pubsub.transfer.queue_reader import AHEAD, QueueReader, surely_back
 from redrive.pubsub.url import Credentials, seconds_of
 from redrive.topology.durations import Duration
@@ -237,6 +238,7 @@ class FailedQueue:
         to: str | None = None,
         via: bool = False,
         rate: float | None = None,
+        pace_by_depth: int | None = None,
         edit: Edit | None = None,
         ledger: Ledger | None = None,
         most_redrives: int | None = MOST_REDRIVES,
@@ -263,6 +265,8 @@ class FailedQueue:
             via: whether they are published as they were first, by their exchange and key, in place
                 of going to one queue: everything that is bound there gets a copy.
             rate: how many are sent a second, at most.
+            pace_by_depth: they are sent only while the queue that they go to has fewer ready
+                messages than this. One that waits holds up those behind it.
             edit: makes the body that is sent of a message.
             ledger: is told what is on its way.
             most_redrives: what was requeued so often before stays, and is counted in the report;
@@ -276,11 +280,13 @@ class FailedQueue:
 
         Raises:
             ConfigurationError: there is no such queue, leaving messages in it would make the broker
-                delete them, or the expression can't be used.
+                delete them, or the expression can't be used; or the pace is given and the depth of
+                a queue can't be read, or `via` leaves unknown which queue it is.
             BrokerUnavailable: the connection was lost and did not come back. What was not confirmed
                 is in the failed queue.
         """
         direction = Direction(to, via)
+        check_pace(pace_by_depth, via=via)
         source = self.source()
         destination = None if via else to or source.main
         with declaring(self._connector) as declarer:
@@ -290,7 +296,9 @@ class FailedQueue:
                     "Declare it: redrive declare.",
                 )
         manner, job = (
-            RequeueOptions(direction, rate, edit, ledger, most_redrives),
+            RequeueOptions(
+                direction, rate, edit, ledger, most_redrives, pace_by_depth=pace_by_depth
+            ),
             job or str(uuid.uuid4()),
         )
         with opened(where) as choose:

@@ -71,6 +71,16 @@ class Group:
             self.last = moment if self.last is None else max(self.last, moment)
             self.times.append(moment.timestamp())
 
+    def take(self, other: "Group") -> None:
+        """Counts the messages of another group as well, which have the same in common."""
+        self.count += other.count
+        for key, count in other.routing_keys.items():
+            if len(self.routing_keys) < MOST_KEYS or key in self.routing_keys:
+                self.routing_keys[key] += count
+        self.first = min((one for one in (self.first, other.first) if one), default=None)
+        self.last = max((one for one in (self.last, other.last) if one), default=None)
+        self.times.extend(other.times)
+
     def histogram(self, bins: int) -> Histogram:
         """How many were set aside in each of so many equal parts of the time in which most of them
         were.

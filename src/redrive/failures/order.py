@@ -9,6 +9,7 @@ from redrive.failures.direction import Direction
 from redrive.failures.edit import Edit, calling, edited, patching
 from redrive.failures.failed_message import FailedMessage
 from redrive.failures.filter import Filter
+from redrive.pubsub.transfer.pace import check_pace
 from redrive.topology.rewrite import MOST_REDRIVES
 
 
@@ -27,6 +28,8 @@ class Order:
         function: `module:function` that makes another body of a message.
         edits: bodies that people have edited, in base64, by the digests of their messages.
         via: whether they go by the exchange and the key that they were first published with.
+        pace_by_depth: they go only while the queue that they go to has fewer ready messages; None
+            for any number.
     """
 
     filter: Filter = field(default_factory=Filter)
@@ -39,14 +42,16 @@ class Order:
     function: str | None = None
     edits: dict[str, str] = field(default_factory=dict)
     via: bool = False
+    pace_by_depth: int | None = None
 
     @property
     def direction(self) -> Direction:
         """Where they go.
 
         Raises:
-            ConfigurationError: two ways are asked for.
+            ConfigurationError: two ways are asked for, or a pace by the depth of unknown queues.
         """
+        check_pace(self.pace_by_depth, via=self.via)
         return Direction(self.to, self.via)
 
     @property

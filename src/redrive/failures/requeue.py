@@ -4,6 +4,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol
 
@@ -19,6 +20,7 @@ from redrive.pubsub.blocking.tickets import ThreadInFlight
 from redrive.pubsub.confirms import Outgoing
 from redrive.pubsub.reports import FailedRequeue, RequeueProgress, RequeueReport
 from redrive.pubsub.transfer.last_life import ReturnLimit
+from redrive.pubsub.transfer.pace import DepthProbe, Pace
 from redrive.pubsub.transfer.queue_reader import AHEAD, Held, QueueReader
 from redrive.pubsub.transfer.rate import RateLimit
 from redrive.topology import rewrite
@@ -62,6 +64,8 @@ class RequeueOptions:
         ledger: where it is written down what is on its way.
         most_redrives: what was requeued so often before stays; None for no limit.
         discards: whether they are deleted instead of sent.
+        pace_by_depth: they are sent only while the queue that they go to has fewer ready messages;
+            None for any number.
     """
 
     direction: Direction = field(default_factory=Direction)
@@ -70,6 +74,7 @@ class RequeueOptions:
     ledger: Ledger | None = None
     most_redrives: int | None = None
     discards: bool = False
+    pace_by_depth: int | None = None
 
 
 class _Judged(NamedTuple):
@@ -122,6 +127,8 @@ class Requeue:
         self._only_way = None if to is None else WayBack("", to)
         self._most_redrives = float("inf") if manner.most_redrives is None else manner.most_redrives
         self._rate_limit = RateLimit(manner.rate)
+        self._probe = DepthProbe(connector)
+        self._pace = Pace(manner.pace_by_depth, self._probe.depth, timeout)
         self._judged: deque[_Judged] = deque()
         self._limit = total if limit is None else min(limit, total)
         # What is not chosen is held until the end, so that it keeps its place.
@@ -158,6 +165,13 @@ class Requeue:
         """Sends them, and returns when each is settled."""
         if self._limit <= 0:
             return self._report
+        with closing(self._probe):
+            if self._only_way is not None:
+                # A depth that can't be read is told before anything is taken.
+                self._pace.has_room(self._only_way.routing_key, 0)
+            return self._run()
+
+    def _run(self) -> RequeueReport:
         with QueueReader(
             self._connector,
             self._source.queue,
@@ -211,6 +225,9 @@ class Requeue:
                 time.sleep(min(pause, _PROGRESS_EVERY))
                 continue
             some = self._next(taking, min(left, room, self._rate_limit.batch - len(self._batch)))
+            if not some and self._judged:
+                self._wait_for_room(taking)
+                continue
             if not some:
                 return
             self._look_at(taking, some)
@@ -224,7 +241,34 @@ class Requeue:
             together = most if self._choose is None else _JUDGED_TOGETHER
             some = taking.some(together, self._timeout, empty=self._empty, stop=self._is_over)
             self._judged.extend(self._judge(taking, some))
-        return [self._judged.popleft() for _ in range(min(most, len(self._judged)))]
+        # All of these queues are asked before any of them gets one: a right may be lacking.
+        self._see_depths()
+        next_ones: list[_Judged] = []
+        while self._judged and len(next_ones) < most and self._fits(self._judged[0], next_ones):
+            next_ones.append(self._judged.popleft())
+        return next_ones
+
+    def _see_depths(self) -> None:
+        if self._manner.pace_by_depth is not None and self._only_way is None:
+            for queue in {one.way.routing_key for one in self._judged if one.chosen and one.way}:
+                self._pace.has_room(queue, self._in_flight.count)
+
+    def _fits(self, judged: _Judged, before: Sequence[_Judged]) -> bool:
+        """Whether the queue that a message goes to has room; it has that much less then."""
+        if self._manner.pace_by_depth is None or not judged.chosen or judged.way is None:
+            return True
+        queue = judged.way.routing_key
+        if not self._pace.has_room(queue, self._in_flight.count + len(before)):
+            return False
+        self._pace.sent(queue)
+        return True
+
+    def _wait_for_room(self, taking: QueueReader) -> None:
+        """Waits a moment for the consumers of the queue that the next message goes to."""
+        self._send_batch(taking)
+        # What was taken may not be there any more: messages wait here for as long as it takes.
+        if not taking.catch_up():
+            time.sleep(_PROGRESS_EVERY)
 
     def _judge(self, taking: QueueReader, some: list[Held]) -> list[_Judged]:
         bulk = self._bulk_on(taking)

@@ -296,6 +296,7 @@ class RequeueJob:
                 to=self._order.to,
                 via=self._order.via,
                 rate=self._order.rate,
+                pace_by_depth=self._order.pace_by_depth,
                 edit=None if self._edit is None else self._edited,
                 ledger=self._ledger,
                 most_redrives=self._order.most_redrives,
