@@ -20,7 +20,14 @@ from redrive.failures.columns import COLUMNS, Column, SqlType, Value
 from redrive.failures.database import quoted
 from redrive.failures.failed_message import FailedMessage
 from redrive.failures.index import MOST_OF_A_BODY, FormerLook, Index
-from redrive.failures.stored_message import BODY, MB, MB, WIRE, _AT_A_TIME, _BYTES_AT_A_TIME, _LENGTHS, _MEMORY, _ROW_GROUP, are, bytes_of, columns, in, memory, message_of, messages, struct, whose
+from redrive.failures.stored_message import BODY, WIRE, bytes_of, message_of
+
+_AT_A_TIME = 1000
+_BYTES_AT_A_TIME = 8 * 1024 * 1024
+"""Of messages whose columns are in memory together."""
+_MEMORY = "64MB"
+_ROW_GROUP = "16MB"
+_LENGTHS = struct.Struct(">IIIQ")
 _PROBLEMS = (duckdb.Error, OSError, ValueError, MemoryError, ArithmeticError, RedriveError)
 """What may keep the index from being filled: no room, a message that DuckDB can't take. The look's
 own answer does not suffer from it."""
