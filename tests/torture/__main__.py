@@ -62,6 +62,7 @@ def table(result: Result) -> Iterator[str]:
         ("set aside", report.set_aside),
         ("parked: nobody wanted them", report.parked),
         ("duplicates, all in flight at a fault", report.duplicates),
+        ("held up for three minutes by the broker", report.held_up),
         ("lost by a classic queue with its node", len(report.lost_by_classic_queues)),
         *((kind, report.count(kind)) for kind in get_args(FindingKind)),
     ]

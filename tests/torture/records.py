@@ -32,6 +32,8 @@ here as well.
 
 - **lost … left over** must be 0.
 - **duplicates** were in flight at a fault; delivery is at least once.
+- **held up** came up to three minutes late: after a node ends, a quorum queue dead-letters again
+  only then what nobody has confirmed, and what is behind it waits.
 - **classic** is what classic queues of a node that was killed or restarted lost on the way of a
   retry, where the broker moves messages without a confirm. It happens without redrive as well. What
   a quorum queue lost would stand under **lost**.
@@ -57,6 +59,7 @@ class Record:
         released: how often dead-lettering that had stopped was set free.
         findings: how many there were of each kind; what is 0 is left out.
         note: what was found out about it since.
+        held_up: how many came late because a queue waited for what it had to dead-letter again.
     """
 
     date: str
@@ -72,6 +75,7 @@ class Record:
     released: int
     findings: dict[str, int]
     note: str = ""
+    held_up: int = 0
 
     @classmethod
     def of(cls, result: Result) -> "Record":
@@ -90,6 +94,7 @@ class Record:
             len(report.lost_by_classic_queues),
             result.releases,
             dict(Counter(finding.kind for finding in report.findings)),
+            held_up=report.held_up,
         )
 
 
@@ -144,6 +149,7 @@ def _sums(sites: Mapping[str, list[Record]]) -> Iterator[str]:
     for kind in _KINDS:
         yield row(kind, partial(_found, kind))
     yield row("duplicates", lambda record: record.duplicates)
+    yield row("held up", lambda record: record.held_up)
     yield row("classic", lambda record: record.classic)
     yield row("released", lambda record: record.released)
 

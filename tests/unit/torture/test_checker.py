@@ -442,3 +442,31 @@ def test_a_finding_says_what_it_found() -> None:
     (finding,) = report_on(text).findings
     assert str(finding).startswith("lost: deadletter@blocking/1: confirmed, begun 2 times")
     assert report_on(text).count("lost") == 1
+
+
+WAITS = """
+0 sending ladder@blocking/1 1
+10 confirmed ladder@blocking/1
+200000 begun ladder@blocking/1 0
+200030 failed ladder@blocking/1 0
+{came} begun ladder@blocking/1 1
+{done} handled ladder@blocking/1 1
+"""
+
+
+@pytest.mark.parametrize(
+    ("what", "late_by", "found", "held_up"),
+    [
+        ("node killed (0)", 150_000, [], 1),
+        ("node killed (0)", 300_000, ["late"], 0),
+        ("worker killed (0)", 150_000, ["late"], 0),
+    ],
+    ids=["after a node's end", "too late", "another fault"],
+)
+def test_what_waits_until_the_broker_dead_letters_again_is_counted_apart(
+    what: str, late_by: int, found: list[str], held_up: int
+) -> None:
+    came = 200_030 + 1_000 + late_by
+    fault = Disturbance(what, 170_000 * _MS, 180_000 * _MS)
+    report = report_on(WAITS.format(came=came, done=came + 10), {}, fault)
+    assert (kinds(report), report.held_up) == (found, held_up)

@@ -5,8 +5,8 @@ import torture.__main__ as command
 from torture.checker import Finding, Report
 from torture.run import Options, Result
 
-CLEAN = Report(900, 0, 800, 99, 1, 7, (), ())
-LOSING = Report(900, 0, 799, 99, 1, 7, (), (Finding("lost", "ladder@async/3", "it is gone"),))
+CLEAN = Report(900, 0, 800, 99, 1, 7, 0, (), ())
+LOSING = Report(900, 0, 799, 99, 1, 7, 0, (), (Finding("lost", "ladder@async/3", "it is gone"),))
 
 
 def result_of(report: Report, folder: Path | None = None) -> Result:

@@ -63,7 +63,7 @@ def test_a_run_is_added_to_those_before(tmp_path: Path) -> None:
 
 def test_a_record_has_what_a_run_has_come_to() -> None:
     findings = (Finding("lost", "ladder@async/3", "it is gone"),)
-    report = Report(900, 0, 800, 98, 1, 7, ("republish@async/4",), findings)
+    report = Report(900, 0, 800, 98, 1, 7, 0, ("republish@async/4",), findings)
     result = Result(Options(seed=7, nodes=3), "a broker", report, {"wire cut": 2, "node killed": 1})
     record = Record.of(result)
     assert (record.seed, record.nodes, record.faults, record.published) == (7, 3, 3, 900)
