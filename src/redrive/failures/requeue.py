@@ -81,6 +81,8 @@ class _Judged(NamedTuple):
 _PREFETCH = 2000
 _PROGRESS_EVERY = 0.1
 _JUDGED_TOGETHER = 1000
+_NOTED_TOGETHER = 500
+"""Messages that a ledger is told of at a time: each time may cost a way to the broker and back."""
 
 
 class Requeue:
@@ -114,6 +116,8 @@ class Requeue:
         self._destination = manner.to or queue
         self._most_redrives = float("inf") if manner.most_redrives is None else manner.most_redrives
         self._rate_limit = RateLimit(manner.rate)
+        if manner.rate is None and manner.ledger is not None:
+            self._rate_limit.batch = _NOTED_TOGETHER
         self._judged: deque[_Judged] = deque()
         self._limit = total if limit is None else min(limit, total)
         # What is not chosen is held until the end, so that it keeps its place.
