@@ -530,10 +530,9 @@ def test_the_journal_says_who_did_what_and_why(incident: str, tmp_path: Path) ->
 
 def test_a_job_that_is_not_there_is_named(tmp_path: Path) -> None:
     done = redrive("jobs", "show", "nothing", "--journal", str(tmp_path / "empty.sqlite3"))
-    assert (done.code, done.error_lines[0].startswith("Error: there is no job 'nothing'")) == (
-        2,
-        True,
-    )
+    # The broker that is asked without --url may be there or not, which is told of first.
+    assert done.code == 2
+    assert "Error: there is no job 'nothing'" in done.err
 
 
 def test_a_journal_that_can_not_be_written_is_an_error_before_anything_is_sent(

@@ -91,6 +91,8 @@ class _Judged(NamedTuple):
 _PREFETCH = 2000
 _PROGRESS_EVERY = 0.1
 _JUDGED_TOGETHER = 1000
+_NOTED_TOGETHER = 500
+"""Messages that a ledger is told of at a time: each time may cost a way to the broker and back."""
 
 
 class Requeue:
@@ -129,6 +131,8 @@ class Requeue:
         self._rate_limit = RateLimit(manner.rate)
         self._probe = DepthProbe(connector)
         self._pace = Pace(manner.pace_by_depth, self._probe.depth, timeout)
+        if manner.rate is None and manner.ledger is not None:
+            self._rate_limit.batch = _NOTED_TOGETHER
         self._judged: deque[_Judged] = deque()
         self._limit = total if limit is None else min(limit, total)
         # What is not chosen is held until the end, so that it keeps its place.

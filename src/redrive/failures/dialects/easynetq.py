@@ -67,7 +67,7 @@ def _renew(delivery: Delivery) -> Delivery:
     try:
         properties = _properties_of(given)
         fits = len(properties.encode()) <= _MOST
-    except (ConfigurationError, typed_json.Unreadable):
+    except (ConfigurationError, typed_json.UnreadableValue):
         return delivery
     return replace(delivery, properties=properties, body=message.encode()) if fits else delivery
 
@@ -76,7 +76,7 @@ def _properties_of(given: Mapping[str, object]) -> Properties:
     """The properties as the envelope has them.
 
     Raises:
-        Unreadable: a header has no type, as in what serializers before 7.0 have written.
+        UnreadableValue: a header has no type, as in what serializers before 7.0 have written.
         ConfigurationError: AMQP can't carry one.
     """
     values = {

@@ -46,7 +46,7 @@ _NUMBERS = {
 }
 
 
-class Unreadable(ValueError):
+class UnreadableValue(ValueError):
     """A header that is not written as EasyNetQ writes them."""
 
 
@@ -54,7 +54,7 @@ def fields_of(headers: Mapping[str, object], depth: int = 0) -> Iterator[tuple[s
     """Each header's name and its value's bytes, tag first.
 
     Raises:
-        Unreadable: a header has no type or no value of it, or its name is too long.
+        UnreadableValue: a header has no type or no value of it, or its name is too long.
         ConfigurationError: AMQP can't carry it.
     """
     for name, value in headers.items():
@@ -65,20 +65,22 @@ def _checked(name: str) -> str:
     try:
         length = len(name.encode())
     except UnicodeEncodeError as error:
-        raise Unreadable(f"the name {name!r:.40} is not valid Unicode") from error
+        raise UnreadableValue(f"the name {name!r:.40} is not valid Unicode") from error
     if length > MAX_SHORT_STRING:
-        raise Unreadable(f"the name {name:.40} is {length} bytes, more than {MAX_SHORT_STRING}")
+        raise UnreadableValue(
+            f"the name {name:.40} is {length} bytes, more than {MAX_SHORT_STRING}"
+        )
     return name
 
 
 def _field(header: object, depth: int) -> bytes:
     if not isinstance(header, Mapping) or depth > MAX_DEPTH:
-        raise Unreadable("a header has no type, or is nested too deep")
+        raise UnreadableValue("a header has no type, or is nested too deep")
     kind, value = header.get("Type"), header.get("Value")
     try:
         return _encoded(_Type(kind), value, depth)  # type: ignore[arg-type]
     except (struct.error, ValueError, OverflowError) as error:
-        raise Unreadable(f"a header of type {kind!r:.40} is no such value") from error
+        raise UnreadableValue(f"a header of type {kind!r:.40} is no such value") from error
 
 
 def _encoded(kind: _Type, value: object, depth: int) -> bytes:
@@ -104,7 +106,7 @@ def _encoded(kind: _Type, value: object, depth: int) -> bytes:
         case _Type.DICTIONARY, Mapping():
             return _long(b"F", Table(fields_of(value, depth + 1)).encode())
         case _:
-            raise Unreadable("the value is of another type than the header says")
+            raise UnreadableValue("the value is of another type than the header says")
 
 
 def _long(tag: bytes, payload: bytes) -> bytes:

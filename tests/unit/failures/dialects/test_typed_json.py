@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from field_tables import field_of, long_value
 from redrive.amqp.field_table import Table
 from redrive.errors import ConfigurationError
-from redrive.failures.dialects.typed_json import Unreadable, fields_of
+from redrive.failures.dialects.typed_json import UnreadableValue, fields_of
 
 
 def typed(kind: int, value: object) -> dict[str, object]:
@@ -64,7 +64,7 @@ def test_a_value_is_of_the_type_that_its_client_writes(
     ],
 )
 def test_what_its_client_does_not_write_is_unreadable(header: object) -> None:
-    with pytest.raises(Unreadable):
+    with pytest.raises(UnreadableValue):
         list(fields_of({"name": header}))
 
 
@@ -72,7 +72,7 @@ def test_what_is_nested_too_deep_is_unreadable() -> None:
     header = typed(1, None)
     for _ in range(100):
         header = typed(15, [header])
-    with pytest.raises(Unreadable):
+    with pytest.raises(UnreadableValue):
         list(fields_of({"name": header}))
 
 
@@ -91,6 +91,6 @@ _json = st.recursive(
 def test_any_json_is_either_encoded_or_refused(headers: Mapping[str, object]) -> None:
     try:
         table = Table(fields_of(headers))
-    except (Unreadable, ConfigurationError):
+    except (UnreadableValue, ConfigurationError):
         return
     assert Table.parse(table.encode()).keys() == headers.keys()
