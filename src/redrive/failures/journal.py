@@ -298,8 +298,7 @@ class Journal:
 
     def originals(self, job_id: str) -> Iterator[Delivery]:
         """The messages of a job as they were before it changed them."""
-        job = self.job(job_id)
-        place = job.queue if job.literal else ""
+        place = self._dead_letter_queue_of(job_id)
         with self._errors("read"):
             rows = self._sqlite.execute(
                 "SELECT queue, exchange, routing_key, properties, body FROM original WHERE job = ? "
@@ -315,6 +314,15 @@ class Journal:
                     body,
                     dead_letter_queue=place,
                 )
+
+    def _dead_letter_queue_of(self, job_id: str) -> str:
+        """The dead-letter queue that a job's messages were in; empty for a subscription's."""
+        with self._errors("read"):
+            found = self._sqlite.execute(
+                "SELECT record FROM job WHERE id = ?", (job_id,)
+            ).fetchone()
+        job = None if found is None else Job.from_json(json.loads(found[0]))
+        return job.queue if job is not None and job.literal else ""
 
     def close(self) -> None:
         """Closes the file."""
