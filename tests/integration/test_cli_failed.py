@@ -138,12 +138,22 @@ def test_a_queue_that_is_not_there_is_named(rabbitmq_url: str, command: str) -> 
     assert "there is no queue 'nobody@knows" in done.error_lines[0]
 
 
+def test_the_failed_queue_s_own_name_is_taken_for_its_subscription(rabbitmq_url: str) -> None:
+    declare(rabbitmq_url, QUEUE)
+    put_as_a_peer(rabbitmq_url, b"x")
+    by_name, by_its_own = (
+        redrive("failed", "list", name, url=rabbitmq_url) for name in (QUEUE, f"{QUEUE}@failed")
+    )
+    assert (by_its_own.code, by_its_own.out) == (by_name.code, by_name.out) == (0, by_name.out)
+    assert "1 message in ucenter@user@failed." in by_its_own.out
+
+
 @pytest.mark.parametrize("command", ["list", "show", "requeue", "purge"])
-def test_the_name_of_the_failed_queue_is_refused(rabbitmq_url: str, command: str) -> None:
+def test_the_name_of_the_retry_queue_is_refused(rabbitmq_url: str, command: str) -> None:
     done = redrive(
         "failed",
         command,
-        f"{QUEUE}@failed",
+        f"{QUEUE}@retry",
         *(["id"] if command == "show" else []),
         url=rabbitmq_url,
     )
