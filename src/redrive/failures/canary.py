@@ -154,12 +154,8 @@ class Canary(NamedTuple):
 
     def _not_seen_again(self) -> Ruling:
         """What is to be done when nothing came back, and nobody tells what succeeded."""
-        which = "it was" if self.sent == 1 else f"none of {self.sent:,} was"
-        known = (
-            f"{which} not seen again in {self.comes_back_to} for {text_of(self.watch)}"
-            if self.sent == 1
-            else f"{which} seen again in {self.comes_back_to} for {text_of(self.watch)}"
-        )
+        who = "it was not" if self.sent == 1 else f"none of {self.sent:,} was"
+        known = f"{who} seen again in {self.comes_back_to} for {text_of(self.watch)}"
         if self.unknown is Unknown.GO_ON:
             return Ruling(Act.GO_ON, f"{known[0].upper()}{known[1:]}; going on, as asked for")
         return Ruling(Act.STOP, f"{known}, and whether they succeeded is not known")
