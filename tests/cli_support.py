@@ -12,9 +12,8 @@ import select
 import signal
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -22,6 +21,7 @@ from unittest import mock
 
 from redrive import FailedQueue, Message, Publisher, RetryPolicy, Subscriber
 from redrive.cli.__main__ import main
+from waiting import wait_until
 
 PATIENCE = 90.0
 _VARIABLES = ("REDRIVE_URL", "REDRIVE_MANAGEMENT_URL", "REDRIVE_EXCHANGE")
@@ -106,6 +106,10 @@ def running(
     with popen:
         try:
             yield Process(popen)
+        except BaseException as error:
+            popen.kill()
+            error.add_note(f"the command has printed: {popen.communicate()}")
+            raise
         finally:
             popen.kill()
 
@@ -119,6 +123,11 @@ class Process:
     def signal(self, number: signal.Signals) -> None:
         """Sends it a signal."""
         self._popen.send_signal(number)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it has ended by itself."""
+        return self._popen.poll() is not None
 
     def end(self) -> Outcome:
         """Waits for its end."""
@@ -203,15 +212,6 @@ class Terminal:
             self._screen += piece
             return bool(piece)
         return True
-
-
-def wait_until(happened: Callable[[], bool], what: str) -> None:
-    """Waits until something has happened, and not for ever."""
-    deadline = time.monotonic() + PATIENCE
-    tick = threading.Event()
-    while not happened():
-        assert time.monotonic() < deadline, f"{what} did not happen"
-        tick.wait(0.05)
 
 
 def declare(url: str, queue: str) -> None:

@@ -11,7 +11,7 @@ import pika
 from pika.adapters.blocking_connection import BlockingChannel
 
 from contract.plain import plain_channel
-from contract.support import wait_until
+from waiting import wait_until
 
 EXCHANGE, KEY, BYSTANDER = "shop", "order.new", "audit"
 Arrival = Literal["default", "topic", "fanout"]

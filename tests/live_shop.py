@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
-from contract.support import DEADLINE, Recorder, wait_until
+from contract.support import Recorder
 from redrive import (
     ExchangeFamily,
     FailedQueue,
@@ -27,6 +27,7 @@ from redrive.pubsub.blocking.connection import Connector
 from redrive.pubsub.blocking.declarer import declare
 from redrive.topology.diff import compare
 from redrive.topology.model import Subscription
+from waiting import DEADLINE, wait_until
 
 _BETWEEN_TRIES = 0.1
 _PROGRAM = Path(__file__).with_name("migration_program.py")

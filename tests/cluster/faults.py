@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from urllib.parse import unquote, urlsplit
 
-from contract.support import wait_until
 from redrive.errors import BrokerUnavailable, RedriveError
 from redrive.testing import Cluster
+from waiting import wait_until
 
 Fault = Callable[[Cluster, str, str], None]
 

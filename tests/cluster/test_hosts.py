@@ -8,9 +8,10 @@ import pytest
 
 from cluster.faults import mend, virtual_host_of
 from contract.shells import Shell
-from contract.support import Recorder, Service, both_shells, wait_until
+from contract.support import Recorder, Service, both_shells
 from redrive import BrokerUnavailable
 from redrive.testing import Cluster
+from waiting import wait_until
 
 pytestmark = pytest.mark.timeout(600)
 

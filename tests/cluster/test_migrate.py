@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from cluster.faults import Fault, killed, moved
-from contract.support import wait_until
 from live_shop import EACH, NEW, OLD, Shop
 from redrive.pubsub.blocking.connection import Connector
 from redrive.pubsub.blocking.declarer import declaring
 from redrive.testing import Cluster
 from redrive.topology.migration import transit_queue
 from redrive.topology.names import retry_queue
+from waiting import wait_until
 
 pytestmark = pytest.mark.timeout(600)
 

@@ -3,8 +3,8 @@
 import pika
 
 from cluster.faults import virtual_host_of
-from contract.support import wait_until
 from redrive.testing import Cluster
+from waiting import wait_until
 
 
 def test_the_url_of_a_virtual_host_names_every_node(cluster: Cluster, cluster_url: str) -> None:

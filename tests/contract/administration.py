@@ -9,8 +9,8 @@ from urllib.parse import quote, urlsplit, urlunsplit
 
 import httpx
 
-from contract.support import wait_until
 from redrive.testing import Broker
+from waiting import wait_until
 
 
 class Administration:

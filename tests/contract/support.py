@@ -2,13 +2,12 @@
 with a deadline."""
 
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -18,10 +17,8 @@ from redrive.amqp.field_table import FieldValue, Table
 from redrive.amqp.properties import Properties
 from redrive.topology.headers import Delivery
 from redrive.topology.model import QueueType
+from waiting import DEADLINE, wait_until
 
-T = TypeVar("T")
-
-DEADLINE = 60.0
 """What should come within a second may take this long on a machine that does many things at once;
 then it counts as never."""
 SOON = timedelta(milliseconds=50)
@@ -40,19 +37,6 @@ _WHAT_IS_DECLARED = {
 
 both_types = pytest.mark.parametrize("queue_type", ["quorum", "classic"])
 both_shells = pytest.mark.parametrize("shell", SHELLS, ids=lambda shell: shell.name)
-
-
-def wait_until(condition: Callable[[], T], what: str, seconds: float = DEADLINE) -> T:
-    """Asks `condition` until it says something true, and returns that."""
-    deadline = time.monotonic() + seconds
-    while True:
-        asked = time.monotonic()
-        found = condition()
-        if found:
-            return found
-        assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
-        # Asking may be a connection of its own. Most of the time is for what is waited for.
-        time.sleep(min(max(0.01, 8 * (time.monotonic() - asked)), 0.5))
 
 
 class Attempt(NamedTuple):

@@ -12,12 +12,13 @@ import pytest
 
 from contract.administration import Administration
 from contract.plain import plain_channel
-from contract.support import DEADLINE, Recorder, Service, assert_it_helps, both_types, wait_until
+from contract.support import Recorder, Service, assert_it_helps, both_types
 from redrive import BrokerUnavailable, ConfigurationError
 from redrive.testing import Broker, Proxy
 from redrive.testing.address import Address
 from redrive.topology.broker_version import BrokerVersion
 from redrive.topology.names import failed_queue
+from waiting import DEADLINE, wait_until
 
 
 @both_types

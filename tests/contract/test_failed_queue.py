@@ -1,7 +1,8 @@
 """What else can be done with a failed queue: deleting, restoring, editing, hearing of outcomes."""
 
-from contract.support import Recorder, Service, wait_until
+from contract.support import Recorder, Service
 from redrive import FailedMessage
+from waiting import wait_until
 
 
 def is_even(message: FailedMessage) -> bool:

@@ -3,9 +3,10 @@
 import struct
 
 from contract.plain import properties_of, publish_plain
-from contract.support import Recorder, Service, always_fails, both_types, retrying, wait_until
+from contract.support import Recorder, Service, always_fails, both_types, retrying
 from redrive import FailedMessage, Message
 from redrive.amqp.field_table import Table
+from waiting import wait_until
 
 
 def _long(tag: bytes, payload: bytes) -> bytes:

@@ -11,9 +11,10 @@ import pytest
 
 from contract.administration import Administration
 from contract.plain import depth, drain, plain_channel, properties_of, publish_plain
-from contract.support import Recorder, Service, always_fails, both_types, retrying, wait_until
+from contract.support import Recorder, Service, always_fails, both_types, retrying
 from redrive import FailedMessage, FailedQueue, Message, Retry, RetryPolicy
 from redrive.amqp.field_table import FieldValue, Table
+from waiting import wait_until
 
 
 def fails_unless_ours(message: Message) -> None:

@@ -5,8 +5,9 @@ import time
 import pytest
 
 from contract.plain import drain
-from contract.support import Recorder, Service, always_fails, both_types, retrying, wait_until
+from contract.support import Recorder, Service, always_fails, both_types, retrying
 from redrive import Message
+from waiting import wait_until
 
 
 @both_types

@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from contract.shells import Shell
-from contract.support import DEADLINE, Recorder, Service
+from contract.support import Recorder, Service
 from redrive import (
     AsyncFailedQueue,
     AsyncPublisher,
@@ -20,6 +20,7 @@ from redrive import (
 from redrive.failures.return_safety import _limit_over_management
 from redrive.pubsub.blocking.connection import Connector
 from redrive.testing import Broker
+from waiting import DEADLINE
 
 
 def test_an_error_names_the_user_that_logs_in_and_not_the_urls(

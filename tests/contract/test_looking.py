@@ -11,9 +11,10 @@ import pytest
 
 from contract.plain import plain_channel
 from contract.shells import KeepsFailed
-from contract.support import Service, assert_it_helps, both_types, wait_until
+from contract.support import Service, assert_it_helps, both_types
 from redrive import ConfigurationError
 from redrive.pubsub.reports import LookProgress, LookStage
+from waiting import wait_until
 
 NOWHERE = "http://127.0.0.1:9"
 MANY = 1200

@@ -7,8 +7,9 @@ from datetime import timedelta
 
 import pytest
 
-from contract.support import DEADLINE, Recorder, Service, always_fails, retrying, wait_until
+from contract.support import Recorder, Service, always_fails, retrying
 from redrive import ConfigurationError, Message, Retry, RetryPolicy, TopologyMismatch
+from waiting import DEADLINE, wait_until
 
 BRIEF = timedelta(milliseconds=20)
 

@@ -13,12 +13,13 @@ import pika
 import pytest
 
 from contract.administration import Administration
-from contract.support import DEADLINE, Service, always_fails, wait_until
+from contract.support import Service, always_fails
 from redrive import FailedQueue, Message, Retry, RetryPolicy
 from redrive.pubsub.blocking.connection import Connector
 from redrive.pubsub.blocking.declarer import declaring
 from redrive.topology.model import Exchange
 from redrive.topology.outcome_events import Standing
+from waiting import DEADLINE, wait_until
 
 
 def fails_for_odd_ones(message: Message) -> None:

@@ -11,11 +11,12 @@ import pytest
 from contract.administration import Administration
 from contract.plain import depth, plain_channel
 from contract.shells import KeepsFailed, Shell
-from contract.support import Recorder, Service, both_types, wait_until
+from contract.support import Recorder, Service, both_types
 from dead_letters import DeadLetters
 from redrive import ConfigurationError, RequeueProgress, RequeueReport
 from redrive.testing import Broker
 from redrive.topology.broker_version import BrokerVersion
+from waiting import wait_until
 
 PACE = 5
 STEADY = 10

@@ -8,8 +8,9 @@ import pydantic
 import pytest
 
 from contract.plain import depth, drain, plain_channel
-from contract.support import DEADLINE, Recorder, Service, assert_it_helps
+from contract.support import Recorder, Service, assert_it_helps
 from redrive import ConfigurationError, Unroutable
+from waiting import DEADLINE
 
 
 class Order(pydantic.BaseModel):

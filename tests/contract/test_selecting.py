@@ -11,11 +11,12 @@ import pytest
 
 from contract.plain import plain_channel
 from contract.shells import Publishes, Subscribes
-from contract.support import Recorder, Service, always_fails, both_types, fails_first, wait_until
+from contract.support import Recorder, Service, always_fails, both_types, fails_first
 from redrive import ConfigurationError, ExchangeFamily, Message, RetryPolicy, Unroutable
 from redrive.pubsub.blocking.declarer import Declarer
 from redrive.topology.model import Binding, Exchange, Queue, Subscription
 from redrive.topology.tags import TagFilter, headers_of
+from waiting import wait_until
 
 MESSAGES: Mapping[str, set[str]] = {
     "none": set(),

@@ -7,17 +7,9 @@ import pytest
 
 from contract.administration import Administration
 from contract.plain import plain_channel
-from contract.support import (
-    DEADLINE,
-    Recorder,
-    Service,
-    always_fails,
-    assert_it_helps,
-    both_types,
-    retrying,
-    wait_until,
-)
+from contract.support import Recorder, Service, always_fails, assert_it_helps, both_types, retrying
 from redrive import ConfigurationError, Message
+from waiting import DEADLINE, wait_until
 
 
 @both_types

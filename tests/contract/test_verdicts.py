@@ -7,9 +7,10 @@ from datetime import timedelta
 import pydantic
 import pytest
 
-from contract.support import SOON, OutOfStock, Recorder, Service, both_types, retrying, wait_until
+from contract.support import SOON, OutOfStock, Recorder, Service, both_types, retrying
 from redrive import NO_RETRY, GiveUp, Message, Retry, RetryPolicy
 from redrive.failures.cause import cause_of
+from waiting import wait_until
 
 
 class Order(pydantic.BaseModel):

@@ -12,7 +12,6 @@ import pytest
 
 from contract.plain import depth, plain_channel
 from contract.support import (
-    DEADLINE,
     OutOfStock,
     Recorder,
     Service,
@@ -20,9 +19,9 @@ from contract.support import (
     both_types,
     fails_first,
     retrying,
-    wait_until,
 )
 from redrive import ConfigurationError, ErrorRule, ExchangeFamily, Message, Retry, RetryPolicy
+from waiting import DEADLINE, wait_until
 
 TICK = timedelta(milliseconds=50)
 FAMILY = ExchangeFamily(tick=TICK)

@@ -12,9 +12,10 @@ import pytest
 from aiormq import connection
 
 from contract.shells import ASYNC
-from contract.support import Recorder, Service, wait_until
+from contract.support import Recorder, Service
 from redrive import AsyncPublisher, AsyncSubscriber, ConfigurationError, Message
 from redrive.testing import Proxy
+from waiting import wait_until
 
 _MEND = "aiormq has changed: look at redrive/pubsub/aio/wire.py before this test"
 

@@ -7,9 +7,10 @@ import pytest
 
 from contract.administration import Administration, Memory
 from contract.shells import Shell
-from contract.support import DEADLINE, Recorder, Service, assert_it_helps, both_shells, retrying
+from contract.support import Recorder, Service, assert_it_helps, both_shells, retrying
 from redrive import BrokerUnavailable, FailedQueue, Publisher, PublishTimeout
 from redrive.testing import Broker
+from waiting import DEADLINE
 
 pytestmark = pytest.mark.every_broker
 

@@ -15,7 +15,7 @@ from typing import Any
 import pika
 import pytest
 
-from cli_support import PATIENCE, Outcome, Terminal, redrive, wait_until
+from cli_support import PATIENCE, Outcome, Terminal, redrive
 from contract.shells import BLOCKING, SHELLS, Shell
 from contract.support import Recorder, always_fails
 from redrive import ExchangeFamily, FailedQueue, RetryPolicy
@@ -26,6 +26,7 @@ from redrive.pubsub.blocking.connection import Connector
 from redrive.pubsub.blocking.declarer import declaring
 from redrive.topology.headers import Delivery
 from redrive.topology.model import Exchange
+from waiting import wait_until
 
 QUEUE = "shop@orders"
 COUNT = 60

@@ -7,9 +7,9 @@ import pytest
 
 from cli_support import Outcome, redrive
 from contract.plain import plain_channel
-from contract.support import wait_until
 from dead_letters import Arrival, DeadLetters
 from redrive.pubsub.admin.management_api import ManagementAPI
+from waiting import wait_until
 
 pytestmark = pytest.mark.every_broker
 

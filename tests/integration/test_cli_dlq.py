@@ -8,10 +8,11 @@ import pytest
 import typer
 from pika.adapters.blocking_connection import BlockingChannel
 
-from cli_support import PATIENCE, Outcome, Terminal, declare, redrive, wait_until
+from cli_support import PATIENCE, Outcome, Terminal, declare, redrive
 from contract.administration import Administration
 from contract.plain import plain_channel
 from redrive.cli import completion
+from waiting import wait_until
 
 pytestmark = pytest.mark.every_broker
 
@@ -170,7 +171,11 @@ def test_it_counts_and_says_what_to_do_next(
             url=rabbitmq_url,
         )
 
-    wait_until(lambda: "2023-11-14" in scan().out, "the management API tells the oldest")
+    def is_known() -> bool:
+        said = scan().out
+        return "2023-11-14" in said and "3 messages in" in said
+
+    wait_until(is_known, "the management API tells the oldest, and how many there are")
     done = scan()
     lines = done.out.splitlines()
     assert lines[0].split() == [

@@ -11,7 +11,7 @@ import pika
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
-from cli_support import declare, redrive, wait_until
+from cli_support import declare, redrive
 from contract.administration import Administration, Memory
 from contract.plain import plain_channel
 from contract.shells import Shell
@@ -19,6 +19,7 @@ from contract.support import Recorder, Service, both_shells
 from redrive import Message, PublishRefused, Subscriber
 from redrive.testing import Broker
 from redrive.topology.broker_version import BrokerVersion
+from waiting import wait_until
 
 pytestmark = pytest.mark.every_broker
 

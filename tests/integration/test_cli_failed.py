@@ -9,7 +9,8 @@ import httpx
 import pika
 import pytest
 
-from cli_support import declare, depth_of, give_up_on, redrive, wait_until
+from cli_support import declare, depth_of, give_up_on, redrive
+from waiting import wait_until
 
 QUEUE = "ucenter@user"
 MOMENT = datetime(2026, 3, 1, 12, tzinfo=UTC)

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from cli_support import PATIENCE, declare, give_up_on, redrive, run_redrive, wait_until
+from cli_support import PATIENCE, declare, give_up_on, redrive, run_redrive
 from redrive import ExchangeFamily, FailedQueue, Publisher, RetryPolicy, Subscriber
 from redrive.cli import completion
 from redrive.cli.__main__ import main
+from waiting import wait_until
 
 QUEUE = "shop@orders"
 FAMILY = ExchangeFamily("orders", "@retry", "@failed")

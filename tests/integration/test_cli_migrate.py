@@ -9,7 +9,7 @@ import pytest
 
 from cli_support import redrive
 from contract.plain import drain, plain_channel, properties_of, publish_plain
-from contract.support import DEADLINE, Recorder, wait_until
+from contract.support import Recorder
 from live_shop import EACH, FILE, NEW, OLD, Shop
 from redrive import FailedQueue, Publisher, RetryPolicy, Subscriber
 from redrive.amqp.field_table import Table
@@ -19,6 +19,7 @@ from redrive.pubsub.blocking.declarer import declare
 from redrive.testing import Broker
 from redrive.topology.diff import compare
 from redrive.topology.model import DELIVERY_LIMIT, Subscription
+from waiting import DEADLINE, wait_until
 
 pytestmark = pytest.mark.every_broker
 

@@ -6,11 +6,12 @@ from datetime import timedelta
 
 import pytest
 
-from cli_support import Outcome, declare, depth_of, redrive, wait_until
+from cli_support import Outcome, declare, depth_of, redrive
 from redrive import FailedQueue, Message, RetryPolicy, Subscriber
 from redrive.amqp.field_table import Table
 from redrive.amqp.properties import Properties
 from redrive.topology.headers import Delivery
+from waiting import wait_until
 
 QUEUE = "ucenter@user"
 

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from cli_support import declare, depth_of, redrive, run_redrive, running, wait_until
+from cli_support import declare, depth_of, redrive, run_redrive, running
+from waiting import wait_until
 
 SHOP = """
 import os

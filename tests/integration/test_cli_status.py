@@ -2,8 +2,9 @@
 
 from datetime import timedelta
 
-from cli_support import declare, depth_of, give_up_on, redrive, wait_until
+from cli_support import declare, depth_of, give_up_on, redrive
 from redrive import FailedQueue, Publisher
+from waiting import wait_until
 
 QUEUE = "ucenter@user"
 NOTHING = {"messages": 0, "consumers": 0}

@@ -5,8 +5,9 @@ import sys
 
 import pytest
 
-from cli_support import PATIENCE, Terminal, depth_of, give_up_on, redrive, run_redrive, wait_until
+from cli_support import PATIENCE, Terminal, depth_of, give_up_on, redrive, run_redrive
 from redrive import Publisher
+from waiting import wait_until
 
 QUEUE = "ucenter@user"
 

@@ -14,10 +14,11 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from cli_support import PATIENCE, declare, give_up_on, redrive, wait_until
+from cli_support import PATIENCE, declare, give_up_on, redrive
 from contract.plain import plain_channel
 from prerequisites import unavailable
 from redrive.testing.proxy import Proxy
+from waiting import wait_until
 
 QUEUE = "ucenter@user"
 GIVES_UP = 10.0

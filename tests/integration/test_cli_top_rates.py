@@ -7,8 +7,9 @@ from datetime import timedelta
 
 import pytest
 
-from cli_support import redrive, wait_until
+from cli_support import redrive
 from redrive import FailedQueue, GiveUp, Message, Publisher, RetryPolicy, Subscriber
+from waiting import wait_until
 
 QUEUE = "shop@orders"
 EACH_SECOND = 50

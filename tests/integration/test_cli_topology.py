@@ -11,13 +11,14 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from cli_support import Terminal, depth_of, redrive, wait_until
+from cli_support import Terminal, depth_of, redrive
 from redrive import Publisher
 from redrive.pubsub.blocking.declarer import Declarer
 from redrive.testing import Broker
 from redrive.topology.diff import Observed
 from redrive.topology.model import Binding, Exchange, Queue
 from topology_support import Team
+from waiting import wait_until
 
 TEAM = """
 subscriptions:

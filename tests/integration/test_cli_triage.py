@@ -11,16 +11,7 @@ from pathlib import Path
 import pika
 import pytest
 
-from cli_support import (
-    Outcome,
-    Terminal,
-    declare,
-    depth_of,
-    give_up_on,
-    redrive,
-    running,
-    wait_until,
-)
+from cli_support import Outcome, Process, Terminal, declare, depth_of, give_up_on, redrive, running
 from contract.plain import drain, plain_channel
 from contract.support import both_types
 from redrive import FailedQueue
@@ -30,6 +21,7 @@ from redrive.failures.job_record import Job, State
 from redrive.failures.journal import Journal
 from redrive.topology.headers import Delivery
 from redrive.topology.model import QueueType
+from waiting import wait_until
 
 QUEUE = "ucenter@user"
 
@@ -585,13 +577,18 @@ def test_a_job_that_is_killed_ten_times_loses_nothing_and_tells_what_may_be_ther
         "--where",
         "error_type = 'KeyError'",
         "--rate",
-        "300/s",
+        "150/s",
         "--yes",
     ]
     for _ in range(10):
         sent = _sent(journal)
         with running(*command, "--journal", str(journal), url=rabbitmq_url) as process:
-            wait_until(lambda sent=sent: _sent(journal) > sent, "the job sends")  # type: ignore[misc]
+
+            def sends(process: Process = process, sent: int = sent) -> bool:
+                assert not process.has_ended
+                return _sent(journal) > sent
+
+            wait_until(sends, "the job sends")
             time.sleep(random.random() / 4)
             process.signal(signal.SIGKILL)
             process.end()

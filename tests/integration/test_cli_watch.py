@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from cli_support import declare, give_up_on, redrive, running, wait_until
+from cli_support import declare, give_up_on, redrive, running
 from redrive import FailedQueue
 from redrive.amqp.properties import Properties
 from redrive.testing import Proxy
 from redrive.topology.headers import Delivery
+from waiting import wait_until
 
 QUEUE = "ucenter@user"
 

@@ -8,13 +8,14 @@ import pytest
 from contract.administration import Administration
 from contract.plain import plain_channel
 from contract.shells import ASYNC, BLOCKING, Shell
-from contract.support import DEADLINE, Recorder, Service, both_shells, wait_until
+from contract.support import Recorder, Service, both_shells
 from journey import MOST_DUPLICATES, Journey
 from redrive import BrokerUnavailable, Message, Publisher, Subscriber
 from redrive.pubsub.blocking.connection import Connector
 from redrive.pubsub.url import BrokerURL
 from redrive.testing import Broker, Proxy
 from redrive.topology.model import QueueType
+from waiting import DEADLINE, wait_until
 
 
 @pytest.mark.timeout(480)

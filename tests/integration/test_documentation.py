@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from contract.support import DEADLINE, wait_until
 from page_code import PAGES, ROOT, addressed, blocks_of
+from waiting import DEADLINE, wait_until
 
 PROGRAM = Path(__file__).with_name("documentation_program.py")
 

@@ -15,7 +15,7 @@ import pytest
 import uvloop
 
 from contract.shells import ASYNC
-from contract.support import DEADLINE, OutOfStock, Recorder, Service, assert_it_helps, retrying
+from contract.support import OutOfStock, Recorder, Service, assert_it_helps, retrying
 from redrive import (
     AsyncFailedQueue,
     AsyncPublisher,
@@ -29,6 +29,7 @@ from redrive import (
     run_async,
 )
 from redrive.testing import Proxy
+from waiting import DEADLINE
 
 T = TypeVar("T")
 Run = Callable[[Coroutine[Any, Any, T]], T]

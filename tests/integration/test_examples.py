@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from contract.support import DEADLINE, wait_until
 from redrive import Subscriber
+from waiting import DEADLINE, wait_until
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 

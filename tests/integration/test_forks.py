@@ -7,8 +7,8 @@ import sys
 import pytest
 
 from contract.plain import depth
-from contract.support import DEADLINE
 from redrive import Subscriber
+from waiting import DEADLINE
 
 QUEUE = "welcome@user"
 _BLOCKING = """

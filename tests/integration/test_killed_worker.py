@@ -6,8 +6,9 @@ import pytest
 from worker_process import Notes, Supervised, Worker
 
 from contract.shells import ASYNC, BLOCKING, Shell
-from contract.support import Recorder, Service, wait_until
+from contract.support import Recorder, Service
 from redrive.topology.model import QueueType
+from waiting import wait_until
 
 pytestmark = [pytest.mark.timeout(480), pytest.mark.every_broker]
 

@@ -11,10 +11,11 @@ import pytest
 
 from cli_support import declare, run_redrive
 from contract.shells import Shell
-from contract.support import DEADLINE, Service, both_shells, wait_until
+from contract.support import Service, both_shells
 from redrive import BrokerUnavailable
 from redrive.testing import Proxy
 from redrive.testing.ports import free_ports
+from waiting import DEADLINE, wait_until
 
 
 def pikas(caplog: pytest.LogCaptureFixture) -> list[str]:

@@ -3,9 +3,10 @@
 from collections import Counter
 
 from contract.plain import drain
-from contract.support import Recorder, Service, both_types, wait_until
+from contract.support import Recorder, Service, both_types
 from redrive import FailedQueue
 from redrive.topology.model import QueueType
+from waiting import wait_until
 
 
 @both_types

@@ -11,11 +11,12 @@ from dataclasses import dataclass
 import pytest
 
 from contract.plain import drain, plain_channel
-from contract.support import DEADLINE, Service, both_types, wait_until
+from contract.support import Service, both_types
 from journey import let_the_broker_remember
 from redrive import BrokerUnavailable, FailedMessage, FailedQueue, RequeueProgress, RequeueReport
 from redrive.testing import Broker, Proxy
 from redrive.topology.model import QueueType
+from waiting import DEADLINE, wait_until
 
 pytestmark = pytest.mark.every_broker
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cli_support import Outcome, declare, redrive, wait_until
+from cli_support import Outcome, declare, redrive
 from contract.administration import Administration
 from redrive import FailedQueue, Message, PermissionDenied, Publisher, RetryPolicy, Subscriber
 from redrive.amqp.field_table import Table
@@ -17,6 +17,7 @@ from redrive.amqp.properties import Properties
 from redrive.topology.doctor.permissions import VERBS, Right, Role, granted_pattern, least_rights
 from redrive.topology.headers import Delivery
 from redrive.topology.model import Subscription
+from waiting import wait_until
 
 pytestmark = pytest.mark.every_broker
 

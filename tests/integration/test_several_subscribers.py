@@ -4,16 +4,9 @@ import threading
 
 import pytest
 
-from contract.support import (
-    DEADLINE,
-    Recorder,
-    Service,
-    always_fails,
-    assert_it_helps,
-    retrying,
-    wait_until,
-)
+from contract.support import Recorder, Service, always_fails, assert_it_helps, retrying
 from redrive import ConfigurationError, Message, RedriveError, Subscriber, run
+from waiting import DEADLINE, wait_until
 
 
 class Run:

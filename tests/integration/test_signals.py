@@ -6,7 +6,8 @@ from pathlib import Path
 from worker_process import Notes, Worker
 
 from contract.shells import Shell
-from contract.support import Recorder, Service, both_shells, wait_until
+from contract.support import Recorder, Service, both_shells
+from waiting import wait_until
 
 
 @both_shells

@@ -18,12 +18,13 @@ import pytest
 from worker_process import Notes, Worker
 
 from contract.shells import Shell
-from contract.support import DEADLINE, Recorder, Service, assert_it_helps, both_shells, wait_until
+from contract.support import Recorder, Service, assert_it_helps, both_shells
 from redrive import BrokerUnavailable, Subscriber
 from redrive.cli.metrics_server import Place, serving
 from redrive.pubsub.blocking.declarer import Declarer
 from redrive.testing import Broker, Proxy
 from redrive.topology.model import Binding, Exchange, Queue
+from waiting import DEADLINE, wait_until
 
 SHORT = "?heartbeat=1&connection_timeout=300"
 """A heartbeat that is missed soon, and a connection that is given up soon."""

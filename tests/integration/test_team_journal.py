@@ -14,7 +14,7 @@ from typing import Any
 import pika
 import pytest
 
-from cli_support import redrive, running, wait_until
+from cli_support import redrive, running
 from contract.administration import Administration
 from contract.plain import drain, plain_channel
 from deliveries import failed as failed_delivery
@@ -31,6 +31,7 @@ from redrive.topology.doctor.permissions import VERBS, granted_pattern, least_ri
 from redrive.topology.headers import Delivery
 from redrive.topology.model import Subscription
 from redrive.topology.names import JOURNAL, job_lock
+from waiting import wait_until
 
 QUEUE = "ucenter@user"
 pytestmark = [pytest.mark.every_broker, pytest.mark.timeout(480)]

@@ -16,12 +16,13 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from cli_support import redrive, running
 from contract.shells import Shell
-from contract.support import Recorder, Service, always_fails, both_shells, retrying, wait_until
+from contract.support import Recorder, Service, always_fails, both_shells, retrying
 from redrive import ConfigurationError, Message, instrument, uninstrument
 from redrive.cli.metrics_server import Place, serving
 from redrive.pubsub.blocking.subscriber import Subscriber
 from redrive.testing.ports import free_ports
 from redrive.testing.proxy import Proxy
+from waiting import wait_until
 
 _METRIC = re.compile(r"\b(?:messaging|redrive)_[a-z_]+_(?:total|bucket|running)\b")
 SHOP = """

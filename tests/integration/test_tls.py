@@ -15,10 +15,11 @@ import pytest
 
 from certificates import CLIENT, Certificates, certificates
 from contract.shells import BLOCKING, Shell
-from contract.support import DEADLINE, Recorder, assert_it_helps, both_shells, wait_until
+from contract.support import Recorder, assert_it_helps, both_shells
 from redrive import BrokerUnavailable, PermissionDenied, RedriveError
 from redrive.testing import Broker, Proxy, private_broker
 from redrive.testing.ports import free_ports
+from waiting import DEADLINE, wait_until
 
 
 @dataclass(frozen=True)

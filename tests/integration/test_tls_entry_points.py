@@ -9,16 +9,10 @@ import pytest
 
 from cli_support import redrive
 from contract.shells import BLOCKING, Shell
-from contract.support import (
-    Recorder,
-    always_fails,
-    assert_it_helps,
-    both_shells,
-    fails_first,
-    wait_until,
-)
+from contract.support import Recorder, always_fails, assert_it_helps, both_shells, fails_first
 from redrive import BrokerUnavailable, RetryPolicy
 from secured_broker import Secured, secured_broker
+from waiting import wait_until
 
 QUEUE = "shop@orders"
 LARGE = 20 * 1024 * 1024

@@ -10,7 +10,7 @@ from datetime import timedelta
 import pytest
 from pika import frame, spec
 
-from contract.support import DEADLINE, assert_it_helps
+from contract.support import assert_it_helps
 from redrive import (
     BrokerUnavailable,
     ConfigurationError,
@@ -21,6 +21,7 @@ from redrive import (
     Subscriber,
 )
 from redrive.testing import Proxy
+from waiting import DEADLINE
 
 SECRET = "s3cr3t-p4ss"
 

@@ -3,16 +3,9 @@
 import pytest
 
 from contract.administration import Administration
-from contract.support import (
-    DEADLINE,
-    Recorder,
-    Service,
-    always_fails,
-    assert_it_helps,
-    retrying,
-    wait_until,
-)
+from contract.support import Recorder, Service, always_fails, assert_it_helps, retrying
 from redrive import FailedQueue, PermissionDenied, Publisher, Subscriber
+from waiting import DEADLINE, wait_until
 
 
 @pytest.fixture

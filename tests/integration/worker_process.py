@@ -11,7 +11,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from contract.support import Service, wait_until
+from contract.support import Service
+from waiting import wait_until
 
 _PROGRAM = Path(__file__).with_name("worker_program.py")
 STOP_SECONDS = 90.0

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from contract.plain import depth
-from contract.support import wait_until
 from interop.framework import CAUSES, FRAMEWORKS, MANY, QUEUE, Framework
 from interop.peer import NotInstalled
 from prerequisites import unavailable
 from redrive import FailedQueue
 from redrive.failures.groups import Groups
+from waiting import wait_until
 
 
 def ids_of(cause: str) -> list[str]:

@@ -14,12 +14,13 @@ import pytest
 
 from contract.plain import depth, plain_channel, publish_plain
 from contract.shells import Shell
-from contract.support import DEADLINE, Recorder, always_fails, both_shells, retrying, wait_until
+from contract.support import Recorder, always_fails, both_shells, retrying
 from interop.peer import Peer, Seen
 from interop.shared import SharedService, beside
 from redrive import Message
 from redrive.testing import Broker
 from redrive.topology.broker_version import BrokerVersion
+from waiting import DEADLINE, wait_until
 
 QUEUE = "ucenter@user"
 PATTERN = "user.*"

@@ -12,7 +12,7 @@ import pytest
 from cli_support import redrive
 from contract.administration import Administration
 from contract.shells import Shell
-from contract.support import DEADLINE, Recorder, Service, both_shells
+from contract.support import Recorder, Service, both_shells
 from redrive import (
     AsyncFailedQueue,
     AsyncPublisher,
@@ -27,6 +27,7 @@ from redrive.pubsub.admin.management_api import ManagementAPI
 from redrive.pubsub.blocking.connection import Connector
 from redrive.pubsub.lifecycle import BrokerAccess
 from redrive.pubsub.url import BrokerURL
+from waiting import DEADLINE
 
 PASSWORD = "Zk7hunter2Qx"
 URL = f"amqp://shop:{PASSWORD}@127.0.0.1:1/team?heartbeat=10"

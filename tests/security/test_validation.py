@@ -11,13 +11,14 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from contract.shells import Shell
-from contract.support import Service, both_shells, retrying, wait_until
+from contract.support import Service, both_shells, retrying
 from redrive import InvalidMessage, instrument, uninstrument
 from redrive.amqp.properties import Properties
 from redrive.pubsub.codec import argument_of
 from redrive.pubsub.handler_error import traceback_of
 from redrive.pubsub.message import Message
 from redrive.topology.headers import Delivery
+from waiting import wait_until
 
 CARD = "4111-1111-1111-1111"
 

@@ -12,7 +12,7 @@ import pytest
 
 from cli_support import redrive
 from contract.shells import BLOCKING, SHELLS, Shell
-from contract.support import Recorder, always_fails, wait_until
+from contract.support import Recorder, always_fails
 from redrive import FailedQueue, RetryPolicy
 from redrive.amqp.field_table import FieldValue, Table
 from redrive.amqp.properties import Properties
@@ -28,6 +28,7 @@ from redrive.testing import Broker
 from redrive.topology.headers import Delivery
 from redrive.topology.names import ExchangeFamily
 from spark.support import QUEUE
+from waiting import wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,12 +11,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from contract.support import wait_until
 from redrive.spark_reprocess.archive import Archive
 from redrive.spark_reprocess.drain import rows_drained
 from redrive.spark_reprocess.sample import samples
 from redrive.topology.headers import ERROR_TYPE
 from spark.support import QUEUE, Failures
+from waiting import wait_until
 
 PATIENCE = 900
 COUNT = 1500

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from contract.support import wait_until
 from redrive.errors import BrokerUnavailable, ConfigurationError
 from redrive.failures.canary import Guards
 from redrive.failures.columns import COLUMNS
@@ -30,6 +29,7 @@ from redrive.topology import headers
 from redrive.topology.model import Queue
 from spark.support import QUEUE, Failures, numbers
 from spark.test_tasks import kill_once
+from waiting import wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -347,7 +347,8 @@ def test_the_plan_has_the_causes_and_what_would_be_sent(
         == sum(group.count for group in plan.groups if group.error_type == "KeyError")
         > 0
     )
-    assert sum(count for _, count in plan.times) == COUNT - COUNT // 5
+    # What another library has set aside says by its x-death when.
+    assert sum(count for _, count in plan.times) == COUNT
 
 
 def test_looking_takes_nothing(spark: "SparkSession", archive: Archive, rabbitmq_url: str) -> None:

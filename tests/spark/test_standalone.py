@@ -14,7 +14,6 @@ from typing import NamedTuple
 import pyspark
 import pytest
 
-from contract.support import wait_until
 from redrive.spark_reprocess.archive import Archive
 from redrive.testing import Broker
 from redrive.testing.ports import free_ports
@@ -28,6 +27,7 @@ from spark.test_killed import (
     sent,
     until,
 )
+from waiting import wait_until
 
 SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
 START_SECONDS = 90.0

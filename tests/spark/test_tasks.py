@@ -13,7 +13,6 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from contract.support import wait_until
 from redrive.errors import ConfigurationError
 from redrive.spark_reprocess.archive import Archive, Run, messages_folder, rows_of
 from redrive.spark_reprocess.drain import rows_drained
@@ -23,6 +22,7 @@ from redrive.spark_reprocess.send_task import SendTask
 from redrive.testing import Broker
 from spark import task_program
 from spark.support import QUEUE, Failures, numbers, take_all
+from waiting import wait_until
 
 COUNT = 600
 

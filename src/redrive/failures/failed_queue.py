@@ -582,6 +582,9 @@ class FailedQueue:
     def _source_on(self, declarer: Declarer) -> FailedSource:
         source = self._find(declarer)
         if source is None:
+            # What an earlier look has kept of it is no answer any more.
+            for queue in {failed_queue(self._name.removesuffix(FAILED_SUFFIX)), self._name}:
+                forget(self._connector.url, queue)
             raise self._missing()
         return source
 

@@ -1,0 +1,22 @@
+"""Waiting for what has to happen, and not for a time."""
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+DEADLINE = 90.0
+
+
+def wait_until(condition: Callable[[], T], what: str, seconds: float = DEADLINE) -> T:
+    """Asks `condition` until it says something true, and returns that."""
+    deadline = time.monotonic() + seconds
+    while True:
+        asked = time.monotonic()
+        found = condition()
+        if found:
+            return found
+        assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
+        # Asking may be a connection of its own. Most of the time is for what is waited for.
+        time.sleep(min(max(0.01, 8 * (time.monotonic() - asked)), 0.5))
