@@ -21,7 +21,7 @@ from contract.support import Recorder, always_fails
 from redrive import ExchangeFamily, FailedQueue, RetryPolicy
 from redrive.amqp.field_table import Table
 from redrive.amqp.properties import Properties
-from redrive.failures.journal import Journal
+from redrive.failures.local_journal import LocalJournal
 from redrive.pubsub.blocking.connection import Connector
 from redrive.pubsub.blocking.declarer import declaring
 from redrive.topology.headers import Delivery
@@ -127,11 +127,11 @@ def shell(request: pytest.FixtureRequest) -> Shell:
 def once_sent(count: int) -> Iterator[Callable[[Callable[..., object]], Callable[..., object]]]:
     """Makes handlers that begin only when a job has sent so many messages since."""
     sent, over = threading.Event(), threading.Event()
-    with Journal() as journal:
+    with LocalJournal() as journal:
         before = {job.id: job.sent for job in journal.jobs()}
 
     def look() -> None:
-        with Journal() as journal:
+        with LocalJournal() as journal:
             while not over.wait(0.05):
                 if any(
                     job.sent >= count and job.sent != before.get(job.id) for job in journal.jobs()

@@ -17,8 +17,8 @@ from contract.support import both_types
 from redrive import FailedQueue
 from redrive.amqp.field_table import Table
 from redrive.amqp.properties import Properties
-from redrive.failures.job_record import Job, State
-from redrive.failures.journal import Journal
+from redrive.failures.job_record import JobRecord, State
+from redrive.failures.local_journal import LocalJournal
 from redrive.topology.headers import Delivery
 from redrive.topology.model import QueueType
 from waiting import wait_until
@@ -612,12 +612,12 @@ def _sent(journal: Path) -> int:
     """How many messages the only job of a journal has sent."""
     if not journal.exists():
         return 0
-    with Journal(journal) as opened:
+    with LocalJournal(journal) as opened:
         return sum(job.sent for job in opened.jobs())
 
 
-def _job_in(journal: Path) -> Job:
+def _job_in(journal: Path) -> JobRecord:
     """The only job of a journal."""
-    with Journal(journal) as opened:
+    with LocalJournal(journal) as opened:
         (job,) = opened.jobs()
     return job

@@ -21,11 +21,11 @@ from deliveries import failed as failed_delivery
 from redrive import FailedQueue
 from redrive.amqp.field_table import Table
 from redrive.amqp.properties import Properties
-from redrive.failures.job_record import Job, State
-from redrive.failures.journal import Journal, whoami
+from redrive.failures.job_record import JobRecord, State
+from redrive.failures.journal import Journal, Sharing
 from redrive.failures.journal_entry import FORMAT, JobStep, JournalEntry
+from redrive.failures.local_journal import LocalJournal, whoami
 from redrive.failures.order import Order
-from redrive.failures.team_journal import Sharing, TeamJournal
 from redrive.pubsub.url import BrokerURL
 from redrive.topology.doctor.permissions import VERBS, granted_pattern, least_rights
 from redrive.topology.headers import Delivery
@@ -49,8 +49,8 @@ def there(tmp_path: Path) -> Path:
     return tmp_path / "there" / "journal.sqlite3"
 
 
-def job_of(url: str, **values: object) -> Job:
-    job = Job(
+def job_of(url: str, **values: object) -> JobRecord:
+    job = JobRecord(
         str(uuid.uuid4()),
         "requeue",
         QUEUE,
@@ -69,15 +69,15 @@ def listed(url: str, path: Path) -> list[dict[str, Any]]:
     return found
 
 
-def notices(url: str, path: Path) -> tuple[TeamJournal, list[str]]:
+def notices(url: str, path: Path) -> tuple[Journal, list[str]]:
     """A journal, and what it will say."""
     said: list[str] = []
-    return TeamJournal(url, path, on_notice=said.append), said
+    return Journal(url, path, on_notice=said.append), said
 
 
 def contents(path: Path) -> dict[str, object]:
     """All that a local journal says of its jobs."""
-    with Journal(path) as journal:
+    with LocalJournal(path) as journal:
         jobs = {job.id: job.as_json() for job in journal._records()}
         return {
             "jobs": jobs,
@@ -97,7 +97,7 @@ def digests(count: int, start: int = 0) -> list[str]:
     return [f"{number:064x}" for number in range(start, start + count)]
 
 
-def a_job_of_everything(journal: Journal, url: str) -> Job:
+def a_job_of_everything(journal: LocalJournal, url: str) -> JobRecord:
     """A job that has gone through each step."""
     job = journal.begin(job_of(url, planned=30))
     journal.keep(job.id, "failure-1", failed_delivery(body=b"as it was"))
@@ -112,7 +112,7 @@ def a_job_of_everything(journal: Journal, url: str) -> Job:
 def test_the_local_journal_can_be_made_again_from_the_stream(
     rabbitmq_url: str, here: Path, there: Path
 ) -> None:
-    with TeamJournal(rabbitmq_url, here) as journal:
+    with Journal(rabbitmq_url, here) as journal:
         for _ in range(3):
             job = a_job_of_everything(journal, rabbitmq_url)
         resumed = journal.begin(replace(job, state=State.RUNNING))
@@ -120,24 +120,24 @@ def test_the_local_journal_can_be_made_again_from_the_stream(
         journal.sending(job.id, digests(7, start=100))
         journal.heard(job.id, [], 3)
         journal.update(replace(resumed, sent=17, state=State.STOPPED, problem="3 failed again"))
-    with TeamJournal(rabbitmq_url, there) as journal:
+    with Journal(rabbitmq_url, there) as journal:
         assert len(journal.jobs()) == 3
 
     assert contents(there) == contents(here)
-    with Journal(there) as local:
+    with LocalJournal(there) as local:
         assert len(local.under_way(job.id)) == 7
 
 
 def test_reading_twice_changes_nothing(rabbitmq_url: str, here: Path, there: Path) -> None:
-    with TeamJournal(rabbitmq_url, here) as journal:
+    with Journal(rabbitmq_url, here) as journal:
         job = a_job_of_everything(journal, rabbitmq_url)
         journal.heard(job.id, [], 3)
-    with TeamJournal(rabbitmq_url, there) as journal:
+    with Journal(rabbitmq_url, there) as journal:
         journal.jobs()
     before = contents(there)
     with closing(sqlite3.connect(there)) as sqlite, sqlite:
         sqlite.execute("DELETE FROM place")  # as if nothing had been read
-    with TeamJournal(rabbitmq_url, there) as journal:
+    with Journal(rabbitmq_url, there) as journal:
         journal.jobs()
 
     assert contents(there) == before
@@ -146,10 +146,10 @@ def test_reading_twice_changes_nothing(rabbitmq_url: str, here: Path, there: Pat
 def test_everybody_sees_everybodys_jobs_and_who_ran_them(
     rabbitmq_url: str, here: Path, there: Path
 ) -> None:
-    with TeamJournal(rabbitmq_url, here) as journal:
+    with Journal(rabbitmq_url, here) as journal:
         mine = journal.begin(job_of(rabbitmq_url))
         journal.update(replace(mine, state=State.DONE))
-    with TeamJournal(rabbitmq_url, there) as journal:
+    with Journal(rabbitmq_url, there) as journal:
         theirs = journal.begin(job_of(rabbitmq_url))
         journal.update(replace(theirs, state=State.DONE))
 
@@ -215,7 +215,7 @@ def test_of_two_who_resume_a_job_one_is_told_who_runs_it(
         wait_until(lambda: _sent(incident) > 0, "the job sends")
         (job,) = listed(incident, there)
         assert job["state"] == "running"
-        with TeamJournal(incident, there) as journal, pytest.raises(Exception) as refused:
+        with Journal(incident, there) as journal, pytest.raises(Exception) as refused:
             journal.begin(journal.job(job["id"]))
         assert f"job {job['id']} is running, by {whoami()}" in str(refused.value)
         assert f"since {job['since']}" in str(refused.value)
@@ -253,7 +253,7 @@ def test_without_bodies_whoever_asks_for_originals_is_told_who_has_them(
     rabbitmq_url: str, here: Path, there: Path, tmp_path: Path
 ) -> None:
     secret = b"the card is 4711"
-    with TeamJournal(rabbitmq_url, here, Sharing(bodies=False)) as journal:
+    with Journal(rabbitmq_url, here, Sharing(bodies=False)) as journal:
         order = Order(edits={"0" * 64: "c2VjcmV0"}).as_json()
         job = journal.begin(job_of(rabbitmq_url, order=order))
         journal.keep(job.id, "failure-1", failed_delivery(body=secret))
@@ -269,7 +269,7 @@ def test_without_bodies_whoever_asks_for_originals_is_told_who_has_them(
     resumed = redrive("jobs", "resume", job.id, "--yes", "--journal", str(there), url=rabbitmq_url)
     assert resumed.code == 2
     assert "the bodies that job" in resumed.err
-    with Journal(here) as local:
+    with LocalJournal(here) as local:
         assert [one.body for one in local.originals(job.id)] == [secret]
 
 
@@ -306,7 +306,7 @@ def append(url: str, bodies: Sequence[bytes]) -> None:
 def test_rubbish_in_the_stream_is_counted_and_corrupts_nothing(
     rabbitmq_url: str, here: Path, there: Path
 ) -> None:
-    with TeamJournal(rabbitmq_url, here) as journal:
+    with Journal(rabbitmq_url, here) as journal:
         job = a_job_of_everything(journal, rabbitmq_url)
         whole = JournalEntry(JobStep.ENDED, job.id, "x", record=job).encode()
         forged = {**json.loads(whole), "id": str(uuid.uuid4())}
@@ -325,7 +325,7 @@ def test_rubbish_in_the_stream_is_counted_and_corrupts_nothing(
         append(rabbitmq_url, rubbish)
         other = journal.begin(job_of(rabbitmq_url))
         journal.update(replace(other, state=State.DONE))
-    with TeamJournal(rabbitmq_url, there) as journal:
+    with Journal(rabbitmq_url, there) as journal:
         assert {found.id for found in journal.jobs()} == {job.id, other.id}
         assert journal.unread() == (len(rubbish), 0)
     assert contents(there) == contents(here)
@@ -336,14 +336,14 @@ def test_rubbish_in_the_stream_is_counted_and_corrupts_nothing(
 def test_an_entry_of_a_newer_version_is_told_of_and_its_job_is_left_alone(
     rabbitmq_url: str, here: Path, there: Path
 ) -> None:
-    with TeamJournal(rabbitmq_url, here) as journal:
+    with Journal(rabbitmq_url, here) as journal:
         job = a_job_of_everything(journal, rabbitmq_url)
     newer = {"format": FORMAT + 1, "id": str(uuid.uuid4()), "step": "split", "job": job.id}
     append(rabbitmq_url, [json.dumps(newer).encode()])
     told = redrive("jobs", "list", "--journal", str(there), url=rabbitmq_url)
     assert told.code == 0
     assert "1 entry of the shared journal can't be read by this version of redrive" in told.err
-    with TeamJournal(rabbitmq_url, there) as journal, pytest.raises(Exception) as refused:
+    with Journal(rabbitmq_url, there) as journal, pytest.raises(Exception) as refused:
         journal.begin(journal.job(job.id))
     assert str(refused.value).splitlines() == [
         f"a newer version of redrive has written something of job {job.id}",
@@ -363,7 +363,7 @@ def test_without_a_right_the_file_goes_on_alone_and_is_merged_later(
             job = a_job_of_everything(journal, url)
     assert len(said) == 1, said
     assert "The shared journal at" in said[0]
-    with TeamJournal(rabbitmq_url, there) as other:
+    with Journal(rabbitmq_url, there) as other:
         assert other.jobs() == []
     # Whoever has the right appends what is missing, and more than once changes nothing.
     for _ in range(2):
@@ -393,7 +393,7 @@ def test_an_operator_may_share_the_journal(
 def test_without_a_broker_the_local_jobs_are_listed_with_one_line(
     rabbitmq_url: str, here: Path
 ) -> None:
-    with TeamJournal(rabbitmq_url, here) as journal:
+    with Journal(rabbitmq_url, here) as journal:
         job = a_job_of_everything(journal, rabbitmq_url)
     done = redrive(
         *("jobs", "list", "--journal", str(here), "--output", "json"),
@@ -427,13 +427,13 @@ def test_a_stream_that_is_deleted_meanwhile_is_told_of_once_and_made_again(
 def test_a_file_that_has_read_further_than_a_new_stream_goes_reads_that_from_its_beginning(
     rabbitmq_url: str, here: Path, there: Path
 ) -> None:
-    with TeamJournal(rabbitmq_url, here) as journal:
+    with Journal(rabbitmq_url, here) as journal:
         for _ in range(5):
             a_job_of_everything(journal, rabbitmq_url)
         journal.jobs()
     with plain_channel(rabbitmq_url) as channel:
         channel.queue_delete(JOURNAL)
-    with TeamJournal(rabbitmq_url, there) as journal:
+    with Journal(rabbitmq_url, there) as journal:
         new = journal.begin(job_of(rabbitmq_url))
     assert new.id in {job["id"] for job in listed(rabbitmq_url, here)}
 
@@ -441,15 +441,15 @@ def test_a_file_that_has_read_further_than_a_new_stream_goes_reads_that_from_its
 def test_what_comes_late_of_a_run_does_not_undo_what_another_has_done_since(
     rabbitmq_url: str, here: Path, there: Path
 ) -> None:
-    with TeamJournal(rabbitmq_url, here) as journal:
+    with Journal(rabbitmq_url, here) as journal:
         job = a_job_of_everything(journal, rabbitmq_url)
     cut_off, said = notices("amqp://guest:guest@127.0.0.1:1/", here)
     # The same place, which can't be reached now.
-    cut_off.place = TeamJournal(rabbitmq_url, here).place
+    cut_off.place = Journal(rabbitmq_url, here).place
     with cut_off:
         cut_off.update(replace(job, sent=15, state=State.FAILED, problem="late"))
     assert len(said) == 1, said
-    with TeamJournal(rabbitmq_url, there) as journal:
+    with Journal(rabbitmq_url, there) as journal:
         resumed = journal.begin(journal.job(job.id))
         journal.update(replace(resumed, sent=30, state=State.INTERRUPTED))
     for _ in range(2):
@@ -461,7 +461,7 @@ def test_what_comes_late_of_a_run_does_not_undo_what_another_has_done_since(
 
 
 def test_no_entry_has_the_password_of_the_url(rabbitmq_url: str, here: Path) -> None:
-    with TeamJournal(rabbitmq_url, here) as journal:
+    with Journal(rabbitmq_url, here) as journal:
         job = journal.begin(
             job_of(rabbitmq_url, reason="as amqp://bob:hunter2@rabbit/ said, it is fixed")
         )
@@ -472,7 +472,7 @@ def test_no_entry_has_the_password_of_the_url(rabbitmq_url: str, here: Path) -> 
 
 
 def test_the_lock_of_a_job_goes_with_its_connection(rabbitmq_url: str, here: Path) -> None:
-    with TeamJournal(rabbitmq_url, here) as journal:
+    with Journal(rabbitmq_url, here) as journal:
         job = journal.begin(job_of(rabbitmq_url))
         assert is_locked(rabbitmq_url, job.id)
     assert not is_locked(rabbitmq_url, job.id)

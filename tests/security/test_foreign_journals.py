@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from cli_support import redrive
-from redrive.failures.job_record import Job, State
-from redrive.failures.journal import Journal
+from redrive.failures.job_record import JobRecord, State
+from redrive.failures.local_journal import LocalJournal
 from redrive.failures.order import Order
 
 URL = "amqp://guest:guest@127.0.0.1:1/"
@@ -23,14 +23,14 @@ def test_a_function_is_named_and_asked_for_before_its_module_is_imported(
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     path = tmp_path / "journal.sqlite3"
-    job = Job(
+    job = JobRecord(
         "job-1",
         "requeue",
         "shop@orders",
         "amqp://guest@127.0.0.1:1/%2F",
         Order(function=name).as_json(),
     )
-    with Journal(path) as journal:
+    with LocalJournal(path) as journal:
         journal.update(journal.begin(job))
         journal.update(replace(job, state=State.INTERRUPTED))
     done = redrive("jobs", "resume", "job-1", "--journal", str(path), url=URL)

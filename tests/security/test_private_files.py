@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from redrive.failures.journal import Journal
+from redrive.failures.local_journal import LocalJournal
 from redrive.spark_reprocess.archive import Archive
 from redrive.spark_reprocess.drain_task import DrainTask
 from redrive.spark_reprocess.ledger import ArchiveLedger, Entry, Event
@@ -62,7 +62,7 @@ def test_a_journal_that_others_could_read_is_closed_to_them(
     path = tmp_path / "journal.sqlite3"
     path.touch()
     path.chmod(0o666)
-    with Journal(path):
+    with LocalJournal(path):
         assert {rights(found) for found in tmp_path.iterdir()} == {0o600}
 
 

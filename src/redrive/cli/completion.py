@@ -69,12 +69,12 @@ def jobs(context: typer.Context, incomplete: str) -> Offers:
 
     def ask() -> Offers:
         from redrive.cli.messages import SHORT_ID
-        from redrive.failures.journal import Journal, default_path
+        from redrive.failures.local_journal import LocalJournal, default_path
 
         path = Path(context.params.get("journal") or default_path())
         if not path.exists():
             return []
-        with Journal(path) as journal:
+        with LocalJournal(path) as journal:
             return [
                 (job.id[:SHORT_ID], f"{job.kind} {job.queue} {job.state.value}")
                 for job in journal.jobs(_MOST_QUEUES)
@@ -126,7 +126,7 @@ def _remembered() -> dict[str, list[list[str]]]:
 
 
 def _groups_path() -> Path:
-    from redrive.failures.journal import default_path
+    from redrive.failures.local_journal import default_path
 
     return default_path().with_name("groups.json")
 

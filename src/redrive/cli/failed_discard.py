@@ -20,8 +20,8 @@ from redrive.errors import ConfigurationError
 from redrive.failures.failed_message import FailedMessage
 from redrive.failures.failed_queue import FailedQueue
 from redrive.failures.filter import Filter, OpenFilter, Predicate
-from redrive.failures.job_record import Job, State
-from redrive.failures.journal import Journal
+from redrive.failures.job_record import JobRecord, State
+from redrive.failures.local_journal import LocalJournal
 from redrive.failures.shared_ids import SharedIds
 from redrive.failures.snapshot import Snapshot
 from redrive.pubsub.url import BrokerURL
@@ -74,7 +74,7 @@ def discard(
             lambda messages: find_some(messages, ids, source.queue),
         )
         filter_ = replace(filter_, digests=frozenset(message.digest for message in chosen))
-    job = Job(
+    job = JobRecord(
         str(uuid.uuid4()),
         "discard",
         failed.source().name,
@@ -129,7 +129,7 @@ def expire(
             f"{older_than} ago is before the year 1", "Give a shorter duration."
         ) from error
     filter_ = Filter(f"failed_at < TIMESTAMPTZ '{before.isoformat()}'")
-    job = Job(
+    job = JobRecord(
         str(uuid.uuid4()),
         "expire",
         failed.source().name,
@@ -145,10 +145,10 @@ def expire(
 def _move_out(
     printer: Printer,
     failed: FailedQueue,
-    job: Job,
+    job: JobRecord,
     filter_: Filter,
     file: Path,
-    journal: Callable[[], Journal],
+    journal: Callable[[], LocalJournal],
     *,
     dry_run: bool,
     yes: bool,
@@ -258,7 +258,7 @@ class _Chosen:
 
 
 def _json_of(
-    job: Job,
+    job: JobRecord,
     file: Path,
     shared_ids: SharedIds,
     written: int,

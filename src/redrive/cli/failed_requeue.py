@@ -26,7 +26,7 @@ from redrive.failures.cause import Cause
 from redrive.failures.failed_message import FailedMessage
 from redrive.failures.failed_source import FailedSource
 from redrive.failures.filter import Filter
-from redrive.failures.job_record import Job
+from redrive.failures.job_record import JobRecord
 from redrive.failures.order import Order
 from redrive.failures.plan import Plan, plan_of
 from redrive.pubsub.blocking.connection import Connector, default_name
@@ -176,7 +176,7 @@ def requeue(
     if not guards.ask(printer, plan.count, places, guarded=order.guards.are_up, yes=yes):
         printer.note("Nothing was requeued.")
         raise typer.Exit(1)
-    job = Job(
+    job = JobRecord(
         str(uuid.uuid4()),
         "requeue",
         source.name,

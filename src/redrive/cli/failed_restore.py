@@ -16,8 +16,8 @@ from redrive.errors import RedriveError
 from redrive.failures.failed_message import FailedMessage
 from redrive.failures.failed_queue import FailedQueue
 from redrive.failures.filter import OpenFilter
-from redrive.failures.job_record import Job, State
-from redrive.failures.journal import Journal
+from redrive.failures.job_record import JobRecord, State
+from redrive.failures.local_journal import LocalJournal
 from redrive.failures.snapshot import Snapshot
 from redrive.pubsub.url import BrokerURL
 from redrive.topology import rewrite
@@ -87,7 +87,7 @@ def restore(
                 raise typer.Exit(1)
             with job_options.opened_journal(printer, journal, broker.url) as opened:
                 for place, count in sorted(queues.items()):
-                    job = Job(
+                    job = JobRecord(
                         str(uuid.uuid4()),
                         "restore",
                         place.name,
@@ -191,7 +191,7 @@ def _are(count: int) -> str:
 
 
 def _restore(
-    journal: Journal, job: Job, failed: FailedQueue, deliveries: Iterator[Delivery]
+    journal: LocalJournal, job: JobRecord, failed: FailedQueue, deliveries: Iterator[Delivery]
 ) -> int:
     job = journal.begin(job)
     try:

@@ -214,7 +214,7 @@ class Keeping:
         assert self._writer is not None
         assert self._look is not None
         assert self._look.as_of is not None
-        from redrive.failures.journal import whoami
+        from redrive.failures.local_journal import whoami
 
         url = self._queue.url
         found = FormerLook(

@@ -11,8 +11,8 @@ from redrive.cli import completion, environment
 from redrive.cli.options import BrokerOptions
 from redrive.cli.output import Printer
 from redrive.errors import ConfigurationError
-from redrive.failures.job_record import Job
-from redrive.failures.team_journal import Sharing, TeamJournal
+from redrive.failures.job_record import JobRecord
+from redrive.failures.journal import Journal, Sharing
 from redrive.topology.durations import duration_of
 from redrive.topology.names import ExchangeFamily
 
@@ -89,7 +89,7 @@ class RecordedJobOptions(BrokerOptions):
         )
 
 
-def opened_journal(printer: Printer, file: Path | None, url: str) -> TeamJournal:
+def opened_journal(printer: Printer, file: Path | None, url: str) -> Journal:
     """Return the journal that is shared at a broker, which is told of on stderr where it can't be.
 
     Raises:
@@ -105,10 +105,10 @@ def opened_journal(printer: Printer, file: Path | None, url: str) -> TeamJournal
             f"{environment.JOURNAL_BODIES_VARIABLE} is {bodies!r:.40}", "Give yes or no."
         )
     sharing = replace(sharing, bodies=bodies == "yes")
-    return TeamJournal(url, file, sharing, on_notice=printer.note)
+    return Journal(url, file, sharing, on_notice=printer.note)
 
 
-def tell_unread(printer: Printer, journal: TeamJournal) -> None:
+def tell_unread(printer: Printer, journal: Journal) -> None:
     """Print how much of the shared journal can't be read, if any can't."""
     unreadable, newer = journal.unread()
     if unreadable:
@@ -126,7 +126,7 @@ def _entries(number: int) -> str:
     return f"{number:,} entr{'y' if number == 1 else 'ies'}"
 
 
-def json_of(job: Job) -> dict[str, object]:
+def json_of(job: JobRecord) -> dict[str, object]:
     """Return a job as JSON values, a requeue with what became of its messages."""
     if job.kind != "requeue":
         return job.as_json()

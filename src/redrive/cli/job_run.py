@@ -15,8 +15,8 @@ from redrive.failures.canary import longest_watch
 from redrive.failures.cause import Cause
 from redrive.failures.failed_queue import FailedQueue
 from redrive.failures.groups import Groups
-from redrive.failures.job_record import Job, State
-from redrive.failures.journal import Journal
+from redrive.failures.job_record import JobRecord, State
+from redrive.failures.local_journal import LocalJournal
 from redrive.failures.order import Order
 from redrive.failures.outcome_watch import Whereabouts
 from redrive.failures.plan import Plan
@@ -30,7 +30,7 @@ _MOST_PLACES = 10
 _INTERRUPTED = 130
 
 
-def failed_queue_of(printer: Printer, job: Job, broker: RecordedJobOptions) -> FailedQueue:
+def failed_queue_of(printer: Printer, job: JobRecord, broker: RecordedJobOptions) -> FailedQueue:
     """Return the job's failed queue, with the exchange family that the job was begun with; each
     part of it that an option names instead."""
     family = job.family
@@ -70,7 +70,12 @@ def where_to(plan: Plan) -> str:
 
 
 def carry_out(
-    printer: Printer, failed: FailedQueue, journal: Journal, job: Job, order: Order, plan: Plan
+    printer: Printer,
+    failed: FailedQueue,
+    journal: LocalJournal,
+    job: JobRecord,
+    order: Order,
+    plan: Plan,
 ) -> None:
     """Run a job to its end and print what became of it. Exit with 130 after Ctrl-C, and with 1 if
     some messages could not be sent or looked at."""
@@ -110,7 +115,7 @@ def _longest_watch(failed: FailedQueue, order: Order, plan: Plan) -> timedelta |
     return longest_watch(failed.retry_delay(order.to), plan.retries, plan.retried_for)
 
 
-def tell_failed_again(printer: Printer, failed: FailedQueue, job: Job) -> None:
+def tell_failed_again(printer: Printer, failed: FailedQueue, job: JobRecord) -> None:
     """Print why messages of a job failed again."""
     groups = Groups()
     with looking(printer, failed, failed.source().queue) as (messages_, _):
@@ -131,7 +136,7 @@ def tell_failed_again(printer: Printer, failed: FailedQueue, job: Job) -> None:
 
 
 def json_of(
-    queue: str, plan: Plan, job: Job | None, report: RequeueReport | None
+    queue: str, plan: Plan, job: JobRecord | None, report: RequeueReport | None
 ) -> dict[str, object]:
     """Return what a job plans and did, as JSON values; without a job, what it would do."""
     done = report or RequeueReport(job="")
@@ -165,7 +170,7 @@ def json_of(
 def _tell(
     printer: Printer,
     failed: FailedQueue,
-    job: Job,
+    job: JobRecord,
     order: Order,
     plan: Plan,
     report: RequeueReport,

@@ -6,7 +6,7 @@ import typer
 
 from redrive.cli import job_options, messages, options
 from redrive.cli.output import Cell, Form, Printer, TableColumn, count_of
-from redrive.failures.job_record import Job, State
+from redrive.failures.job_record import JobRecord, State
 
 _LONGEST_NAME = 48
 _SHORTEST_REASON = 12
@@ -68,7 +68,7 @@ def list_(
         printer.say(more)
 
 
-def _row_of(job: Job, *, is_narrow: bool) -> list[str | Cell]:
+def _row_of(job: JobRecord, *, is_narrow: bool) -> list[str | Cell]:
     return [
         job.id[: messages.SHORT_ID],
         messages.moment_of(job.begun_at, short=is_narrow),

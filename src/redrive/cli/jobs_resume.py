@@ -10,7 +10,7 @@ from redrive.cli.look_output import looked_at
 from redrive.cli.output import Form, Printer, count_of
 from redrive.errors import ConfigurationError
 from redrive.failures.canary import Unknown
-from redrive.failures.job_record import Job, State
+from redrive.failures.job_record import JobRecord, State
 from redrive.failures.journal_entry import EDITS_LEFT_OUT
 from redrive.failures.order import Order
 from redrive.failures.plan import plan_of
@@ -18,7 +18,7 @@ from redrive.pubsub.url import BrokerURL
 from redrive.topology.durations import duration_of
 
 
-def _check_whole(job: Job) -> None:
+def _check_whole(job: JobRecord) -> None:
     """Raises ConfigurationError where the shared journal has not all that a job needs."""
     if not job.order:
         raise ConfigurationError(

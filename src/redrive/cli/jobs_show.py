@@ -8,8 +8,8 @@ from redrive.cli.output import Form, Printer, count_of
 from redrive.errors import ConfigurationError, RedriveError
 from redrive.failures.canary import Unknown
 from redrive.failures.failed_queue import FailedQueue
-from redrive.failures.job_record import Job, State
-from redrive.failures.journal import Journal
+from redrive.failures.job_record import JobRecord, State
+from redrive.failures.local_journal import LocalJournal
 from redrive.failures.order import Order
 from redrive.pubsub.url import BrokerURL
 from redrive.redaction import in_one_line
@@ -59,8 +59,8 @@ def show(
 
 
 def _brought_up_to_date(
-    printer: Printer, journal: Journal, job: Job, failed: FailedQueue, url: str
-) -> Job:
+    printer: Printer, journal: LocalJournal, job: JobRecord, failed: FailedQueue, url: str
+) -> JobRecord:
     """The job with what has become of its messages since it was asked last."""
     try:
         if not journal.belongs_to(job, BrokerURL.parse(url).address):
@@ -80,7 +80,7 @@ def _brought_up_to_date(
     return journal.heard(job.id, told, here)
 
 
-def _manner(job: Job) -> list[tuple[str, str]]:
+def _manner(job: JobRecord) -> list[tuple[str, str]]:
     """Return the options that the job was begun with, as far as they were given."""
     if job.kind != "requeue" or not job.order:
         return []
@@ -118,12 +118,12 @@ def _manner(job: Job) -> list[tuple[str, str]]:
     return [(name, value) for name, value in facts if value]
 
 
-def _exchanges_of(job: Job) -> str:
+def _exchanges_of(job: JobRecord) -> str:
     family = job.family
     return "" if family is None else f"{family.main}, {family.retry}, {family.failed}"
 
 
-def _facts(job: Job) -> list[tuple[str, str]]:
+def _facts(job: JobRecord) -> list[tuple[str, str]]:
     selection = cast("dict[str, Any]", job.order.get("selection", {}))
     which = [f"where {selection['where']}"] if selection.get("where") else []
     which += [f"group {group}" for group in selection.get("groups", [])]

@@ -24,7 +24,7 @@ class State(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class JobRecord:
     """One run over failed messages, as the journal has it.
 
     Args:

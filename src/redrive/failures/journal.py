@@ -1,428 +1,503 @@
-"""What was done with failed messages, by whom, when and why: a file in the user's state directory
-that outlives every process.
+"""The journal that everybody at one broker and virtual host shares, with the local file as its
+copy.
 
-It is whole by itself. Where the broker keeps the journal that a team shares, it is that one's copy
-(`failures.team_journal`), and can be made again from it.
+What is written goes into the file, and then into the stream. Where the stream can't be used, the
+file goes on alone and keeps what was not appended; the next who opens it appends that. An entry has
+an id, so one that is appended twice counts once.
 """
 
 import contextlib
-import getpass
-import json
-import os
-import re
-import socket
+import logging
 import sqlite3
-import stat
-import sys
 import threading
+import time
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from datetime import timedelta
 from pathlib import Path
-from typing import Self
 
-from redrive.amqp.properties import Properties
-from redrive.errors import ConfigurationError
+from redrive.errors import BrokerUnavailable, ConfigurationError, RedriveError
 from redrive.failures import journal_tables
-from redrive.failures.job_record import Job, State
-from redrive.failures.journal_entry import JobStep, JournalEntry, Original
-from redrive.failures.stored_message import bytes_of, text_of
-from redrive.topology.headers import Delivery
-from redrive.topology.outcome_events import Outcomes
+from redrive.failures.job_record import JobRecord, State
+from redrive.failures.journal_entry import (
+    FORMAT,
+    LONGEST_ENTRY,
+    JobStep,
+    JournalEntry,
+    NewerEntry,
+    Unreadable,
+)
+from redrive.failures.journal_stream import DEFAULT_MAX_AGE, JobLocked, JournalStream, Row
+from redrive.failures.local_journal import LocalJournal, is_running, whoami
+from redrive.pubsub.url import BrokerURL
+from redrive.redaction import in_one_line
 
-_PATIENCE = 10.0
-"""Seconds for which another process may keep the journal locked."""
-_NAME = "journal.sqlite3"
-_OURS_ALONE = 0o600
-_DIGEST = re.compile("[0-9a-f]{64}")
-_TOLD = ("handled", "failed_told", "retrying_told", "retried_told")
+logger = logging.getLogger("redrive")
 
+Notice = Callable[[str], None]
 
-def default_path() -> Path:
-    """Where the journal is unless told otherwise: the user's state directory."""
-    from platformdirs import user_state_path
-
-    return user_state_path("redrive", appauthor=False) / _NAME
-
-
-def whoami() -> str:
-    """The user of this process, and its host."""
-    try:
-        name = getpass.getuser()
-    except (OSError, KeyError):  # a container may have a user that has no name
-        name = str(os.getuid()) if hasattr(os, "getuid") else "somebody"
-    return f"{name}@{socket.gethostname()}"
+_PROGRESS_EVERY = 2.0
+"""Seconds between two entries that say how far a job is."""
+_TOGETHER = 500
+"""Entries that are appended, or taken over into the file, at a time."""
 
 
-def is_running(job: Job) -> ConfigurationError:
-    """The error that somebody runs a job already: who, and since when."""
-    by = f", by {job.who}{f' as {job.user}' if job.user else ''}" if job.who else ""
-    since = f", since {job.since}" if job.since else ""
-    return ConfigurationError(
-        f"job {job.id} is running{by}{since}", "Wait for its end, or stop it there with Ctrl-C."
-    )
-
-
-class Journal:
-    """The journal in one file; a context manager. Several processes may use it at a time.
+@dataclass(frozen=True, slots=True)
+class Sharing:
+    """How a journal is shared.
 
     Args:
-        path: the file; None for the one in the user's state directory.
-
-    Raises:
-        ConfigurationError: it can't be opened, read or written.
+        max_age: how long the broker keeps an entry; of a stream that is not there yet.
+        bodies: whether bodies that people have edited, and their originals, are shared too.
     """
 
-    def __init__(self, path: Path | None = None) -> None:
-        self.path = path or default_path()
-        self._lock = threading.Lock()
-        with self._errors("opened"):
-            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            # Bodies may be in it: nobody else is to read them, also where the file was there with
-            # other rights.
-            handle = os.open(self.path, os.O_CREAT | os.O_RDWR, _OURS_ALONE)
-            try:
-                _tighten(handle)
-            finally:
-                os.close(handle)
-            self._sqlite = sqlite3.connect(
-                self.path, timeout=_PATIENCE, isolation_level=None, check_same_thread=False
-            )
-            try:
-                self._sqlite.execute("PRAGMA journal_mode = WAL")
-                # What is written survives this process, however it ends; waiting for the disk would
-                # cost more than the messages.
-                self._sqlite.execute("PRAGMA synchronous = NORMAL")
-                self._check_version()
-                self._sqlite.executescript(journal_tables.SCHEMA)
-                self._sqlite.execute(f"PRAGMA user_version = {journal_tables.VERSION}")
-            except BaseException:
-                self._sqlite.close()
-                raise
+    max_age: timedelta = DEFAULT_MAX_AGE
+    bodies: bool = True
 
-    def _check_version(self) -> None:
-        (version,) = self._sqlite.execute("PRAGMA user_version").fetchone()
-        if version > journal_tables.VERSION:
-            raise ConfigurationError(
-                f"the journal {str(self.path)!r} was written by a newer version of redrive",
-                "Use that version, or name another file with --journal.",
-            )
 
-    def begin(self, job: Job) -> Job:
-        """Writes down a job that begins, or is taken up again; returns it with who runs it.
+class Journal(LocalJournal):
+    """The shared journal of the broker and virtual host at a URL; a context manager.
 
-        Raises:
-            ConfigurationError: a process still runs it.
-        """
-        with self.writing() as sqlite:
-            known = journal_tables.found(sqlite, job.id)
-            if known is not None and self._is_running(known):
-                raise is_running(known)
-            begun = self._signed(
-                replace(
-                    job,
-                    who=whoami(),
-                    process=os.getpid(),
-                    state=State.RUNNING,
-                    changed_at=datetime.now(UTC),
-                    problem="",
-                    run=str(uuid.uuid4()),
-                    since=f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC",
-                )
-            )
-            journal_tables.put(sqlite, begun)
-            self._note_whole(sqlite, JobStep.BEGUN if known is None else JobStep.RESUMED, begun)
-        return begun
+    Args:
+        url: the broker's address.
+        path: the local file; None for the one in the user's state directory.
+        sharing: how it is shared.
+        on_notice: is told, in a sentence, where the file is used alone, and what can't be read.
 
-    def update(self, job: Job) -> Job:
-        """Writes down how far a job is; returns it with the time."""
-        with self.writing() as sqlite:
-            changed = _update(sqlite, job)
-            if changed.state is State.RUNNING:
-                self._note_progress(sqlite, changed)
-            else:
-                is_stopped = changed.state is State.STOPPED
-                self._note_whole(sqlite, JobStep.STOPPED if is_stopped else JobStep.ENDED, changed)
-        return changed
+    Raises:
+        ConfigurationError: the file can't be opened, read or written, or the URL can't be read.
+    """
 
-    def judge(self, job: Job) -> None:
-        """Writes down that the canary of a job was sent, and is watched now."""
-        with self.writing() as sqlite:
-            self._note(sqlite, JournalEntry(JobStep.CANARY, job.id, whoami(), record=job))
+    def __init__(
+        self,
+        url: str,
+        path: Path | None = None,
+        sharing: Sharing | None = None,
+        *,
+        on_notice: Notice = lambda _: None,
+    ) -> None:
+        self._sharing = sharing or Sharing()
+        address = replace(BrokerURL.parse(url), username="", password="")
+        self.place = address.address
+        """The broker's address and virtual host, of whichever user."""
+        self._stream = JournalStream(url, self._sharing.max_age)
+        self._on_notice = on_notice
+        self._offline = ""
+        self._is_fresh = False
+        self._noted: list[tuple[str, bytes]] = []
+        self._firm = False
+        self._confirmed: list[str] = []
+        self._told_progress: dict[str, float] = {}
+        self._runs: dict[str, str] = {}
+        self._locked_job = ""
+        self._appending = threading.RLock()
+        super().__init__(path)
 
-    def heard(self, job_id: str, told: Iterable[Outcomes], failed_here: int) -> Job:
-        """Add what subscribers have reported of a job, and how many of its messages are in the
-        failed queue; return it."""
-        with self.writing() as sqlite:
-            before = journal_tables.found(sqlite, job_id)
-            assert before is not None, "only of a job that is written down anything is heard"
-            job = before.with_reported(
-                told, failed_here, journal_tables.handed_over(sqlite, job_id)
-            )
-            journal_tables.put(sqlite, job)
-            if job != before:
-                more = {name: getattr(job, name) - getattr(before, name) for name in _TOLD}
-                self._note(
-                    sqlite, JournalEntry(JobStep.HEARD, job_id, whoami(), record=job, told=more)
-                )
-        return self._as_it_is(job)
+    @property
+    def is_shared(self) -> bool:
+        """Whether the stream could be used so far."""
+        return not self._offline
 
-    def jobs(self, limit: int | None = None) -> list[Job]:
-        """The jobs, the latest first."""
-        return [self._as_it_is(job) for job in self._records(limit)]
+    # --- reading ----------------------------------------------------------------------------------
 
-    def _records(self, limit: int | None = None) -> list[Job]:
-        with self._errors("read"):
-            rows = self._sqlite.execute(
-                "SELECT record FROM job ORDER BY begun_at DESC, rowid DESC LIMIT ?", (limit or -1,)
-            ).fetchall()
-        return [Job.from_json(json.loads(record)) for (record,) in rows]
+    def jobs(self, limit: int | None = None) -> list[JobRecord]:
+        """The jobs of this broker and virtual host, whoever ran them, the latest first; all of the
+        file, where the stream can't be read."""
+        self._freshen()
+        return [self._as_it_is(job) for job in self._records()[:limit]]
 
     def count(self) -> int:
-        """Return how many jobs there are."""
-        with self._errors("read"):
-            (found,) = self._sqlite.execute("SELECT count(*) FROM job").fetchone()
-        return int(found)
+        """Return how many jobs there are, of those that `jobs` tells of."""
+        self._freshen()
+        return len(self._records())
 
-    def job(self, id_: str) -> Job:
+    def _records(self, limit: int | None = None) -> list[JobRecord]:
+        found = super()._records(limit)
+        return [job for job in found if self._is_here(job)] if self.is_shared else found
+
+    def job(self, id_: str) -> JobRecord:
         """The job of this id, or with an id that begins so.
 
         Raises:
             ConfigurationError: there is none, or several begin so.
         """
-        with self._errors("read"):
-            rows = self._sqlite.execute(
-                "SELECT record FROM job WHERE id = ?1 OR substr(id, 1, length(?1)) = ?1 ORDER BY "
-                "id <> ?1",
-                (id_,),
-            ).fetchall()
-        found = [Job.from_json(json.loads(record)) for (record,) in rows]
-        if not found or not id_:
-            raise ConfigurationError(
-                f"there is no job {id_!r} in {self.path}", "See: redrive jobs list."
-            )
-        if found[0].id != id_ and len(found) > 1:
-            raise ConfigurationError(
-                f"{id_!r} stands for {len(found)} jobs",
-                f"Give one of {', '.join(job.id for job in found[:5])}.",
-            )
-        return self._as_it_is(found[0])
+        self._freshen()
+        return super().job(id_)
 
-    def under_way(self, job_id: str) -> set[str]:
-        """The digests of messages of which a job had not written down that they were settled.
-
-        A job of redrive 0.1 has written failure ids in their place.
-        """
-        with self._errors("read"):
-            return set(journal_tables.under_way(self._sqlite, job_id))
-
-    def handed_over(self, job_id: str) -> int:
-        """Return how many messages a job has handed to the broker in all."""
-        with self._errors("read"):
-            return journal_tables.handed_over(self._sqlite, job_id)
-
-    def take_up(self, job: Job) -> Job:
-        """A job begins anew, with what it has sent and what may be there twice: what else was under
-        way is in the failed queue, and will be sent again. It is written down as one: a job that is
-        killed before it sends anything has forgotten nothing.
-        """
-        with self.writing() as sqlite:
-            sqlite.execute("DELETE FROM under_way WHERE job = ?", (job.id,))
-            journal_tables.set_handed_over(sqlite, job.id, job.sent)
-            taken_up = _update(sqlite, job)
-            self._note_whole(sqlite, JobStep.TAKEN_UP, taken_up)
-        return taken_up
-
-    def sending(self, job_id: str, digests: Sequence[str]) -> None:
-        """Messages of a job are about to be handed to the broker; it is written down for sure when
-        this returns."""
-        with self.writing() as sqlite:
-            # One that is sent again, after its connection was lost, is written down already.
-            new = journal_tables.add_under_way(sqlite, job_id, digests)
-            handed_over = journal_tables.handed_over(sqlite, job_id) + new
-            journal_tables.set_handed_over(sqlite, job_id, handed_over)
-            entry = JournalEntry(
-                JobStep.SENDING,
-                job_id,
-                whoami(),
-                handed_over=handed_over,
-                digests=tuple(digests),
-            )
-            self._note(sqlite, entry)
-
-    def settled(self, job_id: str, digests: Sequence[str]) -> None:
-        """Messages of a job are no longer on their way."""
-        with self.writing() as sqlite:
-            sqlite.executemany(
-                "DELETE FROM under_way WHERE job = ? AND failure_id = ?",
-                ((job_id, one) for one in digests),
-            )
-            self._note(
-                sqlite, self._standing(sqlite, JournalEntry(JobStep.SETTLED, job_id, whoami()))
-            )
-
-    def keep(self, job_id: str, failure_id: str, delivery: Delivery) -> None:
-        """Keeps a message as it was before a job changed it."""
-        parts = (
-            bytes_of(delivery.exchange),
-            bytes_of(delivery.routing_key),
-            delivery.properties.encode(),
-            delivery.body,
+    def belongs_to(self, job: JobRecord, address: str) -> bool:
+        """Whether a job is of the broker and virtual host at an address, by whatever name and user
+        it was begun."""
+        return super().belongs_to(job, address) or (
+            replace(BrokerURL.parse(address), username="", password="").address == self.place
+            and self._is_here(job)
         )
-        with self.writing() as sqlite:
-            sqlite.execute(
-                "INSERT INTO original VALUES (?, ?, ?, ?, ?, ?, ?)",
-                (job_id, failure_id, delivery.queue, *parts),
-            )
-            original = Original(failure_id, delivery.queue, parts)
-            # It is there before the message is sent: what is noted is in order.
-            self._note(
-                sqlite,
-                JournalEntry(JobStep.ORIGINAL, job_id, whoami(), original=original),
-                firm=False,
-            )
 
-    def left_out(self, job_id: str) -> tuple[int, str]:
-        """How many messages were changed by a job whose originals are elsewhere only, and who has
-        them."""
+    def _is_here(self, job: JobRecord) -> bool:
         with self._errors("read"):
-            rows = self._sqlite.execute(
-                "SELECT who FROM left_out WHERE job = ?", (job_id,)
-            ).fetchall()
-        return len(rows), ", ".join(sorted({who for (who,) in rows}))
-
-    def belongs_to(self, job: Job, address: str) -> bool:
-        """Whether a job is of the broker and virtual host at an address."""
-        return job.broker == address
-
-    def originals(self, job_id: str) -> Iterator[Delivery]:
-        """The messages of a job as they were before it changed them."""
-        place = self._dead_letter_queue_of(job_id)
-        with self._errors("read"):
-            rows = self._sqlite.execute(
-                "SELECT queue, exchange, routing_key, properties, body FROM original WHERE job = ? "
-                "ORDER BY rowid",
-                (job_id,),
-            )
-            for queue, exchange, key, properties, body in rows:
-                yield Delivery(
-                    queue,
-                    text_of(exchange),
-                    text_of(key),
-                    Properties.parse(properties),
-                    body,
-                    dead_letter_queue=place,
-                )
-
-    def _dead_letter_queue_of(self, job_id: str) -> str:
-        """The dead-letter queue that a job's messages were in; empty for a subscription's."""
-        with self._errors("read"):
-            found = self._sqlite.execute(
-                "SELECT record FROM job WHERE id = ?", (job_id,)
+            known = self._sqlite.execute(
+                "SELECT 1 FROM known_at WHERE job = ? AND place = ?", (job.id, self.place)
             ).fetchone()
-        job = None if found is None else Job.from_json(json.loads(found[0]))
-        return job.queue if job is not None and job.literal else ""
+        return known is not None or _without_user(job.broker) == self.place
 
-    def close(self) -> None:
-        """Closes the file."""
-        self._sqlite.close()
+    def unread(self) -> tuple[int, int]:
+        """How many entries of the stream can't be read, and how many are of a newer version."""
+        with self._errors("read"):
+            row = self._sqlite.execute(
+                "SELECT unreadable, newer FROM place WHERE name = ?", (self.place,)
+            ).fetchone()
+        return (0, 0) if row is None else (int(row[0]), int(row[1]))
 
-    # --- what a journal that is shared does besides -----------------------------------------------
+    # --- the life of a job ------------------------------------------------------------------------
 
-    def _signed(self, job: Job) -> Job:
-        """A job with what whoever runs it is known by."""
-        return job
+    def begin(self, job: JobRecord) -> JobRecord:
+        """Writes down a job that begins, or is taken up again, and locks it: nobody else can run it
+        until this journal is closed. Returns it with who runs it.
 
-    def _note(self, sqlite: sqlite3.Connection, entry: JournalEntry, *, firm: bool = True) -> None:
-        """Has an entry shared when the block that writes ends; at least one that is firm."""
+        Raises:
+            ConfigurationError: somebody runs it, or it is done by now; or a newer version has
+                written something of it.
+        """
+        is_known = journal_tables.found(self._sqlite, job.id) is not None
+        self._locked_job = ""
+        self._runs.pop(job.id, None)
+        self._online(lambda: self._lock_job(job.id, is_known=is_known))
+        if is_known:
+            job = self._as_known(job)
+        return super().begin(job)
 
-    def _note_progress(self, sqlite: sqlite3.Connection, job: Job) -> None:
-        """Has it shared now and then how far a job is."""
+    def _lock_job(self, job_id: str, *, is_known: bool) -> None:
+        self._stream.declare()
+        try:
+            self._stream.open(job_id)
+        except JobLocked as error:
+            self._stream.open()
+            self._read_on(self._mark())
+            known = journal_tables.found(self._sqlite, job_id)
+            raise is_running(known or JobRecord(job_id, "", "", "")) from error
+        if self._stream.has_lock:
+            self._locked_job = job_id
+        if is_known:
+            self._read_on(self._mark())
+        else:
+            self._append_left_over()
 
-    def _note_whole(self, sqlite: sqlite3.Connection, step: JobStep, job: Job) -> None:
-        self._note(sqlite, self._standing(sqlite, JournalEntry(step, job.id, whoami(), record=job)))
-
-    def _standing(self, sqlite: sqlite3.Connection, entry: JournalEntry) -> JournalEntry:
-        """An entry with what is on its way."""
-        digests = journal_tables.under_way(sqlite, entry.job)
+    def _as_known(self, job: JobRecord) -> JobRecord:
+        """A job that is taken up again, with what the journal knows of it by now."""
+        if self._sqlite.execute("SELECT 1 FROM newer WHERE job = ?", (job.id,)).fetchone():
+            raise ConfigurationError(
+                f"a newer version of redrive has written something of job {job.id}",
+                "Use that version.",
+            )
+        known = journal_tables.found(self._sqlite, job.id)
+        if known is None:
+            return job
+        if known.state is State.DONE:
+            raise ConfigurationError(
+                f"job {job.id} is done: {known.who} has taken it to its end",
+                f"See: redrive jobs show {job.id}.",
+            )
         return replace(
-            entry,
-            handed_over=journal_tables.handed_over(sqlite, entry.job),
-            digests=tuple(one for one in digests if _DIGEST.fullmatch(one)),
-        )
+            job,
+            sent=known.sent,
+            possible_duplicates=known.possible_duplicates,
+            not_sent=known.not_sent,
+        ).with_known_of(known)
 
-    def _is_running(self, job: Job) -> bool:
-        """Whether somebody runs a job now, as far as can be told."""
-        return _is_alive(job)
+    def _signed(self, job: JobRecord) -> JobRecord:
+        return replace(job, user=self._stream.user, locked=bool(self._locked_job))
 
-    def _as_it_is(self, job: Job) -> Job:
-        """A job whose process died without a word was interrupted."""
-        return (
-            replace(job, state=State.INTERRUPTED)
-            if job.state is State.RUNNING and not self._is_running(job)
-            else job
-        )
+    def _is_running(self, job: JobRecord) -> bool:
+        if job.state is not State.RUNNING:
+            return False
+        if self._locked_job == job.id:
+            return False  # nobody else has the lock
+        if not job.locked or not self.is_shared or not self._is_here(job):
+            return super()._is_running(job)
+        with contextlib.suppress(RedriveError):
+            return self._stream.is_locked(job.id)
+        return super()._is_running(job)
+
+    # --- writing ----------------------------------------------------------------------------------
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
-        """What is written in the block is in the journal when it ends, or none of it."""
-        with self._lock, self._errors("written"):
-            self._sqlite.execute("BEGIN IMMEDIATE")
-            try:
-                yield self._sqlite
-            except BaseException:
-                self._sqlite.rollback()
-                raise
-            self._sqlite.commit()
+        """What is written in the block is in the file when it ends, or none of it; and in the
+        stream, if that can be used."""
+        with super().writing() as sqlite:
+            self._forget_appended(sqlite)
+            yield sqlite
+        if self._firm:
+            self._append_noted()
 
-    @contextlib.contextmanager
-    def _errors(self, what: str) -> Iterator[None]:
+    def _note(self, sqlite: sqlite3.Connection, entry: JournalEntry, *, firm: bool = True) -> None:
+        if entry.job not in self._runs:
+            known = journal_tables.found(sqlite, entry.job)
+            self._runs[entry.job] = "" if known is None else known.run
+        run = self._runs[entry.job] if entry.record is None else entry.record.run
+        body = self._encoded(replace(entry, run=run))
+        id_ = uuid.UUID(entry.id).bytes
+        sqlite.execute("INSERT INTO seen VALUES (?)", (id_,))
+        sqlite.execute(
+            "INSERT INTO own (id, place, job, body) VALUES (?, ?, ?, ?)",
+            (id_, self.place, entry.job, body),
+        )
+        sqlite.execute("INSERT OR IGNORE INTO known_at VALUES (?, ?)", (entry.job, self.place))
+        self._noted.append((entry.id, body))
+        self._firm = self._firm or firm
+
+    def _encoded(self, entry: JournalEntry) -> bytes:
+        body = entry.encode(bodies=self._sharing.bodies)
+        if len(body) > LONGEST_ENTRY and entry.record is not None:
+            # Nobody would read it: an order that names so many messages is in this file alone.
+            short = replace(entry, record=replace(entry.record, order={}))
+            body = short.encode(bodies=False)
+        return body
+
+    def _note_progress(self, sqlite: sqlite3.Connection, job: JobRecord) -> None:
+        now = time.monotonic()
+        if now - self._told_progress.get(job.id, now) >= _PROGRESS_EVERY:
+            # Goes with the next messages that are named.
+            self._note(
+                sqlite, JournalEntry(JobStep.PROGRESS, job.id, whoami(), record=job), firm=False
+            )
+            self._told_progress[job.id] = now
+        self._told_progress.setdefault(job.id, now)
+
+    def _append_noted(self) -> None:
+        with self._appending:
+            noted, self._noted, self._firm = self._noted, [], False
+            if not noted or self._offline:
+                return
+
+            def append() -> None:
+                self._stream.append(noted)
+                self._confirmed += [id_ for id_, _ in noted]
+
+            self._online(append)
+
+    def _forget_appended(self, sqlite: sqlite3.Connection) -> None:
+        """Entries that the stream has are not kept here besides."""
+        confirmed, self._confirmed = self._confirmed, []
+        sqlite.executemany(
+            "UPDATE own SET body = NULL WHERE id = ?",
+            ((uuid.UUID(id_).bytes,) for id_ in confirmed),
+        )
+
+    def _append_left_over(self) -> None:
+        """Appends what an earlier run could not."""
+        while rows := self._sqlite.execute(
+            "SELECT id, body FROM own WHERE place = ? AND body IS NOT NULL ORDER BY number LIMIT ?",
+            (self.place, _TOGETHER),
+        ).fetchall():
+            self._stream.append([(str(uuid.UUID(bytes=id_)), body) for id_, body in rows])
+            with super().writing() as sqlite:
+                sqlite.executemany(
+                    "UPDATE own SET body = NULL WHERE id = ?", ((id_,) for id_, _ in rows)
+                )
+
+    def _online(self, act: Callable[[], None]) -> None:
+        """Does something with the stream; where it can't be used, the file goes on alone, and that
+        is said once."""
+        if self._offline:
+            return
         try:
-            yield
-        except (OSError, sqlite3.Error) as error:
+            act()
+        except JobLocked as error:
             raise ConfigurationError(
-                f"the journal {str(self.path)!r} can't be {what}: {error}",
-                "Name another one with --journal.",
+                "the connection to the journal was lost, and somebody else runs the job now",
+                "See: redrive jobs list.",
             ) from error
+        except ConfigurationError:
+            raise  # of the job or the file: what is wrong with the stream is another error
+        except RedriveError as error:
+            self._go_on_alone(error)
 
-    def __enter__(self) -> Self:
-        return self
+    def _go_on_alone(self, error: RedriveError) -> None:
+        self._offline = _first_line(error)
+        self._on_notice(
+            f"The shared journal at {self.place} can't be used ({self._offline}): {self.path} goes "
+            "on alone, and what is missing in the shared one is added later."
+        )
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    # --- taking over what others have appended ----------------------------------------------------
+
+    def _freshen(self) -> None:
+        if not self._is_fresh:
+            self._is_fresh = True
+            self._online(self._read_if_there)
+
+    def _read_if_there(self) -> None:
+        left_over = self._sqlite.execute(
+            "SELECT 1 FROM own WHERE place = ? AND body IS NOT NULL", (self.place,)
+        ).fetchone()
+        if left_over is not None:
+            self._stream.declare()
+        elif not self._stream.exists():
+            return
+        try:
+            mark = self._mark()
+        except JobLocked:
+            raise
+        except RedriveError as error:
+            # Whoever may only read is shown what there is.
+            self._read_on("")
+            self._on_notice(
+                "Nothing can be added to the shared journal "
+                f"({_first_line(error)}): its newest entries may be missing here."
+            )
+        else:
+            self._read_on(mark)
+
+    def _read_on(self, mark: str) -> None:
+        """Brings the file up to date, as far as a mark."""
+        with self._errors("read"):
+            known = self._sqlite.execute(
+                "SELECT position, entry, format FROM place WHERE name = ?", (self.place,)
+            ).fetchone()
+        position = None if known is None or known[2] != FORMAT else known[0]
+        conflicting: set[str] | None = None
+        if position is not None:
+            conflicting = self._read_from(position, known[1], mark)
+        if conflicting is None:
+            # There is no more of the stream that was read before: it is another one.
+            with super().writing() as sqlite:
+                sqlite.execute("DELETE FROM place WHERE name = ?", (self.place,))
+            conflicting = self._read_from(None, b"", mark)
+        if conflicting:
+            self._apply_again(conflicting, mark)
+
+    def _mark(self) -> str:
+        """Appends what is left over, and a mark that the stream is read up to; returns its id."""
+        entry = JournalEntry(JobStep.READ, who=whoami())
+        self._append_left_over()
+        self._stream.append([(entry.id, entry.encode())])
+        return entry.id
+
+    def _read_from(self, position: int | None, entry: bytes | None, mark: str) -> set[str] | None:
+        """Takes over what is in the stream from a position on.
+
+        Args:
+            position: that of the entry that was read last; None for the first that is there.
+            entry: the id of that one, by which it is seen that it is the same stream.
+            mark: the id of the mark.
+
+        Returns:
+            The jobs of which entries of others came after this file's own, and stand before them;
+            None where it is another stream.
+        """
+        conflicting: set[str] = set()
+        rows: list[Row] = []
+        is_first = True
+        try:
+            for row in self._stream.read(position, mark):
+                if is_first and position is not None:
+                    is_first = False
+                    if row.offset < position or (
+                        row.offset == position and _as_bytes(row.message_id) != entry
+                    ):
+                        return None
+                    if row.offset == position:
+                        continue
+                is_first = False
+                rows.append(row)
+                if len(rows) >= _TOGETHER:
+                    conflicting |= self._take_over(rows)
+                    rows = []
+        except RedriveError:
+            if is_first and position is not None:
+                return None  # beyond its end nothing comes
+            raise
+        if is_first and position is not None:
+            return None
+        return conflicting | self._take_over(rows)
+
+    def _take_over(self, rows: list[Row]) -> set[str]:
+        if not rows:
+            return set()
+        conflicting: set[str] = set()
+        unreadable = newer = 0
+        with super().writing() as sqlite:
+            for row in rows:
+                try:
+                    conflicting |= self._take_one(sqlite, JournalEntry.decode(row.body, row.user))
+                except NewerEntry as error:
+                    newer += 1
+                    sqlite.execute("INSERT OR IGNORE INTO newer VALUES (?)", (error.job,))
+                except Unreadable:
+                    unreadable += 1
+            sqlite.execute(
+                "INSERT INTO place VALUES (?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT (name) DO UPDATE "
+                "SET position = ?2, entry = ?3, format = ?4, unreadable = unreadable + ?5, "
+                "newer = newer + ?6",
+                (
+                    self.place,
+                    rows[-1].offset,
+                    _as_bytes(rows[-1].message_id),
+                    FORMAT,
+                    unreadable,
+                    newer,
+                ),
+            )
+        return conflicting
+
+    def _take_one(self, sqlite: sqlite3.Connection, entry: JournalEntry) -> set[str]:
+        if entry.step is JobStep.READ:
+            return set()
+        id_ = uuid.UUID(entry.id).bytes
+        sqlite.execute("INSERT OR IGNORE INTO known_at VALUES (?, ?)", (entry.job, self.place))
+        sqlite.execute("DELETE FROM own WHERE id = ?", (id_,))
+        if not journal_tables.is_new(sqlite, id_):
+            return set()
+        own = sqlite.execute("SELECT 1 FROM own WHERE job = ?", (entry.job,)).fetchone()
+        journal_tables.apply(sqlite, entry)
+        is_late = own is not None and not journal_tables.is_additive(entry)
+        return {entry.job} if is_late else set()
+
+    def _apply_again(self, jobs: set[str], mark: str) -> None:
+        """Has what is known of some jobs be as the stream's order has it, with what is not in it
+        yet behind all else."""
+        with super().writing() as sqlite:
+            for job in jobs:
+                sqlite.execute("DELETE FROM under_way WHERE job = ?", (job,))
+            for row in self._stream.read(None, mark):
+                with contextlib.suppress(NewerEntry, Unreadable):
+                    entry = JournalEntry.decode(row.body, row.user)
+                    if entry.job in jobs and not journal_tables.is_additive(entry):
+                        journal_tables.apply(sqlite, entry)
+            left_over = sqlite.execute(
+                "SELECT body FROM own WHERE place = ? AND body IS NOT NULL ORDER BY number",
+                (self.place,),
+            ).fetchall()
+            for (body,) in left_over:
+                entry = replace(JournalEntry.decode(body), user=self._stream.user)
+                if entry.job in jobs and not journal_tables.is_additive(entry):
+                    journal_tables.apply(sqlite, entry)
+
+    def close(self) -> None:
+        """Closes the file, and gives the lock back."""
+        try:
+            with contextlib.suppress(ConfigurationError):
+                self._append_noted()
+                with super().writing() as sqlite:
+                    self._forget_appended(sqlite)
+        finally:
+            self._stream.close()
+            super().close()
 
 
-def _tighten(handle: int) -> None:
-    """Takes the rights on a file from everybody but its user."""
-    if sys.platform != "win32" and stat.S_IMODE(os.fstat(handle).st_mode) & ~_OURS_ALONE:
-        with contextlib.suppress(PermissionError):  # it is another user's
-            os.fchmod(handle, _OURS_ALONE)
+def _as_bytes(message_id: str) -> bytes:
+    return message_id.encode("utf-8", "surrogateescape")
 
 
-def _update(sqlite: sqlite3.Connection, job: Job) -> Job:
-    """Writes down how far a job is; returns it with the time."""
-    changed = replace(job, changed_at=datetime.now(UTC))
-    known = journal_tables.found(sqlite, job.id)
-    if known is not None:
-        # Another process may have asked meanwhile what became of its messages.
-        changed = changed.with_known_of(known)
-    journal_tables.put(sqlite, changed)
-    return changed
+def _first_line(error: RedriveError) -> str:
+    if isinstance(error, BrokerUnavailable):
+        return in_one_line(error.reason)
+    return in_one_line(str(error).partition("\n")[0]).rstrip(".")
 
 
-def _is_alive(job: Job) -> bool:
-    """Whether the job's process runs, as far as this host can tell."""
-    if job.state is not State.RUNNING:
-        return False
-    if job.who.rpartition("@")[2] != socket.gethostname():
-        return True
-    if job.process == os.getpid():
-        return False
-    if sys.platform == "win32":
-        return False  # there is no way to ask that does not end the process
+def _without_user(address: str) -> str:
     try:
-        os.kill(job.process, 0)
-    except OSError as error:
-        return not isinstance(error, ProcessLookupError)
-    return True
+        return replace(BrokerURL.parse(address), username="", password="").address
+    except RedriveError:
+        return ""

@@ -16,7 +16,7 @@ from enum import StrEnum
 from typing import Any, Self, cast
 
 from redrive.errors import RedriveError
-from redrive.failures.job_record import Job, State
+from redrive.failures.job_record import JobRecord, State
 from redrive.failures.order import Order
 from redrive.redaction import redact
 
@@ -141,7 +141,7 @@ class JournalEntry:
     id: str = field(default_factory=lambda: str(uuid.uuid4()))
     at: datetime = field(default_factory=lambda: datetime.now(UTC))
     run: str = ""
-    record: Job | None = None
+    record: JobRecord | None = None
     handed_over: int = 0
     digests: tuple[str, ...] = ()
     told: Mapping[str, int] = field(default_factory=dict)
@@ -249,7 +249,7 @@ EDITS_LEFT_OUT = "edits_left_out"
 """How many edited bodies an order in the shared journal is without."""
 
 
-def _record_in_json(job: Job, *, whole: bool, bodies: bool) -> dict[str, object]:
+def _record_in_json(job: JobRecord, *, whole: bool, bodies: bool) -> dict[str, object]:
     values = job.as_json()
     values["reason"] = redact(job.reason)
     values["problem"] = redact(job.problem)
@@ -261,12 +261,12 @@ def _record_in_json(job: Job, *, whole: bool, bodies: bool) -> dict[str, object]
     return values
 
 
-def _record_of(found: object) -> Job:
+def _record_of(found: object) -> JobRecord:
     """A job, each value of which is what it should be: people will be shown them, and may have the
     job go on."""
     values = _mapping(found)
     known: dict[str, Any] = {
-        one.name: values[one.name] for one in fields(Job) if one.name in values
+        one.name: values[one.name] for one in fields(JobRecord) if one.name in values
     }
     for name, value in known.items():
         if name in _NUMBERS:
@@ -281,7 +281,7 @@ def _record_of(found: object) -> Job:
             known[name] = value is True
         else:
             _text(value)
-    job = Job(**known)
+    job = JobRecord(**known)
     if job.order and job.kind == "requeue":
         _check_order(job.order)
     if job.exchanges:

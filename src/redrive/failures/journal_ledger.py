@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 
-from redrive.failures.journal import Journal
+from redrive.failures.local_journal import LocalJournal
 
 
 class JournalLedger:
     """Writes down in a journal which messages of a job are on their way."""
 
-    def __init__(self, journal: Journal, job_id: str) -> None:
+    def __init__(self, journal: LocalJournal, job_id: str) -> None:
         self._journal = journal
         self._job_id = job_id
 

@@ -5,7 +5,7 @@ import sqlite3
 from collections.abc import Iterable
 from dataclasses import replace
 
-from redrive.failures.job_record import Job
+from redrive.failures.job_record import JobRecord
 from redrive.failures.journal_entry import WHOLE, JobStep, JournalEntry, Original
 
 VERSION = 2
@@ -47,7 +47,7 @@ _ADDITIVE = frozenset((JobStep.HEARD, JobStep.ORIGINAL))
 """The steps whose entries may be counted once only, and in any order."""
 
 
-def put(sqlite: sqlite3.Connection, job: Job) -> None:
+def put(sqlite: sqlite3.Connection, job: JobRecord) -> None:
     """Writes a job's record."""
     sqlite.execute(
         "INSERT INTO job VALUES (?, ?, ?) ON CONFLICT (id) DO UPDATE SET record = excluded.record",
@@ -55,10 +55,10 @@ def put(sqlite: sqlite3.Connection, job: Job) -> None:
     )
 
 
-def found(sqlite: sqlite3.Connection, job_id: str) -> Job | None:
+def found(sqlite: sqlite3.Connection, job_id: str) -> JobRecord | None:
     """A job's record; None where there is none."""
     row = sqlite.execute("SELECT record FROM job WHERE id = ?", (job_id,)).fetchone()
-    return None if row is None else Job.from_json(json.loads(row[0]))
+    return None if row is None else JobRecord.from_json(json.loads(row[0]))
 
 
 def handed_over(sqlite: sqlite3.Connection, job_id: str) -> int:
@@ -127,7 +127,7 @@ def apply(sqlite: sqlite3.Connection, entry: JournalEntry) -> None:
 
 
 def _apply_record(
-    sqlite: sqlite3.Connection, entry: JournalEntry, record: Job, known: Job | None
+    sqlite: sqlite3.Connection, entry: JournalEntry, record: JobRecord, known: JobRecord | None
 ) -> None:
     record = replace(record, user=entry.user)
     if known is None:
@@ -146,7 +146,7 @@ def _apply_record(
     put(sqlite, record)
 
 
-def _lacks_edits(record: Job, known: Job) -> bool:
+def _lacks_edits(record: JobRecord, known: JobRecord) -> bool:
     """Whether the shared record is without the edited bodies that this file has."""
     return bool(known.order.get("edits")) and not record.order.get("edits")
 

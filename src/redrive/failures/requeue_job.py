@@ -19,9 +19,9 @@ from redrive.failures.canary import (
 )
 from redrive.failures.failed_message import FailedMessage
 from redrive.failures.failed_queue import FailedQueue
-from redrive.failures.job_record import Job, State
-from redrive.failures.journal import Journal
+from redrive.failures.job_record import JobRecord, State
 from redrive.failures.journal_ledger import JournalLedger
+from redrive.failures.local_journal import LocalJournal
 from redrive.failures.order import Order
 from redrive.failures.outcome_watch import Watch, reason_of_stop
 from redrive.failures.plan import plan_of
@@ -59,8 +59,8 @@ class RequeueJob:
     def __init__(
         self,
         failed: FailedQueue,
-        journal: Journal,
-        job: Job,
+        journal: LocalJournal,
+        job: JobRecord,
         order: Order,
         *,
         some_stay: bool = True,
@@ -83,7 +83,9 @@ class RequeueJob:
         self._unknown_before = 0
         self._stopped = ""
 
-    def run(self, on_progress: Progress, cancel: threading.Event) -> tuple[Job, RequeueReport]:
+    def run(
+        self, on_progress: Progress, cancel: threading.Event
+    ) -> tuple[JobRecord, RequeueReport]:
         """Sends, and writes down what became of it.
 
         Raises:

@@ -11,8 +11,8 @@ import typer
 from redrive.cli import completion
 from redrive.failures.cause import Cause
 from redrive.failures.groups import Group
-from redrive.failures.job_record import Job
-from redrive.failures.journal import Journal, default_path
+from redrive.failures.job_record import JobRecord
+from redrive.failures.local_journal import LocalJournal, default_path
 
 URL = "amqp://guest:guest@127.0.0.1:1/"
 
@@ -74,8 +74,8 @@ def test_what_was_found_in_time_is_offered(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_jobs_are_offered_with_what_they_did() -> None:
-    job = Job("3f2a9c1e-0000-4000-8000-000000000001", "discard", "shop@orders", "a broker")
-    with Journal() as journal:
+    job = JobRecord("3f2a9c1e-0000-4000-8000-000000000001", "discard", "shop@orders", "a broker")
+    with LocalJournal() as journal:
         journal.begin(job)
     assert completion.jobs(context(), "3f") == [("3f2a9c1e", "discard shop@orders interrupted")]
     assert completion.jobs(context(), "9") == []

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from redrive.cli.__main__ import main
-from redrive.failures.job_record import Job
-from redrive.failures.journal import Journal
+from redrive.failures.job_record import JobRecord
+from redrive.failures.local_journal import LocalJournal
 
 QUEUE = "shop@orders"
 NOWHERE = "amqp://guest:guest@127.0.0.1:1/"
@@ -21,9 +21,9 @@ def _no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
 def journal(tmp_path: Path) -> Path:
     """A journal of three jobs."""
     path = tmp_path / "journal.sqlite3"
-    with Journal(path) as opened:
+    with LocalJournal(path) as opened:
         for number, kind in enumerate(("expire", "restore", "discard")):
-            opened.begin(Job(f"{number}" * 32, kind, QUEUE, "amqp://elsewhere/", sent=7))
+            opened.begin(JobRecord(f"{number}" * 32, kind, QUEUE, "amqp://elsewhere/", sent=7))
     return path
 
 
@@ -66,8 +66,8 @@ def test_a_job_says_what_it_did_with_its_messages(
 def test_outcomes_that_are_more_than_the_messages_are_explained(
     journal: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with Journal(journal) as opened:
-        opened.begin(Job("5" * 32, "requeue", QUEUE, "amqp://elsewhere/", sent=7, handled=9))
+    with LocalJournal(journal) as opened:
+        opened.begin(JobRecord("5" * 32, "requeue", QUEUE, "amqp://elsewhere/", sent=7, handled=9))
     assert main(["jobs", "show", "5", "--journal", str(journal)]) == 0
     shown = capsys.readouterr().out.splitlines()
     assert "succeeded     7" in shown

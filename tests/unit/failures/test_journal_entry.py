@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from redrive.failures import journal_tables
 from redrive.failures.canary import Guards
 from redrive.failures.filter import Filter
-from redrive.failures.job_record import Job, State
+from redrive.failures.job_record import JobRecord, State
 from redrive.failures.journal_entry import (
     EDITS_LEFT_OUT,
     FORMAT,
@@ -38,7 +38,7 @@ ORDER = Order(
     Guards(20, timedelta(minutes=1), 0.05),
     edits={"0" * 64: "c2VjcmV0"},
 )
-JOB = Job(
+JOB = JobRecord(
     "job-1",
     "requeue",
     "ucenter@user",
@@ -237,7 +237,7 @@ def test_a_password_in_what_people_or_brokers_say_is_taken_out(name: str) -> Non
     assert b"is back" in body
 
 
-def tables(*some: JournalEntry) -> tuple[Job | None, set[str], int]:
+def tables(*some: JournalEntry) -> tuple[JobRecord | None, set[str], int]:
     """What the tables say of the job after these entries."""
     with closing(sqlite3.connect(":memory:")) as sqlite:
         sqlite.executescript(journal_tables.SCHEMA)

@@ -8,7 +8,7 @@ import pytest
 
 from redrive.errors import ConfigurationError
 from redrive.failures import journal_tables
-from redrive.failures.journal import Journal
+from redrive.failures.local_journal import LocalJournal
 
 
 def test_a_file_of_a_newer_version_is_told_of_in_a_line_and_left_as_it_is(tmp_path: Path) -> None:
@@ -17,7 +17,7 @@ def test_a_file_of_a_newer_version_is_told_of_in_a_line_and_left_as_it_is(tmp_pa
         sqlite.execute(f"PRAGMA user_version = {journal_tables.VERSION + 1}")
         sqlite.execute("CREATE TABLE stranger (name TEXT)")
     with pytest.raises(ConfigurationError) as refused:
-        Journal(path)
+        LocalJournal(path)
     assert str(refused.value).splitlines() == [
         f"the journal {str(path)!r} was written by a newer version of redrive",
         "Use that version, or name another file with --journal.",

@@ -21,15 +21,15 @@ from failed_deliveries import failed_deliveries
 from redrive.errors import ConfigurationError
 from redrive.failures.canary import Guards, Unknown
 from redrive.failures.filter import Filter
-from redrive.failures.job_record import Job, State
-from redrive.failures.journal import Journal, default_path, whoami
+from redrive.failures.job_record import JobRecord, State
 from redrive.failures.journal_ledger import JournalLedger
+from redrive.failures.local_journal import LocalJournal, default_path, whoami
 from redrive.failures.order import Order
 from redrive.topology.headers import Delivery
 from redrive.topology.names import ExchangeFamily
 from redrive.topology.outcome_events import Outcomes
 
-JOB = Job(
+JOB = JobRecord(
     "job-1",
     "requeue",
     "ucenter@user",
@@ -50,9 +50,9 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_a_job_is_kept_with_who_ran_it(path: Path) -> None:
-    with Journal(path) as journal:
+    with LocalJournal(path) as journal:
         journal.update(replace(journal.begin(JOB), sent=3, state=State.DONE))
-    with Journal(path) as journal:
+    with LocalJournal(path) as journal:
         (job,) = journal.jobs()
     assert (job.id, job.sent, job.state, job.who, job.reason) == (
         "job-1",
@@ -67,13 +67,13 @@ def test_a_job_is_kept_with_who_ran_it(path: Path) -> None:
 
 
 def test_only_its_user_can_read_the_journal(path: Path) -> None:
-    Journal(path).close()
+    LocalJournal(path).close()
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
 
 
 def test_a_job_is_found_by_the_beginning_of_its_id(path: Path) -> None:
-    with Journal(path) as journal:
+    with LocalJournal(path) as journal:
         for id_ in ("abc1", "abc2", "abc", "x%"):
             journal.begin(replace(JOB, id=id_))
         assert [journal.job(id_).id for id_ in ("abc1", "abc", "x")] == ["abc1", "abc", "x%"]
@@ -83,7 +83,7 @@ def test_a_job_is_found_by_the_beginning_of_its_id(path: Path) -> None:
 
 
 def test_the_latest_job_comes_first(path: Path) -> None:
-    with Journal(path) as journal:
+    with LocalJournal(path) as journal:
         for id_ in "abc":
             journal.begin(replace(JOB, id=id_))
         assert [job.id for job in journal.jobs(2)] == ["c", "b"]
@@ -91,18 +91,19 @@ def test_the_latest_job_comes_first(path: Path) -> None:
 
 def test_a_job_whose_process_has_died_was_interrupted(path: Path) -> None:
     program = (
-        "import sys; from pathlib import Path; from redrive.failures.journal import Journal; from "
-        "redrive.failures.job_record import Job;"
-        "Journal(Path(sys.argv[1])).begin(Job('job-1', 'requeue', 'q', 'b'))"
+        "import sys; from pathlib import Path;"
+        "from redrive.failures.job_record import JobRecord;"
+        "from redrive.failures.local_journal import LocalJournal;"
+        "LocalJournal(Path(sys.argv[1])).begin(JobRecord('job-1', 'requeue', 'q', 'b'))"
     )
     subprocess.run([sys.executable, "-c", program, str(path)], check=True, timeout=60)
-    with Journal(path) as journal:
+    with LocalJournal(path) as journal:
         assert journal.job("job-1").state is State.INTERRUPTED
         journal.begin(journal.job("job-1"))
 
 
 def test_a_job_that_another_process_runs_can_not_be_taken_up(path: Path) -> None:
-    with Journal(path) as journal:
+    with LocalJournal(path) as journal:
         begun = journal.begin(JOB)
         journal.update(replace(begun, process=os.getppid()))
         assert journal.job("job-1").state is State.RUNNING
@@ -111,16 +112,16 @@ def test_a_job_that_another_process_runs_can_not_be_taken_up(path: Path) -> None
 
 
 def test_what_is_on_its_way_is_known_after_a_kill(path: Path) -> None:
-    with Journal(path) as journal:
+    with LocalJournal(path) as journal:
         ledger = JournalLedger(journal, "job-1")
         ledger.sending(["a", "b", "c"])
         ledger.settled(["b"])
         ledger.sending(["c", "d"])  # c again, after its connection was lost
-    with Journal(path) as journal:
+    with LocalJournal(path) as journal:
         assert journal.under_way("job-1") == {"a", "c", "d"}
         assert journal.handed_over("job-1") == 4
         journal.take_up(replace(journal.begin(JOB), sent=2, possible_duplicates=2))
-    with Journal(path) as journal:
+    with LocalJournal(path) as journal:
         assert journal.job("job-1").possible_duplicates == 2
         assert journal.under_way("job-1") == set()
         assert journal.handed_over("job-1") == 2
@@ -130,7 +131,7 @@ def test_what_is_on_its_way_is_known_after_a_kill(path: Path) -> None:
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=20)
 @given(delivery=failed_deliveries())
 def test_an_original_comes_back_byte_for_byte(path: Path, delivery: Delivery) -> None:
-    with Journal(path) as journal:
+    with LocalJournal(path) as journal:
         job = str(sum(1 for _ in journal.originals("count")))
         journal.keep("count", "x", failed())
         journal.keep(job + "-job", "f", delivery)
@@ -140,7 +141,7 @@ def test_an_original_comes_back_byte_for_byte(path: Path, delivery: Delivery) ->
 
 
 def test_what_became_of_messages_is_added_up_and_survives_the_job_itself(path: Path) -> None:
-    with Journal(path) as journal:
+    with LocalJournal(path) as journal:
         job = journal.begin(JOB)
         journal.heard(
             "job-1", [Outcomes("job-1", "q", 2, 1), Outcomes("job-1", "q", retrying=4)], 0
@@ -179,7 +180,7 @@ def test_an_outcome_too_many_is_counted_apart_and_a_failure_before_a_success() -
 def test_what_is_known_to_be_handled_was_sent_by_a_job_that_was_killed_before_it_counted_it(
     path: Path,
 ) -> None:
-    with Journal(path) as journal:
+    with LocalJournal(path) as journal:
         journal.update(replace(journal.begin(JOB), sent=10))
         JournalLedger(journal, "job-1").sending([str(number) for number in range(30)])
         heard = journal.heard("job-1", [Outcomes("job-1", "q", 20)], 1)
@@ -247,7 +248,7 @@ def write_as_the_first_version_did(path: Path, record: dict[str, object]) -> Non
 
 def test_a_journal_of_the_first_version_still_opens_and_its_jobs_go_on(path: Path) -> None:
     write_as_the_first_version_did(path, OLD_RECORD)
-    with Journal(path) as journal:
+    with LocalJournal(path) as journal:
         job = journal.job("3f2a")
         order = Order.from_json(job.order)
         assert order.guards == Guards(20, timedelta(minutes=1), 0.05, Unknown.STOP)
@@ -264,9 +265,9 @@ def test_a_journal_of_the_first_version_still_opens_and_its_jobs_go_on(path: Pat
     ids=["usual", "own"],
 )
 def test_the_whole_exchange_family_is_kept_with_a_job(path: Path, family: ExchangeFamily) -> None:
-    with Journal(path) as journal:
+    with LocalJournal(path) as journal:
         journal.begin(replace(JOB, exchanges=family.as_json()))
-    with Journal(path) as journal:
+    with LocalJournal(path) as journal:
         assert journal.job("job-1").family == family
 
 
@@ -280,7 +281,7 @@ def test_a_file_that_is_no_journal_is_said_to_be_none(path: Path, content: bytes
     path.parent.mkdir()
     path.write_bytes(content)
     with pytest.raises(ConfigurationError, match="--journal"):
-        Journal(path)
+        LocalJournal(path)
 
 
 def test_a_file_that_is_no_journal_is_not_kept_open(
@@ -297,7 +298,7 @@ def test_a_file_that_is_no_journal_is_not_kept_open(
 
     monkeypatch.setattr(sqlite3, "connect", remembered)
     with pytest.raises(ConfigurationError):
-        Journal(path)
+        LocalJournal(path)
 
     (connection,) = opened
     with pytest.raises(sqlite3.ProgrammingError, match="closed"):
@@ -305,7 +306,7 @@ def test_a_file_that_is_no_journal_is_not_kept_open(
 
 
 def test_a_journal_that_can_not_be_written_is_an_error_that_helps(path: Path) -> None:
-    with Journal(path) as journal:
+    with LocalJournal(path) as journal:
         with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as blocker:
             blocker.execute("BEGIN EXCLUSIVE")
             journal._sqlite.execute("PRAGMA busy_timeout = 10")

@@ -1,0 +1,428 @@
+"""What was done with failed messages, by whom, when and why: a file in the user's state directory
+that outlives every process.
+
+It is whole by itself. Where the broker keeps the journal that a team shares, it is that one's copy
+(`failures.journal`), and can be made again from it.
+"""
+
+import contextlib
+import getpass
+import json
+import os
+import re
+import socket
+import sqlite3
+import stat
+import sys
+import threading
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Self
+
+from redrive.amqp.properties import Properties
+from redrive.errors import ConfigurationError
+from redrive.failures import journal_tables
+from redrive.failures.job_record import JobRecord, State
+from redrive.failures.journal_entry import JobStep, JournalEntry, Original
+from redrive.failures.stored_message import bytes_of, text_of
+from redrive.topology.headers import Delivery
+from redrive.topology.outcome_events import Outcomes
+
+_PATIENCE = 10.0
+"""Seconds for which another process may keep the journal locked."""
+_NAME = "journal.sqlite3"
+_OURS_ALONE = 0o600
+_DIGEST = re.compile("[0-9a-f]{64}")
+_TOLD = ("handled", "failed_told", "retrying_told", "retried_told")
+
+
+def default_path() -> Path:
+    """Where the journal is unless told otherwise: the user's state directory."""
+    from platformdirs import user_state_path
+
+    return user_state_path("redrive", appauthor=False) / _NAME
+
+
+def whoami() -> str:
+    """The user of this process, and its host."""
+    try:
+        name = getpass.getuser()
+    except (OSError, KeyError):  # a container may have a user that has no name
+        name = str(os.getuid()) if hasattr(os, "getuid") else "somebody"
+    return f"{name}@{socket.gethostname()}"
+
+
+def is_running(job: JobRecord) -> ConfigurationError:
+    """The error that somebody runs a job already: who, and since when."""
+    by = f", by {job.who}{f' as {job.user}' if job.user else ''}" if job.who else ""
+    since = f", since {job.since}" if job.since else ""
+    return ConfigurationError(
+        f"job {job.id} is running{by}{since}", "Wait for its end, or stop it there with Ctrl-C."
+    )
+
+
+class LocalJournal:
+    """The journal in one file; a context manager. Several processes may use it at a time.
+
+    Args:
+        path: the file; None for the one in the user's state directory.
+
+    Raises:
+        ConfigurationError: it can't be opened, read or written.
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
+        self.path = path or default_path()
+        self._lock = threading.Lock()
+        with self._errors("opened"):
+            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            # Bodies may be in it: nobody else is to read them, also where the file was there with
+            # other rights.
+            handle = os.open(self.path, os.O_CREAT | os.O_RDWR, _OURS_ALONE)
+            try:
+                _tighten(handle)
+            finally:
+                os.close(handle)
+            self._sqlite = sqlite3.connect(
+                self.path, timeout=_PATIENCE, isolation_level=None, check_same_thread=False
+            )
+            try:
+                self._sqlite.execute("PRAGMA journal_mode = WAL")
+                # What is written survives this process, however it ends; waiting for the disk would
+                # cost more than the messages.
+                self._sqlite.execute("PRAGMA synchronous = NORMAL")
+                self._check_version()
+                self._sqlite.executescript(journal_tables.SCHEMA)
+                self._sqlite.execute(f"PRAGMA user_version = {journal_tables.VERSION}")
+            except BaseException:
+                self._sqlite.close()
+                raise
+
+    def _check_version(self) -> None:
+        (version,) = self._sqlite.execute("PRAGMA user_version").fetchone()
+        if version > journal_tables.VERSION:
+            raise ConfigurationError(
+                f"the journal {str(self.path)!r} was written by a newer version of redrive",
+                "Use that version, or name another file with --journal.",
+            )
+
+    def begin(self, job: JobRecord) -> JobRecord:
+        """Writes down a job that begins, or is taken up again; returns it with who runs it.
+
+        Raises:
+            ConfigurationError: a process still runs it.
+        """
+        with self.writing() as sqlite:
+            known = journal_tables.found(sqlite, job.id)
+            if known is not None and self._is_running(known):
+                raise is_running(known)
+            begun = self._signed(
+                replace(
+                    job,
+                    who=whoami(),
+                    process=os.getpid(),
+                    state=State.RUNNING,
+                    changed_at=datetime.now(UTC),
+                    problem="",
+                    run=str(uuid.uuid4()),
+                    since=f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC",
+                )
+            )
+            journal_tables.put(sqlite, begun)
+            self._note_whole(sqlite, JobStep.BEGUN if known is None else JobStep.RESUMED, begun)
+        return begun
+
+    def update(self, job: JobRecord) -> JobRecord:
+        """Writes down how far a job is; returns it with the time."""
+        with self.writing() as sqlite:
+            changed = _update(sqlite, job)
+            if changed.state is State.RUNNING:
+                self._note_progress(sqlite, changed)
+            else:
+                is_stopped = changed.state is State.STOPPED
+                self._note_whole(sqlite, JobStep.STOPPED if is_stopped else JobStep.ENDED, changed)
+        return changed
+
+    def judge(self, job: JobRecord) -> None:
+        """Writes down that the canary of a job was sent, and is watched now."""
+        with self.writing() as sqlite:
+            self._note(sqlite, JournalEntry(JobStep.CANARY, job.id, whoami(), record=job))
+
+    def heard(self, job_id: str, told: Iterable[Outcomes], failed_here: int) -> JobRecord:
+        """Add what subscribers have reported of a job, and how many of its messages are in the
+        failed queue; return it."""
+        with self.writing() as sqlite:
+            before = journal_tables.found(sqlite, job_id)
+            assert before is not None, "only of a job that is written down anything is heard"
+            job = before.with_reported(
+                told, failed_here, journal_tables.handed_over(sqlite, job_id)
+            )
+            journal_tables.put(sqlite, job)
+            if job != before:
+                more = {name: getattr(job, name) - getattr(before, name) for name in _TOLD}
+                self._note(
+                    sqlite, JournalEntry(JobStep.HEARD, job_id, whoami(), record=job, told=more)
+                )
+        return self._as_it_is(job)
+
+    def jobs(self, limit: int | None = None) -> list[JobRecord]:
+        """The jobs, the latest first."""
+        return [self._as_it_is(job) for job in self._records(limit)]
+
+    def _records(self, limit: int | None = None) -> list[JobRecord]:
+        with self._errors("read"):
+            rows = self._sqlite.execute(
+                "SELECT record FROM job ORDER BY begun_at DESC, rowid DESC LIMIT ?", (limit or -1,)
+            ).fetchall()
+        return [JobRecord.from_json(json.loads(record)) for (record,) in rows]
+
+    def count(self) -> int:
+        """Return how many jobs there are."""
+        with self._errors("read"):
+            (found,) = self._sqlite.execute("SELECT count(*) FROM job").fetchone()
+        return int(found)
+
+    def job(self, id_: str) -> JobRecord:
+        """The job of this id, or with an id that begins so.
+
+        Raises:
+            ConfigurationError: there is none, or several begin so.
+        """
+        with self._errors("read"):
+            rows = self._sqlite.execute(
+                "SELECT record FROM job WHERE id = ?1 OR substr(id, 1, length(?1)) = ?1 ORDER BY "
+                "id <> ?1",
+                (id_,),
+            ).fetchall()
+        found = [JobRecord.from_json(json.loads(record)) for (record,) in rows]
+        if not found or not id_:
+            raise ConfigurationError(
+                f"there is no job {id_!r} in {self.path}", "See: redrive jobs list."
+            )
+        if found[0].id != id_ and len(found) > 1:
+            raise ConfigurationError(
+                f"{id_!r} stands for {len(found)} jobs",
+                f"Give one of {', '.join(job.id for job in found[:5])}.",
+            )
+        return self._as_it_is(found[0])
+
+    def under_way(self, job_id: str) -> set[str]:
+        """The digests of messages of which a job had not written down that they were settled.
+
+        A job of redrive 0.1 has written failure ids in their place.
+        """
+        with self._errors("read"):
+            return set(journal_tables.under_way(self._sqlite, job_id))
+
+    def handed_over(self, job_id: str) -> int:
+        """Return how many messages a job has handed to the broker in all."""
+        with self._errors("read"):
+            return journal_tables.handed_over(self._sqlite, job_id)
+
+    def take_up(self, job: JobRecord) -> JobRecord:
+        """A job begins anew, with what it has sent and what may be there twice: what else was under
+        way is in the failed queue, and will be sent again. It is written down as one: a job that is
+        killed before it sends anything has forgotten nothing.
+        """
+        with self.writing() as sqlite:
+            sqlite.execute("DELETE FROM under_way WHERE job = ?", (job.id,))
+            journal_tables.set_handed_over(sqlite, job.id, job.sent)
+            taken_up = _update(sqlite, job)
+            self._note_whole(sqlite, JobStep.TAKEN_UP, taken_up)
+        return taken_up
+
+    def sending(self, job_id: str, digests: Sequence[str]) -> None:
+        """Messages of a job are about to be handed to the broker; it is written down for sure when
+        this returns."""
+        with self.writing() as sqlite:
+            # One that is sent again, after its connection was lost, is written down already.
+            new = journal_tables.add_under_way(sqlite, job_id, digests)
+            handed_over = journal_tables.handed_over(sqlite, job_id) + new
+            journal_tables.set_handed_over(sqlite, job_id, handed_over)
+            entry = JournalEntry(
+                JobStep.SENDING,
+                job_id,
+                whoami(),
+                handed_over=handed_over,
+                digests=tuple(digests),
+            )
+            self._note(sqlite, entry)
+
+    def settled(self, job_id: str, digests: Sequence[str]) -> None:
+        """Messages of a job are no longer on their way."""
+        with self.writing() as sqlite:
+            sqlite.executemany(
+                "DELETE FROM under_way WHERE job = ? AND failure_id = ?",
+                ((job_id, one) for one in digests),
+            )
+            self._note(
+                sqlite, self._standing(sqlite, JournalEntry(JobStep.SETTLED, job_id, whoami()))
+            )
+
+    def keep(self, job_id: str, failure_id: str, delivery: Delivery) -> None:
+        """Keeps a message as it was before a job changed it."""
+        parts = (
+            bytes_of(delivery.exchange),
+            bytes_of(delivery.routing_key),
+            delivery.properties.encode(),
+            delivery.body,
+        )
+        with self.writing() as sqlite:
+            sqlite.execute(
+                "INSERT INTO original VALUES (?, ?, ?, ?, ?, ?, ?)",
+                (job_id, failure_id, delivery.queue, *parts),
+            )
+            original = Original(failure_id, delivery.queue, parts)
+            # It is there before the message is sent: what is noted is in order.
+            self._note(
+                sqlite,
+                JournalEntry(JobStep.ORIGINAL, job_id, whoami(), original=original),
+                firm=False,
+            )
+
+    def left_out(self, job_id: str) -> tuple[int, str]:
+        """How many messages were changed by a job whose originals are elsewhere only, and who has
+        them."""
+        with self._errors("read"):
+            rows = self._sqlite.execute(
+                "SELECT who FROM left_out WHERE job = ?", (job_id,)
+            ).fetchall()
+        return len(rows), ", ".join(sorted({who for (who,) in rows}))
+
+    def belongs_to(self, job: JobRecord, address: str) -> bool:
+        """Whether a job is of the broker and virtual host at an address."""
+        return job.broker == address
+
+    def originals(self, job_id: str) -> Iterator[Delivery]:
+        """The messages of a job as they were before it changed them."""
+        place = self._dead_letter_queue_of(job_id)
+        with self._errors("read"):
+            rows = self._sqlite.execute(
+                "SELECT queue, exchange, routing_key, properties, body FROM original WHERE job = ? "
+                "ORDER BY rowid",
+                (job_id,),
+            )
+            for queue, exchange, key, properties, body in rows:
+                yield Delivery(
+                    queue,
+                    text_of(exchange),
+                    text_of(key),
+                    Properties.parse(properties),
+                    body,
+                    dead_letter_queue=place,
+                )
+
+    def _dead_letter_queue_of(self, job_id: str) -> str:
+        """The dead-letter queue that a job's messages were in; empty for a subscription's."""
+        with self._errors("read"):
+            found = self._sqlite.execute(
+                "SELECT record FROM job WHERE id = ?", (job_id,)
+            ).fetchone()
+        job = None if found is None else JobRecord.from_json(json.loads(found[0]))
+        return job.queue if job is not None and job.literal else ""
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._sqlite.close()
+
+    # --- what a journal that is shared does besides -----------------------------------------------
+
+    def _signed(self, job: JobRecord) -> JobRecord:
+        """A job with what whoever runs it is known by."""
+        return job
+
+    def _note(self, sqlite: sqlite3.Connection, entry: JournalEntry, *, firm: bool = True) -> None:
+        """Has an entry shared when the block that writes ends; at least one that is firm."""
+
+    def _note_progress(self, sqlite: sqlite3.Connection, job: JobRecord) -> None:
+        """Has it shared now and then how far a job is."""
+
+    def _note_whole(self, sqlite: sqlite3.Connection, step: JobStep, job: JobRecord) -> None:
+        self._note(sqlite, self._standing(sqlite, JournalEntry(step, job.id, whoami(), record=job)))
+
+    def _standing(self, sqlite: sqlite3.Connection, entry: JournalEntry) -> JournalEntry:
+        """An entry with what is on its way."""
+        digests = journal_tables.under_way(sqlite, entry.job)
+        return replace(
+            entry,
+            handed_over=journal_tables.handed_over(sqlite, entry.job),
+            digests=tuple(one for one in digests if _DIGEST.fullmatch(one)),
+        )
+
+    def _is_running(self, job: JobRecord) -> bool:
+        """Whether somebody runs a job now, as far as can be told."""
+        return _is_alive(job)
+
+    def _as_it_is(self, job: JobRecord) -> JobRecord:
+        """A job whose process died without a word was interrupted."""
+        return (
+            replace(job, state=State.INTERRUPTED)
+            if job.state is State.RUNNING and not self._is_running(job)
+            else job
+        )
+
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[sqlite3.Connection]:
+        """What is written in the block is in the journal when it ends, or none of it."""
+        with self._lock, self._errors("written"):
+            self._sqlite.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._sqlite
+            except BaseException:
+                self._sqlite.rollback()
+                raise
+            self._sqlite.commit()
+
+    @contextlib.contextmanager
+    def _errors(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, sqlite3.Error) as error:
+            raise ConfigurationError(
+                f"the journal {str(self.path)!r} can't be {what}: {error}",
+                "Name another one with --journal.",
+            ) from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _tighten(handle: int) -> None:
+    """Takes the rights on a file from everybody but its user."""
+    if sys.platform != "win32" and stat.S_IMODE(os.fstat(handle).st_mode) & ~_OURS_ALONE:
+        with contextlib.suppress(PermissionError):  # it is another user's
+            os.fchmod(handle, _OURS_ALONE)
+
+
+def _update(sqlite: sqlite3.Connection, job: JobRecord) -> JobRecord:
+    """Writes down how far a job is; returns it with the time."""
+    changed = replace(job, changed_at=datetime.now(UTC))
+    known = journal_tables.found(sqlite, job.id)
+    if known is not None:
+        # Another process may have asked meanwhile what became of its messages.
+        changed = changed.with_known_of(known)
+    journal_tables.put(sqlite, changed)
+    return changed
+
+
+def _is_alive(job: JobRecord) -> bool:
+    """Whether the job's process runs, as far as this host can tell."""
+    if job.state is not State.RUNNING:
+        return False
+    if job.who.rpartition("@")[2] != socket.gethostname():
+        return True
+    if job.process == os.getpid():
+        return False
+    if sys.platform == "win32":
+        return False  # there is no way to ask that does not end the process
+    try:
+        os.kill(job.process, 0)
+    except OSError as error:
+        return not isinstance(error, ProcessLookupError)
+    return True
