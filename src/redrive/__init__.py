@@ -27,9 +27,20 @@ if TYPE_CHECKING:
         Unroutable,
     )
     from redrive.failures.async_failed_queue import AsyncFailedQueue
+    from redrive.failures.async_job import AsyncJob
+    from redrive.failures.canary import Unknown
+    from redrive.failures.cause import Cause
     from redrive.failures.failed_message import FailedMessage
     from redrive.failures.failed_queue import FailedQueue
     from redrive.failures.filter import Filter
+    from redrive.failures.groups import Group
+    from redrive.failures.job import Job
+    from redrive.failures.job_record import JobOutcome, JobRecord
+    from redrive.failures.journal import Journal
+    from redrive.failures.look import QueryResult
+    from redrive.failures.order import Order
+    from redrive.failures.plan import Plan
+    from redrive.failures.snapshot import Snapshot
     from redrive.pubsub.admin.queue_metrics import observe_queues
     from redrive.pubsub.aio.publisher import AsyncPublisher
     from redrive.pubsub.aio.subscriber import AsyncSubscriber
@@ -55,10 +66,12 @@ if TYPE_CHECKING:
 __all__ = [
     "NO_RETRY",
     "AsyncFailedQueue",
+    "AsyncJob",
     "AsyncPublisher",
     "AsyncSubscriber",
     "Backoff",
     "BrokerUnavailable",
+    "Cause",
     "ConfigurationError",
     "Delays",
     "DiscardReport",
@@ -73,23 +86,33 @@ __all__ = [
     "FailedRequeue",
     "Filter",
     "GiveUp",
+    "Group",
     "HandlerTimeout",
     "InvalidMessage",
+    "Job",
+    "JobOutcome",
+    "JobRecord",
+    "Journal",
     "Message",
+    "Order",
     "PermissionDenied",
+    "Plan",
     "PublishError",
     "PublishNacked",
     "PublishRefused",
     "PublishReport",
     "PublishTimeout",
     "Publisher",
+    "QueryResult",
     "RedriveError",
     "RequeueProgress",
     "RequeueReport",
     "Retry",
     "RetryPolicy",
+    "Snapshot",
     "Subscriber",
     "TopologyMismatch",
+    "Unknown",
     "Unroutable",
     "instrument",
     "observe_queues",
@@ -116,9 +139,23 @@ _MODULES = {
         "Unroutable",
     ),
     "redrive.failures.async_failed_queue": ("AsyncFailedQueue",),
+    "redrive.failures.async_job": ("AsyncJob",),
+    "redrive.failures.canary": ("Unknown",),
+    "redrive.failures.cause": ("Cause",),
     "redrive.failures.failed_message": ("FailedMessage",),
     "redrive.failures.failed_queue": ("FailedQueue",),
     "redrive.failures.filter": ("Filter",),
+    "redrive.failures.groups": ("Group",),
+    "redrive.failures.job": ("Job",),
+    "redrive.failures.job_record": (
+        "JobOutcome",
+        "JobRecord",
+    ),
+    "redrive.failures.journal": ("Journal",),
+    "redrive.failures.look": ("QueryResult",),
+    "redrive.failures.order": ("Order",),
+    "redrive.failures.plan": ("Plan",),
+    "redrive.failures.snapshot": ("Snapshot",),
     "redrive.pubsub.admin.queue_metrics": ("observe_queues",),
     "redrive.pubsub.aio.publisher": ("AsyncPublisher",),
     "redrive.pubsub.aio.subscriber": ("AsyncSubscriber",),

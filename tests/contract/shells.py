@@ -40,7 +40,7 @@ from redrive import (
 from redrive.amqp.field_table import FieldValue
 from redrive.failures.filter import Filter, Predicate
 from redrive.failures.outcome_watch import Watch, Whereabouts
-from redrive.failures.requeue import Edit
+from redrive.failures.requeue import Cancel, Edit
 from redrive.failures.return_looks import ReturnLooks
 from redrive.pubsub.blocking.declarer import Depth
 from redrive.pubsub.reports import DiscardReport, LookProgress
@@ -129,10 +129,10 @@ class KeepsFailed(Protocol):
         rate: float | None = None,
         pace_by_depth: int | None = None,
         edit: Edit | None = None,
-        most_redrives: int | None = 5,
+        force: bool = False,
         job: str | None = None,
         on_progress: Callable[[RequeueProgress], None] | None = None,
-        cancel: threading.Event | None = None,
+        cancel: Cancel | None = None,
     ) -> RequeueReport: ...
 
     def discard(

@@ -259,7 +259,7 @@ def test_what_was_requeued_too_often_stays_unless_it_is_forced(service: Service)
     report = service.failed_queue.requeue()
     assert (report.requeued, report.skipped, report.too_often) == (6, 3, 3)
     assert [message.redrive_count for message in service.failed()] == [5, 5, 5]
-    forced = service.failed_queue.requeue(most_redrives=None)
+    forced = service.failed_queue.requeue(force=True)
     assert (forced.requeued, forced.too_often) == (3, 0)
 
 

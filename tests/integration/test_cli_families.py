@@ -195,7 +195,10 @@ def test_another_queue_that_is_not_there_is_named_before_anybody_is_asked(
     done = redrive("failed", "requeue", QUEUE, "--to", "nope@nope", url=rabbitmq_url)
     assert (done.code, done.error_lines) == (
         2,
-        ["Error: there is no queue 'nope@nope'", "Check the name given with --to."],
+        [
+            "Error: there is no queue 'nope@nope' to requeue messages to",
+            "Check the name, or declare it: redrive declare.",
+        ],
     )
 
 

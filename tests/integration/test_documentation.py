@@ -88,6 +88,27 @@ wait_until(lambda: FailedQueue("amqp://", "ucenter@user").depth() == 3)
 _failing.stop()
 _failing.wait()
 """,
+    "docs/triage.md": """
+from redrive import FailedQueue, Publisher, RetryPolicy, Subscriber
+
+_mended = False
+_service = Subscriber(
+    "amqp://", queue="ucenter@user", routing_keys=["user.*"], retry=RetryPolicy(max_retries=0)
+)
+
+@_service.handler
+def _handles(body: dict) -> None:
+    if not _mended:
+        raise KeyError("country")
+
+_service.declare()
+_service.start()
+with Publisher("amqp://") as _publisher:
+    for number in range(30):
+        _publisher.publish({"id": number}, "user.create")
+wait_until(lambda: FailedQueue("amqp://", "ucenter@user").depth() == 30)
+_mended = True
+""",
     "docs/publishing.md": """
 from redrive import Publisher, Subscriber
 
@@ -142,6 +163,12 @@ asyncio.run(serves())
     "docs/failed-messages.md": """
 assert (report.requeued, report.failed) == (3, []), report
 """,
+    "docs/triage.md": """
+_service.stop()
+_service.wait()
+assert (plan.count, job.state, job.record.sent) == (30, "done", 30), job
+assert sum(cause.count for cause in Snapshot("incident.parquet").causes()) == 30
+""",
     "docs/interop.md": """
 subscriber.declare()
 with publisher:
@@ -157,12 +184,18 @@ assert (report.confirmed, report.failed, report.unroutable) == (3, [], 0), repor
 """What shows that a page's blocks did what the page says."""
 
 
-def run_blocks(blocks: list[tuple[str, str]], url: str, environment: dict[str, str]) -> str:
-    """What a program of these blocks prints."""
+def run_blocks(
+    blocks: list[tuple[str, str]],
+    url: str,
+    environment: dict[str, str],
+    folder: Path | None = None,
+) -> str:
+    """What a program of these blocks prints, in that folder."""
     done = subprocess.run(
         [sys.executable, "-P", str(PROGRAM)],
         input=json.dumps([(label, addressed(code, url)) for label, code in blocks]),
         env=environment,
+        cwd=folder,
         capture_output=True,
         text=True,
         timeout=3 * DEADLINE,
@@ -194,11 +227,12 @@ def program_of(page: str) -> list[tuple[str, str]]:
 @pytest.mark.parametrize(
     "page", [page for page in PAGES if fragments_of(page) and page not in ELSEWHERE]
 )
-def test_the_code_of_a_page_runs(page: str, rabbitmq_url: str) -> None:
+def test_the_code_of_a_page_runs(page: str, rabbitmq_url: str, tmp_path: Path) -> None:
     # A page that makes a broker of its own makes a private one.
     unset = ("REDRIVE_URL", "REDRIVE_MANAGEMENT_URL")
     environment = {name: value for name, value in os.environ.items() if name not in unset}
-    run_blocks(program_of(page), rabbitmq_url, environment)
+    environment["XDG_STATE_HOME"] = str(tmp_path)
+    run_blocks(program_of(page), rabbitmq_url, environment, tmp_path)
 
 
 def test_the_tests_of_a_service_on_the_page_on_testing_pass(

@@ -24,7 +24,8 @@ from redrive.amqp.properties import Properties
 from redrive.failures.job_record import JobRecord, State
 from redrive.failures.journal import Journal, Sharing
 from redrive.failures.journal_entry import FORMAT, JobStep, JournalEntry
-from redrive.failures.local_journal import LocalJournal, whoami
+from redrive.failures.local_journal import LocalJournal
+from redrive.failures.operator_name import whoami
 from redrive.failures.order import Order
 from redrive.pubsub.url import BrokerURL
 from redrive.topology.doctor.permissions import VERBS, granted_pattern, least_rights

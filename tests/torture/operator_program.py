@@ -8,7 +8,7 @@ import json
 import logging
 import time
 
-from redrive import AsyncFailedQueue, FailedMessage, FailedQueue, RedriveError
+from redrive import AsyncFailedQueue, FailedMessage, FailedQueue, RedriveError, RequeueReport
 from torture.event_journal import EventJournal
 from torture.lanes import UNTIL_REQUEUED
 from torture.program import Settings
@@ -35,7 +35,9 @@ def requeue_once(settings: Settings, queue: str) -> None:
     choice = Choice(settings.journal)
     try:
         if settings.shell == "async":
-            report = asyncio.run(AsyncFailedQueue(settings.url, queue).requeue(choice))
+            report: RequeueReport = asyncio.run(
+                AsyncFailedQueue(settings.url, queue).requeue(choice)
+            )
         else:
             report = FailedQueue(settings.url, queue).requeue(choice)
     except RedriveError as error:

@@ -31,6 +31,7 @@ class _Form(TypedDict):
 
 
 Messages = list[FailedMessage]
+Read = Callable[[Iterable[FailedMessage]], Messages]
 
 _MOST_EDITED = 50
 _FORMS: tuple[_Form, ...] = tuple(
@@ -92,7 +93,7 @@ class EditOptions(BodyOptions):
 def changing(
     order: Order,
     change: EditOptions,
-    look: Callable[[Callable[[Iterable[FailedMessage]], Messages]], Messages],
+    look: Callable[[Read], Messages],
     found: Messages | None,
 ) -> tuple[Order, Messages | None]:
     """Return the order, with the changes of bodies that these options ask for, and the messages

@@ -13,8 +13,7 @@ import typer
 
 from redrive.cli import job_options, message_options, messages, options
 from redrive.cli.interrupt import interruptible
-from redrive.cli.look_output import held_by_others, looked_at
-from redrive.cli.message_lookup import check_groups, find_some
+from redrive.cli.look_output import asked, check_read, chosen_by_id, held_by_others
 from redrive.cli.output import Form, Printer, count_of
 from redrive.errors import ConfigurationError
 from redrive.failures.failed_message import FailedMessage
@@ -64,15 +63,9 @@ def discard(
     """
     printer = Printer(output)
     failed = message_options.failed_queue_of(printer, queue, broker)
-    source = failed.source()
     filter_ = message_options.filter_of(where, groups)
     if ids:
-        chosen = looked_at(
-            printer,
-            failed,
-            source.queue,
-            lambda messages: find_some(messages, ids, source.queue),
-        )
+        chosen = chosen_by_id(printer, failed, ids)
         filter_ = replace(filter_, digests=frozenset(message.digest for message in chosen))
     job = JobRecord(
         str(uuid.uuid4()),
@@ -157,14 +150,14 @@ def _move_out(
     kept, source = Snapshot(file), failed.source().queue
     with OpenFilter(filter_) as open_filter:
         shared_ids = SharedIds()
-        count = looked_at(
+        count, look = asked(
             printer,
             failed,
             source,
-            lambda messages: sum(1 for _ in shared_ids.noted(open_filter.of(messages))),
-            chosen=lambda count: count,
+            lambda look: sum(1 for _ in shared_ids.noted(look.matching(open_filter))),
         )
-        check_groups(filter_.groups, count, source)
+        check_read(source, look.looked_at, look.missing, count)
+        message_options.check_groups(filter_.groups, count, source)
         messages.tell_shared_ids(printer, len(shared_ids))
         if dry_run or not count:
             printer.result(_json_of(job, file, shared_ids, count, 0))
@@ -183,12 +176,13 @@ def _move_out(
             chosen = _Chosen()
             with interruptible() as cancel:
                 try:
-                    written = looked_at(
+                    written, look = asked(
                         printer,
                         failed,
                         source,
-                        lambda found: kept.write(chosen.noted(open_filter.of(found))),
+                        lambda look: kept.write(chosen.noted(look.matching(open_filter))),
                     )
+                    check_read(source, look.looked_at, look.missing)
                     with printer.progress("deleting", written) as done:
                         report = failed.discard(
                             chosen.again(),

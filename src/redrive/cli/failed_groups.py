@@ -7,14 +7,12 @@ import typer
 
 from redrive.cli import completion, index_options, message_options, messages, options
 from redrive.cli.failed_overview import AllQueues, queues_in_words
-from redrive.cli.look_output import Look
 from redrive.cli.output import Form, Printer, count_of
-from redrive.errors import ConfigurationError
 from redrive.failures.cause import Cause
-from redrive.failures.columns import BY_NAME
 from redrive.failures.filter import OpenFilter
 from redrive.failures.groups import Group, Groups, Key
-from redrive.failures.kept_messages import grouped, matching
+from redrive.failures.look import Look
+from redrive.failures.message_source import column_named
 from redrive.failures.readable_values import value_of
 from redrive.redaction import in_one_line
 
@@ -72,16 +70,16 @@ def groups(
       redrive failed groups ucenter@user --where "redrive_count = 0"
     """
     printer = Printer(output)
-    if by not in BY_NAME:
-        raise ConfigurationError(f"there is no column {by!r}", f"Give one of {', '.join(BY_NAME)}.")
+    column = column_named(by)
     with OpenFilter(message_options.filter_of(where, None)) as open_filter:
 
         def groups_of(opened: message_options.Source) -> tuple[Groups, Look]:
-            with opened.looking(look_at, by_time=open_filter.is_by_time, index=index) as (
-                messages_,
-                look,
-            ):
-                return grouped(matching(messages_, open_filter), BY_NAME[by]), look
+            return opened.ask(
+                lambda look: look.groups(column, open_filter),
+                look_at,
+                by_time=open_filter.is_by_time,
+                index=index,
+            )
 
         if source is None:
             everywhere = AllQueues(printer, broker)
@@ -96,7 +94,7 @@ def groups(
     printer.result(
         {
             "source": opened.name,
-            **message_options.facts_of(look),
+            **look.as_json(),
             "messages": found.total,
             "group_count": len(shown),
             "groups": [_json_of(by, group) for group in shown[:limit]],

@@ -1,20 +1,14 @@
 """`redrive failed list`: the messages of a failed queue, one a line."""
 
-import heapq
-from collections.abc import Iterable, Iterator
-from itertools import islice
 from typing import Annotated
 
 import typer
 
 from redrive.cli import index_options, message_options, messages, options
-from redrive.cli.look_output import Look
-from redrive.cli.message_lookup import check_groups
 from redrive.cli.output import Form, Printer, count_of
 from redrive.errors import ConfigurationError
-from redrive.failures.failed_message import FailedMessage
 from redrive.failures.filter import OpenFilter
-from redrive.failures.kept_messages import KeptMessages, matching
+from redrive.failures.look import Look
 
 
 @options.expanded
@@ -54,16 +48,17 @@ def list_(
     with OpenFilter(filter_) as open_filter:
         opened = message_options.Source(printer, source, broker)
         most = limit if filter_.is_all and not newest else look_at
-        with opened.looking(most, by_time=open_filter.is_by_time, index=index) as (
-            messages_,
-            look,
-        ):
-            shown, count = _shown(matching(messages_, open_filter), limit, newest=newest)
-    check_groups(groups, count, opened.name)
+        (shown, count), look = opened.ask(
+            lambda look: look.first(limit, open_filter, newest=newest),
+            most,
+            by_time=open_filter.is_by_time,
+            index=index,
+        )
+    message_options.check_groups(groups, count, opened.name)
     printer.result(
         {
             "queue": source,
-            **message_options.facts_of(look),
+            **look.as_json(),
             "matching": None if filter_.is_all else count,
             "messages": [messages.json_of(message) for message in shown],
         }
@@ -77,45 +72,6 @@ def list_(
             if filter_.is_all
             else _matches(opened.name, look, len(shown), which, count)
         )
-
-
-def _shown(
-    found: Iterator[FailedMessage], limit: int, *, newest: bool
-) -> tuple[list[FailedMessage], int]:
-    """Return the messages that are shown, and how many there are in all."""
-    if isinstance(found, KeptMessages):
-        return found.first(limit, newest=newest), found.count()
-    counted = _Counted(found)
-    shown = _newest(counted, limit) if newest else list(islice(counted, limit))
-    for _ in counted:
-        pass
-    return shown, counted.count
-
-
-class _Counted:
-    """Messages, counted as they pass."""
-
-    def __init__(self, messages: Iterator[FailedMessage]) -> None:
-        self._messages = messages
-        self.count = 0
-
-    def __iter__(self) -> Iterator[FailedMessage]:
-        for message in self._messages:
-            self.count += 1
-            yield message
-
-
-def _newest(found: Iterable[FailedMessage], limit: int) -> list[FailedMessage]:
-    """Return the messages that failed last, newest first; those without a time come last, by their
-    place in the queue."""
-    latest = heapq.nlargest(
-        limit, enumerate(found), key=lambda numbered: (_when(numbered[1]), numbered[0])
-    )
-    return [message for _, message in latest]
-
-
-def _when(message: FailedMessage) -> float:
-    return message.failed_at.timestamp() if message.failed_at is not None else float("-inf")
 
 
 def _tally(name: str, look: Look, shown: int, which: str) -> str:

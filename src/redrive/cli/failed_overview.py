@@ -6,11 +6,10 @@ from dataclasses import replace
 import typer
 
 from redrive.cli import completion, message_options, options
-from redrive.cli.look_output import Look
 from redrive.cli.output import Printer, count_of
 from redrive.errors import ConfigurationError, RedriveError
 from redrive.failures.groups import Groups
-from redrive.failures.kept_messages import IndexUnusable
+from redrive.failures.look import Look
 from redrive.failures.overview import Overview, SharedGroup
 from redrive.pubsub.admin import dead_letter_survey
 from redrive.pubsub.admin.management_api import ManagementAPI
@@ -52,8 +51,6 @@ class AllQueues:
         for name, literal in self._listed().items():
             try:
                 self._look_at(name, literal=literal, groups_of=groups_of, limit=limit)
-            except IndexUnusable:
-                raise  # then all is looked at anew
             except RedriveError as error:
                 reason = str(error).partition("\n")[0].rstrip(".")
                 self.unread[name] = reason
@@ -124,9 +121,7 @@ class AllQueues:
             return
         groups, look = groups_of(source)
         completion.remember_groups(broker.url, main, groups.largest_first[:limit])
-        self.facts.append(
-            {"queue": source.name, "messages": groups.total, **message_options.facts_of(look)}
-        )
+        self.facts.append({"queue": source.name, "messages": groups.total, **look.as_json()})
         if groups.total:
             self.overview.take(source.name, groups)
 

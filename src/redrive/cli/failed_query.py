@@ -1,16 +1,13 @@
 """`redrive failed query`: SQL over failed messages."""
 
 import json
-from contextlib import ExitStack
 from typing import Annotated
 
 import typer
 
 from redrive.cli import index_options, message_options, options
 from redrive.cli.output import Form, Printer, TableColumn
-from redrive.failures.columns import BY_NAME, row_of
-from redrive.failures.database import Database
-from redrive.failures.kept_messages import KeptMessages
+from redrive.failures.message_source import checked_query
 
 
 @options.expanded
@@ -35,27 +32,16 @@ def query(
         "select host, count(*) from failed group by all"
     """
     printer = Printer(output)
-    sql = sql.strip().removesuffix(";")
-    with Database() as parser:
-        read = parser.columns_of_query(sql) or (BY_NAME["failure_id"],)
-    with ExitStack() as held:
-        opened = message_options.Source(printer, source, broker)
-        with opened.looking(look_at, index=index) as (messages_, look):
-            if isinstance(messages_, KeptMessages):
-                database = held.enter_context(messages_.database(read))
-            else:
-                database = held.enter_context(Database(columns=read))
-                database.insert(row_of(message.delivery, read) for message in messages_)
-        names, rows = database.query(sql)
-    printer.result(
-        {"source": opened.name, **message_options.facts_of(look), "columns": names, "rows": rows}
-    )
+    sql, columns = checked_query(sql)
+    opened = message_options.Source(printer, source, broker)
+    (names, rows), look = opened.ask(lambda look: look.query(sql, columns), look_at, index=index)
+    printer.result({"source": opened.name, **look.as_json(), "columns": names, "rows": rows})
     if not printer.as_json:
-        columns = [
+        shown = [
             TableColumn(name, "right" if _is_number(rows, name) else "left", give=True)
             for name in names
         ]
-        printer.table(columns, [[_cell(row.get(name)) for name in names] for row in rows])
+        printer.table(shown, [[_cell(row.get(name)) for name in names] for row in rows])
     if look.is_partial:
         printer.say(message_options.not_looked_at(look).strip())
 

@@ -1,8 +1,6 @@
 """`redrive failed requeue`: requeues failed messages, after showing which."""
 
-import uuid
 from collections import Counter
-from contextlib import suppress
 from typing import Annotated
 
 import typer
@@ -18,22 +16,16 @@ from redrive.cli import (
     options,
 )
 from redrive.cli.failed_groups import cause_in_words
-from redrive.cli.look_output import looked_at
-from redrive.cli.message_lookup import check_groups, find_some
+from redrive.cli.look_output import asked, check_read, chosen_by_id, planned
 from redrive.cli.output import Form, Printer, TableColumn, count_of
-from redrive.errors import ConfigurationError, PermissionDenied
 from redrive.failures.cause import Cause
 from redrive.failures.failed_message import FailedMessage
+from redrive.failures.failed_queue import FailedQueue
 from redrive.failures.failed_source import FailedSource
 from redrive.failures.filter import Filter
-from redrive.failures.job_record import JobRecord
 from redrive.failures.order import Order
-from redrive.failures.plan import Plan, plan_of
-from redrive.pubsub.blocking.connection import Connector, default_name
-from redrive.pubsub.blocking.declarer import declaring
-from redrive.pubsub.url import BrokerURL
+from redrive.failures.plan import Plan
 from redrive.redaction import in_one_line
-from redrive.topology.model import Queue
 
 _MOST_GROUPS = 10
 _MOST_WAYS = 10
@@ -120,12 +112,7 @@ def requeue(
     filter_ = message_options.filter_of(where, groups)
     found: list[FailedMessage] | None = None
     if ids:
-        found = looked_at(
-            printer,
-            failed,
-            source.queue,
-            lambda messages: find_some(messages, ids, source.queue),
-        )
+        found = chosen_by_id(printer, failed, ids)
         filter_ = Filter(where, frozenset(one.digest for one in found), filter_.groups)
         limit = min(
             limit or len(found), len(found)
@@ -142,29 +129,21 @@ def requeue(
     )
     one_way = to or (None if via else source.main)
     order, found = edit_options.changing(
-        order, change, lambda read: looked_at(printer, failed, source.queue, read), found
+        order, change, lambda read: _read(printer, failed, read), found
     )
     if found is not None:
-        plan = plan_of(order, found)
+        plan = failed.plan_order(order, found)
     elif order.takes_the_first and yes and not dry_run and one_way is not None:
         # Nobody is asked, and nothing is chosen: a look would hold the whole queue only to show the
         # causes.
         depth = failed.count()
         plan = Plan(count=min(limit or 0, 0 if depth is None else depth.total))
     else:
-        plan = looked_at(
-            printer,
-            failed,
-            source.queue,
-            lambda messages: plan_of(order, messages),
-            chosen=lambda plan: plan.matching,
-        )
-    check_groups(groups, plan.matching, source.queue)
+        plan = planned(printer, failed, order)
+    message_options.check_groups(groups, plan.matching, source.queue)
     places = job_run.places_of(failed, one_way, plan)
-    if to is not None and places[0].main is None:
-        _check_there(broker.url, to)
     if dry_run or not plan.count:
-        printer.result(job_run.json_of(source.name, plan, None, None))
+        printer.result(job_run.json_of(source.name, plan, None))
     _tell_plan(printer, source, order, plan)
     if not plan.count:
         if plan.matching:
@@ -176,33 +155,30 @@ def requeue(
     if not guards.ask(printer, plan.count, places, guarded=order.guards.are_up, yes=yes):
         printer.note("Nothing was requeued.")
         raise typer.Exit(1)
-    job = JobRecord(
-        str(uuid.uuid4()),
-        "requeue",
-        source.name,
-        BrokerURL.parse(broker.url).address,
-        order.as_json(),
-        reason=reason,
-        planned=plan.count,
-        exchanges=failed.exchanges.as_json(),
-        literal=source.main is None,
-    )
     with job_options.opened_journal(printer, journal, broker.url) as opened:
-        job_run.carry_out(printer, failed, opened, job, order, plan)
+        job_run.run_job(
+            printer,
+            failed,
+            order,
+            plan,
+            lambda on_progress, cancel: failed.carry_out(
+                order,
+                plan,
+                reason=reason,
+                journal=opened,
+                on_progress=on_progress,
+                on_notice=printer.note,
+                cancel=cancel,
+            ),
+        )
 
 
-def _check_there(url: str, queue: str) -> None:
-    """Check that the queue that `--to` names exists, as far as this user may ask.
-
-    Raises:
-        ConfigurationError: it does not.
-    """
-    connector = Connector(url, default_name("requeue", queue))
-    with declaring(connector) as declarer, suppress(PermissionDenied):
-        if not declarer.exists(Queue(queue)):
-            raise ConfigurationError(
-                f"there is no queue {queue!r}", "Check the name given with --to."
-            )
+def _read(printer: Printer, failed: FailedQueue, read: edit_options.Read) -> list[FailedMessage]:
+    """Return what a function chooses of the messages of a failed queue."""
+    name = failed.source().queue
+    found, look = asked(printer, failed, name, read)
+    check_read(name, look.looked_at, look.missing)
+    return found
 
 
 def _tell_plan(printer: Printer, taken: FailedSource, order: Order, plan: Plan) -> None:

@@ -10,7 +10,7 @@ from typing import Annotated, NamedTuple
 import typer
 
 from redrive.cli import job_options, message_options, options
-from redrive.cli.look_output import looking
+from redrive.cli.look_output import asked
 from redrive.cli.output import Form, Printer, count_of
 from redrive.errors import RedriveError
 from redrive.failures.failed_message import FailedMessage
@@ -58,8 +58,12 @@ def restore(
     printer = Printer(output)
     kept = Snapshot(file)
     with OpenFilter(message_options.filter_of(where, None)) as open_filter:
-        with looking(printer, kept, str(file)) as (found, _):
-            queues = Counter(map(_place_of, open_filter.of(found)))
+        queues, _ = asked(
+            printer,
+            kept,
+            str(file),
+            lambda look: Counter(map(_place_of, look.matching(open_filter))),
+        )
         what = ", ".join(f"{count:,} into {place.queue}" for place, count in sorted(queues.items()))
         there = {
             place: _there_already(

@@ -5,9 +5,11 @@ from typing import Annotated
 import typer
 
 from redrive.cli import index_options, message_options, messages, options
-from redrive.cli.message_lookup import NothingFound, find_one
+from redrive.cli.look_output import held_by_others
 from redrive.cli.output import Form, Printer
-from redrive.failures.kept_messages import KeptMessages
+from redrive.failures.failed_message import FailedMessage
+from redrive.failures.look import Look
+from redrive.failures.message_lookup import NothingFound
 
 
 @options.expanded
@@ -38,19 +40,23 @@ def show(
     """
     printer = Printer(output)
     opened = message_options.Source(printer, source, broker)
-    with opened.looking(index=index) as (messages_, look):
+
+    def named(look: Look) -> FailedMessage:
         try:
-            if isinstance(messages_, KeptMessages):
-                messages_ = messages_.named(id_)
-            message = find_one(messages_, id_, opened.name)
+            return look.named(id_)
         except NothingFound as error:
-            if not look.what_is_missing:
+            if look.missing == 0:
                 raise
+            held = held_by_others(opened.name, look.missing, "missing from this answer")
             raise NothingFound(
                 f"none of the {look.looked_at:,} messages of {opened.name!r} that could be read "
-                f"has the id {id_!r}\n"
-                f"{look.what_is_missing} Try again when that has ended."
+                f"has the id {id_!r}\n{held} Try again when that has ended."
             ) from error
-    printer.result(messages.json_of(message))
+
+    message, look = opened.ask(named, index=index)
+    as_of = None if look.as_of is None else look.as_of.isoformat()
+    printer.result(
+        {**messages.json_of(message), "answered_from": look.answered_from, "as_of": as_of}
+    )
     if not printer.as_json:
         messages.tell(printer, message)

@@ -2,7 +2,6 @@
 
 from redrive.cli import message_options, options
 from redrive.cli.output import Form, Printer, count_of
-from redrive.failures.filter import OpenFilter
 from redrive.failures.snapshot import Snapshot
 
 
@@ -26,10 +25,8 @@ def snapshot(
       redrive failed snapshot ucenter@user -o incident.parquet
     """
     printer = Printer(output)
-    kept = Snapshot(file)
-    with OpenFilter(message_options.filter_of(where, groups)) as open_filter:
-        opened = message_options.Source(printer, source, broker)
-        with opened.looking() as (messages, _):
-            count = kept.write(open_filter.of(messages))
+    Snapshot(file)  # a name that can't be is told before anything is read
+    opened = message_options.Source(printer, source, broker)
+    count = opened.snapshot(file, message_options.filter_of(where, groups))
     printer.result({"source": opened.name, "file": str(file), "messages": count})
     printer.say(f"{count_of(count, 'message')} of {opened.name} copied to {file}.")

@@ -1,7 +1,7 @@
 """Runs a job that requeues messages, and reports it: what `failed requeue` and `jobs resume`
 share."""
 
-from datetime import timedelta
+from collections.abc import Callable
 
 import typer
 
@@ -9,18 +9,17 @@ from redrive.cli import guards, messages
 from redrive.cli.failed_groups import cause_in_words
 from redrive.cli.interrupt import interruptible
 from redrive.cli.job_options import RecordedJobOptions
-from redrive.cli.look_output import held_by_others, looking
+from redrive.cli.look_output import asked, held_by_others
 from redrive.cli.output import Printer, TableColumn, count_of
-from redrive.failures.canary import longest_watch
 from redrive.failures.cause import Cause
 from redrive.failures.failed_queue import FailedQueue
-from redrive.failures.groups import Groups
+from redrive.failures.filter import Filter, OpenFilter
+from redrive.failures.job import Job
 from redrive.failures.job_record import JobRecord, State
-from redrive.failures.local_journal import LocalJournal
 from redrive.failures.order import Order
 from redrive.failures.outcome_watch import Whereabouts
 from redrive.failures.plan import Plan
-from redrive.failures.requeue_job import RequeueJob
+from redrive.failures.requeue import Cancel, Progress
 from redrive.pubsub.reports import RequeueReport
 from redrive.redaction import in_one_line
 from redrive.topology.names import ExchangeFamily
@@ -69,57 +68,34 @@ def where_to(plan: Plan) -> str:
     return f"{len(plan.ways):,} queues"
 
 
-def carry_out(
+def run_job(
     printer: Printer,
     failed: FailedQueue,
-    journal: LocalJournal,
-    job: JobRecord,
     order: Order,
     plan: Plan,
+    run: Callable[[Progress, Cancel], Job],
 ) -> None:
     """Run a job to its end and print what became of it. Exit with 130 after Ctrl-C, and with 1 if
     some messages could not be sent or looked at."""
     with interruptible() as cancel, printer.progress("requeueing", plan.count) as done:
-        requeueing = RequeueJob(
-            failed,
-            journal,
-            job,
-            order,
-            some_stay=_some_stay(order, plan),
-            watch=_longest_watch(failed, order, plan),
-            arrivals=plan.arrivals,
-            on_notice=printer.note,
-        )
-        job, report = requeueing.run(lambda so_far: done(so_far.requeued), cancel)
-        done(report.requeued)
-    printer.result(json_of(job.queue, plan, job, report))
-    _tell(printer, failed, job, order, plan, report)
-    if report.cancelled:
+        job = run(lambda so_far: done(so_far.requeued), cancel)
+        done(job.requeued)
+    printer.result(json_of(job.record.queue, plan, job))
+    _tell(printer, failed, job, order, plan)
+    if job.cancelled:
         raise typer.Exit(_INTERRUPTED)
     if job.state is State.STOPPED:
-        tell_failed_again(printer, failed, job)
-    if report.failed or report.held != 0 or job.state is State.STOPPED:
+        tell_failed_again(printer, failed, job.record)
+    if job.failed or job.held != 0 or job.state is State.STOPPED:
         raise typer.Exit(1)
-
-
-def _some_stay(order: Order, plan: Plan) -> bool:
-    """Return whether some of the messages that are read may not be sent: they were requeued too
-    often, or may have been if nobody looked."""
-    return bool(plan.too_often) or (not plan.looked_at and order.most_redrives is not None)
-
-
-def _longest_watch(failed: FailedQueue, order: Order, plan: Plan) -> timedelta | None:
-    """Return how long to watch the canary at most, unless an option said it."""
-    if not order.guards.canary or order.guards.watch is not None:
-        return None
-    return longest_watch(failed.retry_delay(order.to), plan.retries, plan.retried_for)
 
 
 def tell_failed_again(printer: Printer, failed: FailedQueue, job: JobRecord) -> None:
     """Print why messages of a job failed again."""
-    groups = Groups()
-    with looking(printer, failed, failed.source().queue) as (messages_, _):
-        groups.add(message for message in messages_ if message.job == job.id)
+    with OpenFilter(Filter(lambda message: message.job == job.id)) as of_job:
+        groups, _ = asked(
+            printer, failed, failed.source().queue, lambda look: look.groups(filter_=of_job)
+        )
     if not printer.as_json:
         columns = (
             TableColumn("group"),
@@ -135,11 +111,9 @@ def tell_failed_again(printer: Printer, failed: FailedQueue, job: JobRecord) -> 
             printer.table(columns, rows)
 
 
-def json_of(
-    queue: str, plan: Plan, job: JobRecord | None, report: RequeueReport | None
-) -> dict[str, object]:
+def json_of(queue: str, plan: Plan, job: Job | None) -> dict[str, object]:
     """Return what a job plans and did, as JSON values; without a job, what it would do."""
-    done = report or RequeueReport(job="")
+    done = job or RequeueReport(job="")
     return {
         "queue": queue,
         "planned": plan.count,
@@ -156,7 +130,7 @@ def json_of(
         "problem": None if job is None else job.problem or None,
         "requeued": done.requeued,
         "skipped": done.skipped,
-        "possible_duplicates": 0 if job is None else job.possible_duplicates,
+        "possible_duplicates": 0 if job is None else job.record.possible_duplicates,
         "cancelled": done.cancelled,
         "not_tried": done.not_tried,
         "held": done.held,
@@ -170,13 +144,12 @@ def json_of(
 def _tell(
     printer: Printer,
     failed: FailedQueue,
-    job: JobRecord,
+    job: Job,
     order: Order,
     plan: Plan,
-    report: RequeueReport,
 ) -> None:
     source = failed.source().queue
-    where = order.to or job.queue if not plan.ways else where_to(plan)
+    where = order.to or job.record.queue if not plan.ways else where_to(plan)
     if job.state is State.STOPPED:
         printer.say(
             f"Stopped: {job.problem}. Nothing else was requeued: the rest is in {source}.", "red"
@@ -189,25 +162,26 @@ def _tell(
         printer.say(f"Once that is fixed, continue {again}: redrive jobs resume {job.id}")
     elif job.state is State.INTERRUPTED:
         printer.say(
-            f"Stopped: {report.requeued:,} of {count_of(plan.count, 'message')} requeued to "
+            f"Stopped: {job.requeued:,} of {count_of(plan.count, 'message')} requeued to "
             f"{where}, the rest is in {source}. To continue: redrive jobs resume {job.id}"
         )
     else:
         printer.say(
-            f"{report.requeued:,} of {count_of(plan.count, 'message')} requeued to {where}, as job "
+            f"{job.requeued:,} of {count_of(plan.count, 'message')} requeued to {where}, as job "
             f"{job.id}."
         )
     if not plan.looked_at:
-        guards.tell_too_often(printer, report.skipped)
-    if job.possible_duplicates:
+        guards.tell_too_often(printer, job.skipped)
+    twice = job.record.possible_duplicates
+    if twice:
         printer.say(
-            f"{count_of(job.possible_duplicates, 'possible duplicate')}: the connection or the "
+            f"{count_of(twice, 'possible duplicate')}: the connection or the "
             "process was lost while they were in flight.",
             "yellow",
         )
-    if report.failed:
+    if job.failed:
         printer.say(
-            f"{count_of(len(report.failed), 'message')} could not be sent and stayed in {source}:",
+            f"{count_of(len(job.failed), 'message')} could not be sent and stayed in {source}:",
             "red",
         )
         printer.table(
@@ -218,18 +192,16 @@ def _tell(
             ),
             [
                 (one.failure_id[: messages.SHORT_ID], one.message_id or "–", str(one.error))
-                for one in report.failed[:_MOST_SHOWN]
+                for one in job.failed[:_MOST_SHOWN]
             ],
         )
-        if len(report.failed) > _MOST_SHOWN:
-            printer.say(
-                f"… and {len(report.failed) - _MOST_SHOWN:,} more; --output json prints all."
-            )
-    if report.not_tried:
+        if len(job.failed) > _MOST_SHOWN:
+            printer.say(f"… and {len(job.failed) - _MOST_SHOWN:,} more; --output json prints all.")
+    if job.not_tried:
         printer.say(
-            f"After so many failures, {count_of(report.not_tried, 'message')} behind them were not "
+            f"After so many failures, {count_of(job.not_tried, 'message')} behind them were not "
             "tried.",
             "red",
         )
-    if report.held != 0:
-        printer.say(held_by_others(source, report.held, "still there, not looked at"), "yellow")
+    if job.held != 0:
+        printer.say(held_by_others(source, job.held, "still there, not looked at"), "yellow")

@@ -1,35 +1,14 @@
 """`redrive jobs resume`: continues a job that was interrupted or stopped."""
 
-from dataclasses import replace
 from typing import Annotated
 
 import typer
 
 from redrive.cli import guards, job_options, job_run, options
-from redrive.cli.look_output import looked_at
+from redrive.cli.look_output import check_read, showing, tell_missing
 from redrive.cli.output import Form, Printer, count_of
-from redrive.errors import ConfigurationError
 from redrive.failures.canary import Unknown
-from redrive.failures.job_record import JobRecord, State
-from redrive.failures.journal_entry import EDITS_LEFT_OUT
-from redrive.failures.order import Order
-from redrive.failures.plan import plan_of
-from redrive.pubsub.url import BrokerURL
-from redrive.topology.durations import duration_of
-
-
-def _check_whole(job: JobRecord) -> None:
-    """Raises ConfigurationError where the shared journal has not all that a job needs."""
-    if not job.order:
-        raise ConfigurationError(
-            f"the beginning of job {job.id} is not in the shared journal any more, or never was",
-            f"Resume it where it was begun ({job.who}), or begin a new one.",
-        )
-    if job.order.get(EDITS_LEFT_OUT):
-        raise ConfigurationError(
-            f"the bodies that job {job.id} sends are not in the shared journal",
-            f"Resume it where it was begun: {job.who} has them.",
-        )
+from redrive.failures.job_record import State
 
 
 @options.expanded
@@ -63,24 +42,14 @@ def resume(
     """
     printer = Printer(output)
     with job_options.opened_journal(printer, journal, broker.url) as opened:
-        job = opened.job(id_)
-        if job.kind != "requeue":
-            raise ConfigurationError(
-                f"job {job.id} is a {job.kind}, not a requeue",
-                "Run its command again: it takes the rest.",
-            )
-        if job.state is State.DONE:
-            printer.result(job.as_json())
-            printer.say(f"Job {job.id} is done: nothing to resume.")
+        record = opened.job(id_)
+        if record.kind == "requeue" and record.state is State.DONE:
+            printer.result(record.as_json())
+            printer.say(f"Job {record.id} is done: nothing to resume.")
             return
-        if not opened.belongs_to(job, BrokerURL.parse(broker.url).address):
-            raise ConfigurationError(
-                f"job {job.id} belongs to {job.broker}, and --url names "
-                f"{BrokerURL.parse(broker.url).address}",
-                "Give the URL that it was begun with.",
-            )
-        _check_whole(job)
-        order = Order.from_json(job.order)
+        failed = job_run.failed_queue_of(printer, record, broker)
+        job = failed.job(record.id, opened)
+        order = job.order
         if order.function is not None:
             # The journal may be somebody else's, and to import is to run.
             printer.note(
@@ -90,31 +59,30 @@ def resume(
             if not printer.confirm(f"Run {order.function}?", yes=yes):
                 printer.note("Nothing was requeued.")
                 raise typer.Exit(1)
-        order = replace(
-            order,
-            guards=replace(
-                order.guards,
-                watch=order.guards.watch if watch is None else duration_of(watch),
-                unknown=order.guards.unknown if unknown is None else unknown,
-            ),
-        )
-        failed = job_run.failed_queue_of(printer, job, broker)
-        under_way = opened.under_way(job.id)
-        plan = looked_at(
-            printer,
-            failed,
-            failed.source().queue,
-            lambda found: plan_of(order, found, under_way, job.id),
-        )
-        if order.limit is not None:
-            plan.count = min(plan.count, max(0, order.limit - job.sent))
+        name = failed.source().queue
+        with showing(printer, name) as told:
+            plan = job.left(on_progress=told)
+        tell_missing(printer, name, plan.missing)
+        check_read(name, plan.looked_at, plan.missing)
         left = f"{count_of(plan.count, 'message')} {'is' if plan.count == 1 else 'are'} left"
-        printer.say(f"Job {job.id} has requeued {count_of(job.sent, 'message')}; {left}.")
+        printer.say(f"Job {job.id} has requeued {count_of(record.sent, 'message')}; {left}.")
         one_way = order.to or (None if order.via else failed.source().main)
         places = job_run.places_of(failed, one_way, plan)
         guards.tell(printer, places)
         if not guards.ask(printer, plan.count, places, guarded=order.guards.are_up, yes=yes):
             printer.note("Nothing was requeued.")
             raise typer.Exit(1)
-        job = replace(job, order=order.as_json(), exchanges=failed.exchanges.as_json())
-        job_run.carry_out(printer, failed, opened, job, order, plan)
+        job_run.run_job(
+            printer,
+            failed,
+            order,
+            plan,
+            lambda on_progress, cancel: job.resume(
+                plan,
+                watch=watch,
+                unknown=unknown,
+                on_progress=on_progress,
+                on_notice=printer.note,
+                cancel=cancel,
+            ),
+        )

@@ -3,15 +3,14 @@
 from typing import Any, cast
 
 from redrive.cli import job_options, job_run, messages, options
-from redrive.cli.look_output import looking
+from redrive.cli.look_output import showing
 from redrive.cli.output import Form, Printer, count_of
-from redrive.errors import ConfigurationError, RedriveError
+from redrive.errors import RedriveError
 from redrive.failures.canary import Unknown
 from redrive.failures.failed_queue import FailedQueue
 from redrive.failures.job_record import JobRecord, State
 from redrive.failures.local_journal import LocalJournal
 from redrive.failures.order import Order
-from redrive.pubsub.url import BrokerURL
 from redrive.redaction import in_one_line
 from redrive.topology.durations import text_of
 
@@ -45,13 +44,8 @@ def show(
     with job_options.opened_journal(printer, journal, broker.url) as opened:
         job = opened.job(id_)
         if job.kind == "requeue":
-            job = _brought_up_to_date(
-                printer,
-                opened,
-                job,
-                job_run.failed_queue_of(printer, job, broker),
-                broker.url,
-            )
+            failed = job_run.failed_queue_of(printer, job, broker)
+            job = _brought_up_to_date(printer, opened, job, failed)
     printer.result(job_options.json_of(job))
     if not printer.as_json:
         for name, value in _facts(job):
@@ -59,25 +53,21 @@ def show(
 
 
 def _brought_up_to_date(
-    printer: Printer, journal: LocalJournal, job: JobRecord, failed: FailedQueue, url: str
+    printer: Printer, journal: LocalJournal, record: JobRecord, failed: FailedQueue
 ) -> JobRecord:
     """The job with what has become of its messages since it was asked last."""
     try:
-        if not journal.belongs_to(job, BrokerURL.parse(url).address):
-            raise ConfigurationError(
-                f"it belongs to {job.broker}, and --url names {BrokerURL.parse(url).address}", ""
-            )
-        told = failed.heard(job.id)
-        # While the job runs it has the queue for itself.
-        patience = 0.0 if job.state is State.RUNNING else None
-        with looking(printer, failed, failed.source().queue, patience=patience) as (messages_, _):
-            here = sum(message.job == job.id for message in messages_)
+        job = failed.job(record.id, journal)
+        with showing(printer, failed.source().queue) as told:
+            # While the job runs it has the queue for itself.
+            patience = 0.0 if record.state is State.RUNNING else None
+            job.outcome(on_progress=told, patience=patience)
     except RedriveError as error:
         printer.note(
             f"Can't tell now what became of its messages: {str(error).partition(chr(10))[0]}"
         )
-        return job
-    return journal.heard(job.id, told, here)
+        return record
+    return job.record
 
 
 def _manner(job: JobRecord) -> list[tuple[str, str]]:
@@ -145,7 +135,9 @@ def _facts(job: JobRecord) -> list[tuple[str, str]]:
         (_DONE.get(job.kind, "sent"), f"{job.sent:,}"),
     ]
     if job.kind == "requeue":
-        facts += [(name.replace("_", " "), f"{count:,}") for name, count in job.outcome.items()]
+        facts += [
+            (name.replace("_", " "), f"{count:,}") for name, count in job.outcome._asdict().items()
+        ]
     if job.reported_twice:
         facts.append(
             (

@@ -3,15 +3,19 @@ could not see."""
 
 import contextlib
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator
-from datetime import datetime
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from typing import TypeVar
 
-from redrive.cli.message_lookup import NothingFound
 from redrive.cli.output import Printer, ProgressBar, count_of
 from redrive.failures.failed_message import FailedMessage
 from redrive.failures.failed_queue import FailedQueue
-from redrive.failures.snapshot import Snapshot
+from redrive.failures.look import Look, Recall
+from redrive.failures.look_progress import OnLook
+from redrive.failures.message_lookup import NothingFound
+from redrive.failures.message_source import MessageSource
+from redrive.failures.order import Order
+from redrive.failures.plan import Plan
 from redrive.pubsub.reports import LookProgress, LookStage
 
 T = TypeVar("T")
@@ -32,8 +36,8 @@ def held_by_others(name: str, held: int | None, consequence: str) -> str:
     return f"Somebody else is reading {name}: {many} {verb} {consequence}."
 
 
-class Look:
-    """One look at a failed queue or a file, and what is known of it afterwards.
+class LookOutput:
+    """Shows how far a look at failed messages is.
 
     Args:
         printer: where it is shown.
@@ -51,68 +55,25 @@ class Look:
         self._said_that_it_waits = False
         self._said_the_price = False
         self._most_held = 0
-        self.total = 0
-        self.looked_at = 0
-        self.missing: int | None = 0
-        self.answered_from = "queue"
-        self.as_of: datetime | None = None
-        """When a look at a queue ended that this is the answer of."""
-        self.depth_now: int | None = None
-        """What is in the queue now, if an earlier look answers and that is known."""
-        self._has_ended = False
 
-    @property
-    def is_whole(self) -> bool:
-        """Whether all that is in the queue was looked at, to the end."""
-        return self._has_ended and self.missing == 0 and self.looked_at == self.total
-
-    @property
-    def is_partial(self) -> bool:
-        """Whether messages that are there were not looked at, because that was not asked for."""
-        return self.looked_at < self.total and self.missing == 0
-
-    @property
-    def what_is_missing(self) -> str:
-        """A sentence about messages that somebody else holds; empty if there are none."""
-        return held_by_others(self._name, self.missing, "missing from this answer")
-
-    def of_queue(
-        self, failed: FailedQueue, limit: int | None, patience: float | None
-    ) -> Generator[FailedMessage, None, None]:
-        """The messages of a failed queue."""
-        for message in failed.browse(limit, on_progress=self._told, patience=patience):
-            self.looked_at += 1
-            yield message
-
-    def of_file(self, file: Snapshot, limit: int | None) -> Generator[FailedMessage, None, None]:
-        """The messages of a file."""
-        self.answered_from = "file"
-        self.total = file.depth()
-        wanted = self.total if limit is None else min(limit, self.total)
-        self._begun(LookProgress(LookStage.LOOKING, self.total, wanted))
-        for message in file.browse(limit):
-            self.looked_at += 1
-            self._bar.show("reading", self.looked_at, wanted)
-            yield message
-
-    def _told(self, progress: LookProgress) -> None:
-        self.missing = progress.missing
+    def told(self, progress: LookProgress) -> None:
+        """Show it."""
         match progress.stage:
             case LookStage.WAITING:
                 self._wait_for(progress.holder)
             case LookStage.LOOKING:
                 if not progress.looked_at:
-                    self.total = progress.total
                     self._begun(progress)
                     self._tell_price(progress.returns)
-                self._bar.explain(
-                    f"{count_of(progress.wanted, 'message')} of {self._name} are held while this "
-                    "command reads them; other consumers of the queue wait."
-                )
+                if progress.held:
+                    self._bar.explain(
+                        f"{count_of(progress.wanted, 'message')} of {self._name} are held while "
+                        "this command reads them; other consumers of the queue wait."
+                    )
                 self._bar.show("reading", progress.looked_at, progress.wanted)
             case LookStage.RETURNING:
                 self._most_held = max(self._most_held, progress.held)
-                if progress.held < self._most_held or self._most_held <= self.looked_at:
+                if progress.held < self._most_held or self._most_held <= progress.looked_at:
                     self._bar.show(
                         "returning messages", self._most_held - progress.held, self._most_held
                     )
@@ -121,7 +82,7 @@ class Look:
                         "holding all messages, to keep their order", progress.held, progress.total
                     )
             case LookStage.ENDED:
-                self._has_ended = True
+                pass
 
     def _tell_price(self, returns: int | None) -> None:
         if returns is not None and not self._said_the_price:
@@ -143,77 +104,133 @@ class Look:
 
 
 @contextlib.contextmanager
-def looking(
-    printer: Printer,
-    source: FailedQueue | Snapshot,
-    name: str,
-    limit: int | None = None,
-    begun: Begun = lambda _: None,
-    *,
-    patience: float | None = None,
-) -> Iterator[tuple[Generator[FailedMessage, None, None], Look]]:
-    """Give the messages of a failed queue or a file, and the look at them, which has a bar if it
-    takes longer than a moment.
-
-    It ends the look: all messages are back in their queue then. What could not be seen is said.
+def showing(printer: Printer, name: str, begun: Begun = lambda _: None) -> Iterator[OnLook]:
+    """Give what is to be told how far a look is; it has a bar if it takes longer than a moment.
 
     Args:
         printer: where it is shown.
-        source: what is looked at.
-        name: what people call that.
-        limit: how many messages at most.
+        name: what people call what is looked at.
         begun: called once it is known how much is there; may raise.
-        patience: seconds that somebody else's look is waited for; as long as usual by default.
     """
     with printer.bar() as bar:
-        look = Look(printer, name, bar, begun)
-        messages = (
-            look.of_queue(source, limit, patience)
-            if isinstance(source, FailedQueue)
-            else look.of_file(source, limit)
-        )
-        try:
-            yield messages, look
-        except (KeyboardInterrupt, SystemExit) as interrupt:
-            # Who interrupts wants to leave at once.
-            with contextlib.suppress(StopIteration, type(interrupt)):
-                messages.throw(interrupt)
-            raise
-        finally:
-            messages.close()
-    if look.what_is_missing:
-        printer.note(look.what_is_missing)
+        yield LookOutput(printer, name, bar, begun).told
 
 
-def looked_at(
+def asked(
     printer: Printer,
-    failed: FailedQueue,
+    source: MessageSource,
     name: str,
-    ask: Callable[[Iterable[FailedMessage]], T],
+    question: Callable[[Look], T],
+    look_at: int | None = None,
     *,
-    chosen: Callable[[T], int] | None = None,
-) -> T:
-    """Return what `ask` finds in the messages of a failed queue, for a command that acts on it.
+    begun: Begun = lambda _: None,
+    recall: Recall | None = None,
+    patience: float | None = None,
+) -> tuple[T, Look]:
+    """Return what a question finds in a look at failed messages, and the look. What could not be
+    read is said, and whether an earlier look has answered.
 
     Args:
         printer: where the look is shown.
-        failed: what is looked at.
+        source: what is looked at.
         name: what people call that.
-        ask: what is asked of its messages.
-        chosen: how many messages an answer is about; None where one about none is an answer, too.
+        question: is given the look.
+        look_at: how many of the oldest messages at most.
+        begun: called once it is known how much is there; may raise.
+        recall: how an earlier look may answer.
+        patience: seconds that somebody else's look is waited for; as long as usual by default.
+    """
+    with showing(printer, name, begun) as told:
+        answer, look = source.ask(
+            question, look_at, recall=recall, on_progress=told, patience=patience
+        )
+    if look.answered_from == "index":
+        printer.note(in_words_of_before(look))
+    tell_missing(printer, name, look.missing)
+    return answer, look
+
+
+def tell_missing(printer: Printer, name: str, missing: int | None) -> None:
+    """Print how many messages of a queue somebody else holds, if any."""
+    if missing != 0:
+        printer.note(held_by_others(name, missing, "missing from this answer"))
+
+
+def in_words_of_before(look: Look) -> str:
+    """Return a sentence about an earlier look that answers."""
+    assert look.as_of is not None
+    now = ""
+    if look.depth_problem:
+        now = f" How many are in it now is unknown: {look.depth_problem}"
+    elif look.depth_now is not None and look.depth_now != look.total:
+        change = look.depth_now - look.total
+        now = f" The queue has {abs(change):,} {'more' if change > 0 else 'fewer'} now."
+    age = (datetime.now(UTC) - look.as_of).total_seconds()
+    return (
+        f"From the look of {_when(look.as_of)} ({_ago(age)}), {count_of(look.total, 'message')}; "
+        f"--fresh looks again.{now}"
+    )
+
+
+def _when(moment: datetime) -> str:
+    """Return a time in words, with the day if that is another one."""
+    is_today = moment.astimezone(UTC).date() == datetime.now(UTC).date()
+    return f"{moment.astimezone(UTC):{'%H:%M:%S' if is_today else '%Y-%m-%d %H:%M:%S'}} UTC"
+
+
+def _ago(seconds: float) -> str:
+    """Return how long ago something was, in words."""
+    for unit, size in (("day", 86400), ("hour", 3600), ("minute", 60)):
+        if seconds >= size:
+            return f"{count_of(int(seconds // size), unit)} ago"
+    return f"{count_of(int(seconds), 'second')} ago"
+
+
+def check_read(name: str, looked_at: int, missing: int | None, chosen: int | None = None) -> None:
+    """Check that a command that acts has read something to act on.
+
+    Args:
+        name: the queue.
+        looked_at: how many of its messages were read.
+        missing: how many somebody else held.
+        chosen: how many it would act on; None where none is an answer, too.
 
     Raises:
-        NothingFound: somebody else holds all of its messages, or all that `ask` might have chosen.
+        NothingFound: somebody else holds all of the messages, or all that might have been chosen.
     """
-    with looking(printer, failed, name) as (messages, look):
-        answer = ask(messages)
-    if look.missing == 0:
-        return answer
-    if not look.total:
+    if missing == 0:
+        return
+    if not looked_at:
         raise NothingFound(f"no message of {name!r} could be read\nTry again when that has ended.")
-    if chosen is not None and not chosen(answer):
+    if chosen == 0:
         raise NothingFound(
-            f"none of the {look.looked_at:,} messages of {name!r} that could be read was chosen\n"
+            f"none of the {looked_at:,} messages of {name!r} that could be read was chosen\n"
             "Try again when that has ended."
         )
-    return answer
+
+
+def planned(printer: Printer, failed: FailedQueue, order: Order) -> Plan:
+    """Return what an order would send. What could not be read is said.
+
+    Raises:
+        NothingFound: somebody else holds all messages, or all that might have been chosen.
+    """
+    name = failed.source().queue
+    with showing(printer, name) as told:
+        plan = failed.plan_order(order, on_progress=told)
+    tell_missing(printer, name, plan.missing)
+    check_read(name, plan.looked_at, plan.missing, plan.matching)
+    return plan
+
+
+def chosen_by_id(printer: Printer, failed: FailedQueue, ids: list[str]) -> list[FailedMessage]:
+    """Return the messages of a failed queue that these ids name, for a command that acts on them.
+
+    Raises:
+        NothingFound: an id stands for none, or somebody else holds all messages.
+        ConfigurationError: an id stands for several.
+    """
+    name = failed.source().queue
+    found, look = asked(printer, failed, name, lambda look: look.all_named(ids))
+    check_read(name, look.looked_at, look.missing)
+    return found

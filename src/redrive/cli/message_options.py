@@ -1,25 +1,26 @@
 """The options that say which failed messages a command works on: a queue or a file, and a filter
 or groups."""
 
-import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import typer
 
 from redrive.cli import completion
-from redrive.cli.index_options import IndexedQueue, IndexOptions
-from redrive.cli.look_output import Look, looking
+from redrive.cli.index_options import IndexOptions
+from redrive.cli.look_output import asked, showing
 from redrive.cli.options import SourceOptions
 from redrive.cli.output import Printer, count_of
 from redrive.errors import ConfigurationError
-from redrive.failures.failed_message import FailedMessage
 from redrive.failures.failed_queue import FailedQueue
 from redrive.failures.filter import Filter
+from redrive.failures.look import Look
+from redrive.failures.message_lookup import NothingFound
 from redrive.failures.snapshot import Snapshot
 from redrive.pubsub.reports import LookProgress
-from redrive.pubsub.url import BrokerURL
+
+T = TypeVar("T")
 
 QueueOrFile = Annotated[
     str,
@@ -113,7 +114,6 @@ class Source:
     ) -> None:
         self._printer = printer
         self.is_file = not is_queue and Snapshot.is_meant(name)
-        self._url = BrokerURL.parse(broker.url)
         self._source: FailedQueue | Snapshot
         if self.is_file:
             self.name, self._source = name, Snapshot(Path(name))
@@ -127,18 +127,19 @@ class Source:
         count = self._source.count() if isinstance(self._source, FailedQueue) else None
         return count is not None and count.messages == 0 and count.held == 0
 
-    @contextlib.contextmanager
-    def looking(
+    def ask(
         self,
-        limit: int | None = None,
+        question: Callable[[Look], T],
+        look_at: int | None = None,
         *,
         by_time: bool = False,
         index: IndexOptions | None = None,
-    ) -> Iterator[tuple[Iterator[FailedMessage], Look]]:
-        """Give its messages and the look at them.
+    ) -> tuple[T, Look]:
+        """Return what a question finds in a look at its messages, and the look.
 
         Args:
-            limit: how many messages at most.
+            question: is given the look.
+            look_at: how many messages at most.
             by_time: whether a filter asks when they failed.
             index: whether what an earlier look has found may answer, and what this one finds is
                 kept; None for neither.
@@ -155,34 +156,39 @@ class Source:
                     "Leave out --look-at to read all of them.",
                 )
 
-        printer = self._printer
-        if index is None or not isinstance(self._source, FailedQueue):
-            with looking(printer, self._source, self.name, limit, begun) as found:
-                yield found
-            return
-        queue = IndexedQueue(self._url, self._source, self.name)
-        with index.answering(printer, queue, limit, begun) as answer:
-            if answer is not None:
-                yield answer
-                return
-        with index.keeping(printer, queue, limit) as keeping:
-            with looking(printer, self._source, self.name, limit, begun) as (messages, look):
-                yield keeping.noted(messages), look
-            keeping.end(look)
+        return asked(
+            self._printer,
+            self._source,
+            self.name,
+            question,
+            look_at,
+            begun=begun,
+            recall=None if index is None else index.recall(self._printer),
+        )
+
+    def snapshot(self, file: Path, filter_: Filter) -> int:
+        """Copy those of its messages that a filter means to a file; return how many."""
+        with showing(self._printer, self.name) as told:
+            return self._source.snapshot(file, filter_, on_progress=told)
 
 
-def facts_of(look: Look) -> dict[str, object]:
-    """Return what was read, as JSON values; `missing` is what others held, null if their number is
-    unknown. `as_of` is when the look ended, and `depth_now` what the queue has since, if an earlier
-    look answers."""
-    return {
-        "total": look.total,
-        "looked_at": look.looked_at,
-        "missing": look.missing,
-        "answered_from": look.answered_from,
-        "as_of": None if look.as_of is None else look.as_of.isoformat(),
-        "depth_now": look.depth_now,
-    }
+def check_groups(groups: Iterable[str] | None, matching: int, source: str) -> None:
+    """Check that a group that somebody named is there.
+
+    Args:
+        groups: the groups that were named.
+        matching: how many messages were found in them.
+        source: the queue or the file.
+
+    Raises:
+        NothingFound: none was found.
+    """
+    named = list(groups or ())
+    if named and not matching:
+        which = f"group {named[0]}" if len(named) == 1 else f"one of the groups {', '.join(named)}"
+        raise NothingFound(
+            f"no message of {source!r} that matches is in {which}\nSee: redrive failed groups"
+        )
 
 
 def not_looked_at(look: Look) -> str:

@@ -6,30 +6,33 @@ lost connection means is then the same.
 
 import asyncio
 import contextlib
-import threading
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Generator, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from pathlib import Path
 from typing import TypeVar
 
+from redrive.failures.async_job import AsyncJob
+from redrive.failures.canary import Unknown
+from redrive.failures.edit import Edit
 from redrive.failures.failed_message import FailedMessage
-from redrive.failures.failed_queue import FailedQueue
+from redrive.failures.failed_queue import FailedQueue, order_of
 from redrive.failures.failed_source import FailedSource
-from redrive.failures.filter import Filter, Predicate, check_plain
+from redrive.failures.groups import Group
+from redrive.failures.local_journal import LocalJournal
+from redrive.failures.look import Look, QueryResult, Recall
 from redrive.failures.look_progress import OnLook
+from redrive.failures.message_source import Where
+from redrive.failures.order import Order
 from redrive.failures.outcome_watch import Watch, Whereabouts
-from redrive.failures.requeue import Cancel, Edit, Ledger, Progress
+from redrive.failures.plan import Plan
+from redrive.failures.requeue import Cancel, Progress
+from redrive.failures.requeue_job import Notice
 from redrive.failures.return_looks import ReturnLooks
 from redrive.failures.way_back import WayBack
-from redrive.pubsub.aio.threads import on_thread
+from redrive.pubsub.aio.threads import ended, on_loop, on_thread, run_out, to_its_end
 from redrive.pubsub.blocking.declarer import Depth
-from redrive.pubsub.reports import (
-    DiscardReport,
-    LookProgress,
-    PublishReport,
-    RequeueProgress,
-    RequeueReport,
-)
+from redrive.pubsub.reports import DiscardReport, PublishReport
 from redrive.pubsub.service_connection import Address
 from redrive.pubsub.tls import ContextSource
 from redrive.pubsub.url import Credentials
@@ -37,7 +40,6 @@ from redrive.topology.durations import Duration
 from redrive.topology.headers import Delivery
 from redrive.topology.names import ExchangeFamily
 from redrive.topology.outcome_events import Outcomes
-from redrive.topology.rewrite import MOST_REDRIVES
 
 T = TypeVar("T")
 
@@ -89,6 +91,15 @@ class AsyncFailedQueue:
             literal=literal,
         )
 
+    @property
+    def address(self) -> str:
+        """The broker's address, without credentials."""
+        return self._failed.address
+
+    async def is_of(self, name: str) -> bool:
+        """Whether this is what a job has by that name, as `FailedQueue.is_of` tells it."""
+        return await on_thread(lambda: self._failed.is_of(name))
+
     async def source(self) -> FailedSource:
         """Which queue was taken, as `FailedQueue.source` tells it."""
         return await on_thread(self._failed.source)
@@ -136,101 +147,218 @@ class AsyncFailedQueue:
                 messages, or another's look did not end.
             BrokerUnavailable: the connection was lost.
         """
-        loop = asyncio.get_running_loop()
-
-        def told(progress: LookProgress) -> None:
-            if on_progress is not None:
-                loop.call_soon_threadsafe(on_progress, progress)
-
-        messages = self._failed.browse(
-            limit, on_progress=told if on_progress else None, patience=patience
-        )
-        thread = ThreadPoolExecutor(1, "redrive-browse")
-        try:
-            while (message := await loop.run_in_executor(thread, next, messages, None)) is not None:
+        messages = self._failed.browse(limit, on_progress=on_loop(on_progress), patience=patience)
+        async with contextlib.aclosing(_taken_from(messages)) as taken:
+            async for message in taken:
                 yield message
-        finally:
-            # Behind the last look, should that still go on; then all is returned, and what is
-            # cancelled waits for it.
-            returned = loop.run_in_executor(thread, messages.close)
-            thread.shutdown(wait=False)
-            await _to_its_end(returned)
+
+    async def messages(
+        self,
+        where: Where = None,
+        limit: int | None = None,
+        *,
+        look_at: int | None = None,
+        on_progress: OnLook | None = None,
+    ) -> AsyncGenerator[FailedMessage, None]:
+        """The messages that a filter means, from the oldest on, as `FailedQueue.messages` gives
+        them: `async for message in failed.messages("error_type = 'KeyError'")`.
+
+        Raises:
+            ConfigurationError: there is no such queue, or the expression can't be used.
+            BrokerUnavailable: the connection was lost.
+        """
+        told = on_loop(on_progress)
+        some = self._failed.messages(where, limit, look_at=look_at, on_progress=told)
+        async with contextlib.aclosing(_taken_from(some)) as taken:
+            async for message in taken:
+                yield message
+
+    async def causes(
+        self,
+        where: Where = None,
+        *,
+        by: str = "group_id",
+        look_at: int | None = None,
+        max_age: Duration | None = None,
+        on_progress: OnLook | None = None,
+    ) -> list[Group]:
+        """What the messages have failed for, as `FailedQueue.causes` tells it."""
+        told = on_loop(on_progress)
+        return await to_its_end(
+            lambda: self._failed.causes(
+                where, by=by, look_at=look_at, max_age=max_age, on_progress=told
+            )
+        )
+
+    async def query(
+        self,
+        sql: str,
+        *,
+        look_at: int | None = None,
+        max_age: Duration | None = None,
+        on_progress: OnLook | None = None,
+    ) -> QueryResult:
+        """The answer to a SELECT from the table `failed`, as `FailedQueue.query` gives it."""
+        told = on_loop(on_progress)
+        return await to_its_end(
+            lambda: self._failed.query(sql, look_at=look_at, max_age=max_age, on_progress=told)
+        )
+
+    async def snapshot(
+        self, path: Path | str, where: Where = None, *, on_progress: OnLook | None = None
+    ) -> int:
+        """Copies messages to a file, as `FailedQueue.snapshot` does; returns how many."""
+        told = on_loop(on_progress)
+        return await to_its_end(lambda: self._failed.snapshot(path, where, on_progress=told))
+
+    async def plan(
+        self,
+        where: Where = None,
+        limit: int | None = None,
+        *,
+        to: str | None = None,
+        via: bool = False,
+        canary: int = 0,
+        edit: Edit | None = None,
+        patch: str | None = None,
+        force: bool = False,
+        on_progress: OnLook | None = None,
+    ) -> Plan:
+        """What `requeue` with the same arguments would send, as `FailedQueue.plan` tells it."""
+        order = order_of(
+            where, limit, to=to, via=via, canary=canary, edit=edit, patch=patch, force=force
+        )
+        return await self.plan_order(order, on_progress=on_progress)
+
+    async def plan_order(
+        self,
+        order: Order,
+        messages: Iterable[FailedMessage] | None = None,
+        *,
+        on_progress: OnLook | None = None,
+    ) -> Plan:
+        """What an order would send, as `FailedQueue.plan_order` tells it."""
+        told = on_loop(on_progress)
+        return await to_its_end(lambda: self._failed.plan_order(order, messages, on_progress=told))
+
+    async def ask(
+        self,
+        question: Callable[[Look], T],
+        look_at: int | None = None,
+        *,
+        recall: Recall | None = None,
+        on_progress: OnLook | None = None,
+        patience: Duration | None = None,
+    ) -> tuple[T, Look]:
+        """What a function, called on another thread, finds in a look, as `FailedQueue.ask` gives
+        it."""
+        told = on_loop(on_progress)
+        return await to_its_end(
+            lambda: self._failed.ask(
+                question, look_at, recall=recall, on_progress=told, patience=patience
+            )
+        )
 
     async def requeue(
         self,
-        where: Filter | str | Predicate | None = None,
+        where: Where = None,
         limit: int | None = None,
         *,
         to: str | None = None,
         via: bool = False,
         rate: float | None = None,
         pace_by_depth: int | None = None,
+        canary: int = 0,
+        watch: Duration | None = None,
+        stop_at: float | None = None,
+        unknown: Unknown = Unknown.STOP,
         edit: Edit | None = None,
-        ledger: Ledger | None = None,
-        most_redrives: int | None = MOST_REDRIVES,
+        patch: str | None = None,
+        force: bool = False,
+        reason: str = "",
+        journal: LocalJournal | None = None,
         job: str | None = None,
         on_progress: Progress | None = None,
+        on_notice: Notice | None = None,
         cancel: Cancel | None = None,
-    ) -> RequeueReport:
-        """Requeues failed messages to their main queue, each with a fresh retry budget.
+    ) -> AsyncJob:
+        """Requeues failed messages to their main queue, each with a fresh retry budget, as
+        `FailedQueue.requeue` does, whose arguments these are.
 
-        Each is published and confirmed before it is acked: at every instant it is in its failed
-        queue or confirmed in its main queue. It stops at the depth that it found, so what fails
-        again meanwhile stays. What it leaves keeps its order.
-
-        Where it is cancelled, what is on its way is settled before it raises.
-
-        Args:
-            where: which, as for `FailedQueue.requeue`; a function is called on another thread. None
-                sends all.
-            limit: how many are sent at most, the oldest first.
-            to: another queue that they go to.
-            via: whether they are published as they were first, by their exchange and key.
-            rate: how many are sent a second, at most.
-            pace_by_depth: they are sent only while the queue that they go to has fewer ready
-                messages than this. One that waits holds up those behind it.
-            edit: makes the body that is sent of a message, on another thread.
-            ledger: is told what is on its way, on another thread.
-            most_redrives: what was requeued so often before stays, and is counted in the report;
-                None sends it all the same.
-            job: an id that each message carries from then on; a UUID where none is given.
-            on_progress: told about ten times a second how far it is.
-            cancel: an event, asyncio's or threading's: once set, it stops, and what is on its way
-                is settled first.
-
-        Returns:
-            How many were sent and left, and which could not be sent.
+        Where it is cancelled, what is on its way is settled before it raises. `where` and `edit`
+        are called on another thread; `on_progress` and `on_notice` on the event loop. `cancel` may
+        be an event of asyncio's or of threading's.
 
         Raises:
             ConfigurationError: there is no such queue, leaving messages in it would make the broker
-                delete them, or `where` is async; or the pace is given and the depth of a queue
-                can't be read, or `via` leaves unknown which queue it is.
+                delete them, or an argument can't be used; `FailedQueue.requeue` says more.
             BrokerUnavailable: the connection was lost and did not come back. What was not confirmed
                 is in the failed queue.
         """
-        check_plain("edit", edit)
-        return await self._run_out(
-            lambda tell, stop: self._failed.requeue(
-                where,
-                limit,
-                to=to,
-                via=via,
-                rate=rate,
-                pace_by_depth=pace_by_depth,
-                edit=edit,
-                ledger=ledger,
-                most_redrives=most_redrives,
-                job=job,
-                on_progress=tell,
-                cancel=stop,
-            ),
-            on_progress,
-            cancel,
+        order = order_of(
+            where,
+            limit,
+            to=to,
+            via=via,
+            rate=rate,
+            pace_by_depth=pace_by_depth,
+            canary=canary,
+            watch=watch,
+            stop_at=stop_at,
+            unknown=unknown,
+            edit=edit,
+            patch=patch,
+            force=force,
         )
+        return await self.carry_out(
+            order,
+            await self.plan_order(order) if order.guards.are_up else None,
+            reason=reason,
+            journal=journal,
+            job=job,
+            on_progress=on_progress,
+            on_notice=on_notice,
+            cancel=cancel,
+        )
+
+    async def carry_out(
+        self,
+        order: Order,
+        plan: Plan | None = None,
+        *,
+        reason: str = "",
+        journal: LocalJournal | None = None,
+        job: str | None = None,
+        on_progress: Progress | None = None,
+        on_notice: Notice | None = None,
+        cancel: Cancel | None = None,
+    ) -> AsyncJob:
+        """Requeues what an order says, as `FailedQueue.carry_out` does."""
+        tell_people = on_loop(on_notice)
+        return AsyncJob(
+            await run_out(
+                lambda tell, stop: self._failed.carry_out(
+                    order,
+                    plan,
+                    reason=reason,
+                    journal=journal,
+                    job=job,
+                    on_progress=tell,
+                    on_notice=tell_people,
+                    cancel=stop,
+                ),
+                on_progress,
+                cancel,
+            )
+        )
+
+    async def job(self, id_: str, journal: LocalJournal) -> AsyncJob:
+        """A requeue of this queue that a journal has, as `FailedQueue.job` finds it."""
+        return AsyncJob(await on_thread(lambda: self._failed.job(id_, journal)))
 
     async def discard(
         self,
-        where: Filter | str | Predicate | None = None,
+        where: Where = None,
         limit: int | None = None,
         *,
         on_progress: Progress | None = None,
@@ -252,7 +380,7 @@ class AsyncFailedQueue:
                 delete them, or a function is async.
             BrokerUnavailable: the connection was lost and did not come back.
         """
-        return await self._run_out(
+        return await run_out(
             lambda tell, stop: self._failed.discard(where, limit, on_progress=tell, cancel=stop),
             on_progress,
             cancel,
@@ -266,11 +394,7 @@ class AsyncFailedQueue:
             ConfigurationError: there is no such queue.
             BrokerUnavailable: no broker answered.
         """
-        return await _to_its_end(
-            asyncio.ensure_future(
-                on_thread(lambda: self._failed.restore(deliveries), "redrive-restore")
-            )
-        )
+        return await to_its_end(lambda: self._failed.restore(deliveries))
 
     @contextlib.asynccontextmanager
     async def watch(
@@ -294,7 +418,7 @@ class AsyncFailedQueue:
         try:
             yield watch
         finally:
-            await _to_its_end(asyncio.ensure_future(on_thread(watch.__exit__)))
+            await to_its_end(watch.__exit__)
 
     async def whereabouts(self, queue: str | None = None) -> Whereabouts:
         """Where messages of the failed queue may be, and how many, as `FailedQueue.whereabouts`
@@ -340,54 +464,22 @@ class AsyncFailedQueue:
         """
         return await on_thread(self._failed.purge)
 
-    async def _run_out(
-        self,
-        run: Callable[[Progress, "_EitherOf"], T],
-        on_progress: Progress | None,
-        cancel: Cancel | None,
-    ) -> T:
-        """What a run returns, which is stopped where this is cancelled, and then waited for."""
-        loop = asyncio.get_running_loop()
-        stop = _EitherOf(cancel)
-
-        def tell(told: RequeueProgress) -> None:
-            if on_progress is not None:
-                loop.call_soon_threadsafe(on_progress, told)
-
-        return await _to_its_end(
-            asyncio.ensure_future(on_thread(lambda: run(tell, stop), "redrive-requeue")), stop.set
-        )
-
     def __repr__(self) -> str:
         return repr(self._failed).replace("FailedQueue", "AsyncFailedQueue", 1)
 
 
-async def _to_its_end(
-    running: asyncio.Future[T], cancelled: Callable[[], object] = lambda: None
-) -> T:
-    """What it returns. Where this is cancelled, it raises only once that has ended: messages are
-    held until then."""
+async def _taken_from(
+    messages: Generator[FailedMessage, None, None],
+) -> AsyncGenerator[FailedMessage, None]:
+    """The messages, each taken on one thread."""
+    loop = asyncio.get_running_loop()
+    thread = ThreadPoolExecutor(1, "redrive-browse")
     try:
-        return await asyncio.shield(running)
-    except asyncio.CancelledError:
-        cancelled()
-        await asyncio.wait([running])
-        if not running.cancelled():
-            running.exception()
-        raise
-
-
-class _EitherOf:
-    """Set where the caller's event is, or our own."""
-
-    def __init__(self, theirs: Cancel | None) -> None:
-        self._theirs = theirs
-        self._own = threading.Event()
-
-    def set(self) -> None:
-        """Sets our own."""
-        self._own.set()
-
-    def is_set(self) -> bool:
-        """Whether one of them is."""
-        return self._own.is_set() or (self._theirs is not None and self._theirs.is_set())
+        while (message := await loop.run_in_executor(thread, next, messages, None)) is not None:
+            yield message
+    finally:
+        # Behind the last look, should that still go on; then all is returned, and what is
+        # cancelled waits for it.
+        returned = loop.run_in_executor(thread, messages.close)
+        thread.shutdown(wait=False)
+        await ended(returned)

@@ -1,77 +1,31 @@
-"""Looking at a failed queue without taking from it, and requeueing."""
+"""A failed queue as people handle it: what its messages have failed for, which of them go back, and
+how that is proved."""
 
-import contextlib
-import logging
-import threading
-import time
 import uuid
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
-from datetime import timedelta
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-from redrive.errors import BrokerUnavailable, ConfigurationError, RedriveError
-from redrive.failures.direction import Direction
-from redrive.failures.failed_count import count_failed, held_in
+from redrive.errors import ConfigurationError
+from redrive.failures.canary import Guards, Unknown
+from redrive.failures.edit import Edit
 from redrive.failures.failed_message import FailedMessage
-from redrive.failures.failed_source import FailedSource, check_source_name, source_named
-from redrive.failures.filter import Filter, Predicate, opened
-from redrive.failures.index import forget
-from redrive.failures.look_lock import Turn
-from redrive.failures.look_progress import Looking, OnLook
-from redrive.failures.outcome_watch import (
-    Watch,
-    Whereabouts,
-    heard,
-    listen,
-    retry_delay,
-    whereabouts,
-)
-from redrive.failures.requeue import (
-    Cancel,
-    Choose,
-    Edit,
-    Ledger,
-    Progress,
-    Requeue,
-    RequeueOptions,
-)
-from redrive.failures.restore import restore
-from redrive.failures.return_looks import ReturnLooks
-from redrive.failures.return_safety import return_limit
-from redrive.failures.way_back import WayBack
-from redrive.pubsub.blocking.connection import Connector, default_name
-from redrive.pubsub.blocking.declarer import Declarer, Depth, declaring
-from redrive.pubsub.reports import DiscardReport, PublishReport, RequeueReport
-from redrive.pubsub.service_connection import Address
-from redrive.pubsub.tls import ContextSource
-from redrive.pubsub.transfer.last_life import ReturnLimit
-from redrive.pubsub.transfer.pace import check_pace
-from redrive.pubsub.transfer.queue_reader import AHEAD, QueueReader, surely_back
-from redrive.pubsub.url import Credentials, seconds_of
-from redrive.topology.durations import Duration
-from redrive.topology.headers import Delivery
-from redrive.topology.model import Queue
-from redrive.topology.names import FAILED_SUFFIX, ExchangeFamily, failed_queue, family_of
-from redrive.topology.outcome_events import Outcomes
-from redrive.topology.rewrite import MOST_REDRIVES
+from redrive.failures.failed_queue_access import FailedQueueAccess
+from redrive.failures.filter import Filter, check_plain
+from redrive.failures.job import Job, carried_out
+from redrive.failures.job_record import JobRecord
+from redrive.failures.look_progress import OnLook
+from redrive.failures.message_source import Where
+from redrive.failures.order import Order
+from redrive.failures.plan import Plan, plan_of
+from redrive.failures.requeue import Cancel, Progress
+from redrive.failures.requeue_job import Notice
+from redrive.topology.durations import Duration, duration_of
 
-logger = logging.getLogger("redrive")
-
-_MANY = 1000
-_MOST_ARRIVALS = 100
-_BETWEEN_LOOKS = 0.02
-_SETTLING = 0.3
-_MOST_SWEEPS = 2
-_ALL_BACK = 0.05
-"""Seconds in which a broker that is still returning what somebody has left returns some of it."""
-_RETURNED_WITHIN = 3.0
-"""Seconds after which a queue that still grows has new failures, and nothing that somebody
-returned."""
-_OTHERS_LEAVE = 5.0
-"""Seconds that another consumer is waited for: a broker takes a moment to see that a process was
-killed, and returns what it held."""
+if TYPE_CHECKING:
+    from redrive.failures.local_journal import LocalJournal
 
 
-class FailedQueue:
+class FailedQueue(FailedQueueAccess):
     """The failed queue of a subscription, or any other queue of failed messages.
 
     Args:
@@ -93,159 +47,93 @@ class FailedQueue:
         ConfigurationError: an argument can't be.
     """
 
-    def __init__(
+    def plan(
         self,
-        url: Address,
-        queue: str,
-        exchange: str | ExchangeFamily = "master",
-        *,
-        timeout: Duration = 60.0,
-        connection_name: str | None = None,
-        credentials: Credentials | None = None,
-        ssl_context: ContextSource | None = None,
-        management_url: str | None = None,
-        literal: bool = False,
-    ) -> None:
-        check_source_name(queue)
-        self._exchanges = family_of(exchange)
-        self._name = queue
-        self._is_literal = literal
-        self._source: FailedSource | None = None
-        self._connector = Connector(
-            url, connection_name or default_name("failed queue", queue), credentials, ssl_context
-        )
-        self._timeout = seconds_of(timeout)
-        self._management_url = management_url
-
-    def source(self) -> FailedSource:
-        """Which queue was taken: a subscription's failed queue, or another.
-
-        Raises:
-            ConfigurationError: there is no such queue.
-            BrokerUnavailable, PermissionDenied: the broker can't be reached.
-        """
-        if self._source is None:
-            with declaring(self._connector) as declarer:
-                return self._source_on(declarer)
-        return self._source
-
-    def depth(self) -> int:
-        """How many messages are ready in the failed queue.
-
-        Raises:
-            ConfigurationError: there is no such queue.
-            BrokerUnavailable, PermissionDenied: the broker can't be reached.
-        """
-        with declaring(self._connector) as declarer:
-            return self._depth(declarer)
-
-    def consumers(self) -> int:
-        """How many consumers the queue has; none of them is redrive's while nobody looks at it.
-
-        Raises:
-            ConfigurationError: there is no such queue.
-            BrokerUnavailable, PermissionDenied: the broker can't be reached.
-        """
-        with declaring(self._connector) as declarer:
-            return self._look(declarer).consumers
-
-    def count(self) -> Depth | None:
-        """How many messages are in the failed queue, those included that somebody holds who looks
-        at them; None without such a queue.
-
-        Held ones are told by the management API, up to five seconds late. Where it does not answer,
-        and somebody holds some, how many these are is unknown (`held` is None).
-
-        Raises:
-            BrokerUnavailable, PermissionDenied: the broker can't be reached.
-        """
-        with declaring(self._connector) as declarer:
-            source = self._find(declarer)
-            if source is None:
-                return None
-            return count_failed(declarer, self._connector, source, self._management_url)
-
-    def browse(
-        self,
+        where: Where = None,
         limit: int | None = None,
         *,
+        to: str | None = None,
+        via: bool = False,
+        canary: int = 0,
+        edit: Edit | None = None,
+        patch: str | None = None,
+        force: bool = False,
         on_progress: OnLook | None = None,
-        patience: Duration | None = None,
-    ) -> Generator[FailedMessage, None, None]:
-        """Shows the messages from the oldest on, and leaves each where it is.
-
-        While it runs the messages are held back from other consumers. When it ends, or the iterator
-        is closed, they are all in the queue again, in their order. One look at a queue is made at a
-        time: it waits for that of another.
-
-        A quorum queue keeps its order only if all that was returned to it before is held. So a look
-        that is limited, or left in its middle, holds the messages behind too, if they were looked
-        at before. It does not if it is interrupted by Ctrl-C.
+    ) -> Plan:
+        """What `requeue` with the same arguments would send: how many for which cause, the first
+        few, which way they go, what stays and why. The messages are looked at, and stay.
 
         Args:
-            limit: how many at most; None for all that are there when it begins.
-            on_progress: told about ten times a second how far it is.
-            patience: how long another's look is waited for; the queue's
-                timeout by default.
+            where, limit, to, via, canary, edit, patch, force: as for `requeue`.
+            on_progress: told about ten times a second how far the look is.
 
         Raises:
             ConfigurationError: there is no such queue, looking would make the broker delete
-                messages, or another's look did not end.
+                messages, or an argument can't be used.
             BrokerUnavailable: the connection was lost.
         """
-        source = self.source()
-        looking = Looking(source.queue, on_progress)
-        with self._turn(looking, patience=patience) as turn:
-            depth, missing, returns = self._ready_to_take(to_return=True, settling=turn.waited)
-            count = depth if limit is None else max(0, min(depth, limit))
-            looking.begin(depth, count, missing, None if returns is None else returns.returns)
-            looked_at = 0
-            if not count:
-                looking.end(looked_at, missing)
-                return
-            taking = QueueReader(
-                self._connector,
-                source.queue,
-                prefetch=None,
-                most=count,
-                expected=count,
-                whole=depth,
-                ahead=AHEAD,
-                returning=looking.returning,
-                comes_back=False,
-                limit=returns,
-            )
-            try:
-                with taking:
-                    for _ in range(count):
-                        item = taking.next(self._timeout, empty=self._is_empty)
-                        if item is None:
-                            missing = None if missing is None else missing + count - looked_at
-                            break
-                        looked_at += 1
-                        looking.looked_at(looked_at)
-                        yield source.message_of(item.received)
-            finally:
-                if taking.held:
-                    self._wait_until_back(depth, taking.held)
-            looking.end(looked_at, missing)
+        order = order_of(
+            where,
+            limit,
+            to=to,
+            via=via,
+            canary=canary,
+            edit=edit,
+            patch=patch,
+            force=force,
+        )
+        return self.plan_order(order, on_progress=on_progress)
+
+    def plan_order(
+        self,
+        order: Order,
+        messages: Iterable[FailedMessage] | None = None,
+        *,
+        on_progress: OnLook | None = None,
+    ) -> Plan:
+        """What an order would send, as `plan` tells it.
+
+        Args:
+            order: the order.
+            messages: those of the queue's messages that it is to be said of; None looks at them.
+            on_progress: told about ten times a second how far the look is.
+
+        Raises:
+            ConfigurationError: there is no such queue, looking would make the broker delete
+                messages, or the order can't be carried out.
+            BrokerUnavailable: the connection was lost.
+        """
+        if order.to is not None:
+            self._check_destination(order.to)
+        if messages is not None:
+            return plan_of(order, messages)
+        plan, look = self.ask(lambda look: plan_of(order, look), on_progress=on_progress)
+        plan.total, plan.missing = look.total, look.missing
+        return plan
 
     def requeue(
         self,
-        where: Filter | str | Predicate | None = None,
+        where: Where = None,
         limit: int | None = None,
         *,
         to: str | None = None,
         via: bool = False,
         rate: float | None = None,
         pace_by_depth: int | None = None,
+        canary: int = 0,
+        watch: Duration | None = None,
+        stop_at: float | None = None,
+        unknown: Unknown = Unknown.STOP,
         edit: Edit | None = None,
-        ledger: Ledger | None = None,
-        most_redrives: int | None = MOST_REDRIVES,
+        patch: str | None = None,
+        force: bool = False,
+        reason: str = "",
+        journal: "LocalJournal | None" = None,
         job: str | None = None,
         on_progress: Progress | None = None,
+        on_notice: Notice | None = None,
         cancel: Cancel | None = None,
-    ) -> RequeueReport:
+    ) -> Job:
         """Requeues failed messages to their main queue, each with a fresh retry budget.
 
         What is in a dead-letter queue goes to the queue that each message failed in, as its
@@ -267,443 +155,171 @@ class FailedQueue:
             rate: how many are sent a second, at most.
             pace_by_depth: they are sent only while the queue that they go to has fewer ready
                 messages than this. One that waits holds up those behind it.
+            canary: how many are sent first; the rest follows only once each of them has succeeded,
+                as subscribers of redrive's tell it. Where consumers tell nothing, the rest follows
+                if none of them has come back, and `unknown` says so. 0 for none.
+            watch: how long the canary is watched at most; as long as its retries would take by
+                default.
+            stop_at: the share of what was sent that may be failing before it stops, from 0 to 1.
+            unknown: what to do if the outcome of some of the canary is unknown when the watch ends.
             edit: makes the body that is sent of a message.
-            ledger: is told what is on its way.
-            most_redrives: what was requeued so often before stays, and is counted in the report;
-                None sends it all the same.
+            patch: the text of a JSON patch (RFC 6902) or merge patch (RFC 7386) of the bodies.
+            force: whether messages go, too, that were requeued five times before.
+            reason: why, for the journal.
+            journal: where the job is written down, so that it is seen, and can be taken up again by
+                anybody: `Journal(url)` is the team's. None writes nothing down.
             job: an id that each message carries from then on; a UUID where none is given.
             on_progress: told about ten times a second how far it is.
+            on_notice: is told, in a sentence, what people may want to know meanwhile.
             cancel: once set, it stops; what is on its way is settled first.
 
         Returns:
-            How many were sent and left, and which could not be sent.
+            The job: how many were sent and left, which could not be sent, whether it stopped, and
+            what can be asked of it from then on.
 
         Raises:
             ConfigurationError: there is no such queue, leaving messages in it would make the broker
-                delete them, or the expression can't be used; or the pace is given and the depth of
+                delete them, or an argument can't be used; or the pace is given and the depth of
                 a queue can't be read, or `via` leaves unknown which queue it is.
             BrokerUnavailable: the connection was lost and did not come back. What was not confirmed
                 is in the failed queue.
         """
-        direction = Direction(to, via)
-        check_pace(pace_by_depth, via=via)
-        source = self.source()
-        destination = None if via else to or source.main
-        with declaring(self._connector) as declarer:
-            if destination is not None and not declarer.may_exist(Queue(destination)):
-                raise ConfigurationError(
-                    f"there is no queue {destination!r} to requeue messages to",
-                    "Declare it: redrive declare.",
-                )
-        manner, job = (
-            RequeueOptions(
-                direction, rate, edit, ledger, most_redrives, pace_by_depth=pace_by_depth
-            ),
-            job or str(uuid.uuid4()),
+        order = order_of(
+            where,
+            limit,
+            to=to,
+            via=via,
+            rate=rate,
+            pace_by_depth=pace_by_depth,
+            canary=canary,
+            watch=watch,
+            stop_at=stop_at,
+            unknown=unknown,
+            edit=edit,
+            patch=patch,
+            force=force,
         )
-        with opened(where) as choose:
-            # Where some may have no way back, all is held: what stays would be in the way.
-            all_held = choose or (None if destination is not None else _all)
-            report = self._run(all_held, limit, manner, job, on_progress, cancel)
-        left = None if limit is None else limit - report.requeued
-        if (
-            all_held is None
-            and report.too_often
-            and not report.cancelled
-            and (left or report.not_tried)
-        ):
-            # What stays was in the way of what is behind it: once more, with all of it held.
-            more = self._run(_all, left, manner, job, on_progress, cancel)
-            more.requeued += report.requeued
-            more.possible_duplicates += report.possible_duplicates
-            return more
-        return report
-
-    def discard(
-        self,
-        where: Filter | str | Predicate | None = None,
-        limit: int | None = None,
-        *,
-        on_progress: Progress | None = None,
-        cancel: Cancel | None = None,
-    ) -> DiscardReport:
-        """Deletes failed messages, for good. What it leaves keeps its order.
-
-        Args:
-            where: which, as for `requeue`; None deletes all.
-            limit: how many at most, the oldest first.
-            on_progress: told about ten times a second how far it is.
-            cancel: once set, it stops.
-
-        Returns:
-            How many were deleted and left.
-
-        Raises:
-            ConfigurationError: there is no such queue, leaving messages in it would make the broker
-                delete them, or the expression can't be used.
-            BrokerUnavailable: the connection was lost and did not come back.
-        """
-        with opened(where) as choose:
-            report = self._run(
-                choose, limit, RequeueOptions(discards=True), None, on_progress, cancel
-            )
-        return DiscardReport(report.requeued, report.skipped, report.cancelled, report.held)
-
-    def _run(
-        self,
-        choose: Choose | None,
-        limit: int | None,
-        manner: RequeueOptions,
-        job: str | None,
-        on_progress: Progress | None,
-        cancel: Cancel | None,
-    ) -> RequeueReport:
-        stop = cancel or threading.Event()
-        looking = Looking(self.source().queue, None)
-        with self._forgetting(), self._turn(looking, stop=stop.is_set) as turn:
-            total, missing, returns = self._ready_to_take(
-                to_return=choose is not None, settling=turn.waited
-            )
-            looking.begin(total, total, missing)
-            report = self._run_alone(total, choose, limit, manner, job, on_progress, stop, returns)
-        if limit is None or report.requeued < limit:
-            report.held = missing
-        return report
-
-    def _run_alone(
-        self,
-        total: int,
-        choose: Choose | None,
-        limit: int | None,
-        manner: RequeueOptions,
-        job: str | None,
-        on_progress: Progress | None,
-        cancel: Cancel,
-        returns: ReturnLimit | None,
-    ) -> RequeueReport:
-        run = Requeue(
-            self._connector,
-            self.source(),
-            total=total,
-            choose=choose,
-            manner=manner,
-            limit=limit,
-            job=job or str(uuid.uuid4()),
+        return self.carry_out(
+            order,
+            # To watch a canary, it has to be known by which ways messages come and go.
+            self.plan_order(order) if order.guards.are_up else None,
+            reason=reason,
+            journal=journal,
+            job=job,
             on_progress=on_progress,
+            on_notice=on_notice,
             cancel=cancel,
-            timeout=self._timeout,
-            empty=self._is_empty,
-            returns=returns,
         )
-        report = run.run()
-        left = report.skipped + len(report.failed)
-        self._wait_until_back(left)
-        if choose is not None and run.confirmed:
-            # Only there is the queue held, and acked one by one.
-            report.possible_duplicates += self._swept(
-                run.confirmed, total - report.requeued, settling=left > _MANY
-            )
-        run.settle()
-        return report
 
-    def _swept(self, confirmed: frozenset[str], should_be_left: int, *, settling: bool) -> int:
-        """Takes out what is confirmed in its main queue and is in the failed queue all the same;
-        how many that may have failed for."""
-        found = 0
-        for _ in range(_MOST_SWEEPS):
-            if not self._is_more_than(should_be_left, settling=settling):
-                return 0
-            found = self._sweep(confirmed)
-            if not found:
-                return 0  # what is more than should be has failed since
-        return found
-
-    def _sweep(self, confirmed: frozenset[str]) -> int:
-        """Acks once more what is confirmed in its main queue; how many these were.
-
-        A quorum queue that is busy leaves acks with the channel, and they go with it. Source:
-        measured on RabbitMQ 4.3.6, 2,000 of 13,000 single acks.
-        """
-        total, _, returns = self._ready_to_take(to_return=True, settling=True)
-        sweep = Requeue(
-            self._connector,
-            self.source(),
-            total=total,
-            choose=lambda messages: [False] * len(messages),
-            manner=RequeueOptions(),
-            limit=None,
-            job=str(uuid.uuid4()),
-            on_progress=None,
-            cancel=threading.Event(),
-            timeout=self._timeout,
-            empty=self._is_empty,
-            returns=returns,
-            confirmed=confirmed,
-        )
-        self._wait_until_back(sweep.run().skipped)
-        return sweep.acked_again
-
-    def _is_more_than(self, count: int, *, settling: bool) -> bool:
-        """Whether more messages are in the queue than should be; a queue that takes many back does
-        so for a while."""
-        depth = self.depth()
-        if settling:
-            depth = _settled(self.depth, depth, _SETTLING)
-        return depth > count
-
-    def restore(self, deliveries: Iterable[Delivery]) -> PublishReport:
-        """Sets failed messages aside again, from a copy of them. Each is confirmed in the failed
-        queue before this returns.
+    def carry_out(
+        self,
+        order: Order,
+        plan: Plan | None = None,
+        *,
+        reason: str = "",
+        journal: "LocalJournal | None" = None,
+        job: str | None = None,
+        on_progress: Progress | None = None,
+        on_notice: Notice | None = None,
+        cancel: Cancel | None = None,
+    ) -> Job:
+        """Requeues what an order says, as `requeue` does.
 
         Args:
-            deliveries: the messages, as they were in the failed queue; of this queue.
-
-        Returns:
-            How many were confirmed, and which were not.
+            order: what to do.
+            plan: what it would send, as `plan_order` has said it; with a canary it is needed.
+            reason, journal, job, on_progress, on_notice, cancel: as for `requeue`.
 
         Raises:
-            ConfigurationError: there is no such queue.
-            BrokerUnavailable: no broker answered.
-        """
-        self.depth()
-        with self._forgetting():
-            return restore(self._connector, self._exchanges, deliveries, self._timeout)
-
-    def watch(
-        self, job: str, queue: str | None = None, arrivals: Collection[WayBack] = ()
-    ) -> Watch | ReturnLooks:
-        """Counts what becomes of a job's messages for as long as the block.
-
-        Args:
-            job: the job's id.
-            queue: the main queue that they are sent to; None for their own.
-            arrivals: by which exchanges and keys they came to a dead-letter queue: what fails again
-                comes by the same. Where one is the default exchange, or there are none, it is
-                looked for in the queue itself.
-
-        Raises (on entering):
-            PermissionDenied: the user may not declare a queue to watch through.
-            BrokerUnavailable: no broker answered.
-        """
-        main = queue or self.source().main
-        if main is not None:
-            return Watch(self._connector, self._exchanges, [main], job)
-        if arrivals and len(arrivals) <= _MOST_ARRIVALS and all(way.exchange for way in arrivals):
-            return Watch(self._connector, self._exchanges, [], job, arrivals)
-        return ReturnLooks(job, self.depth, self.browse)
-
-    @property
-    def exchanges(self) -> ExchangeFamily:
-        """The exchange family."""
-        return self._exchanges
-
-    def whereabouts(self, queue: str | None = None) -> Whereabouts:
-        """How much is in the queues of a subscription, and who consumes its main queue.
-
-        Args:
-            queue: the main queue; None for this one.
-
-        Raises:
-            BrokerUnavailable: no broker answered.
+            ConfigurationError, BrokerUnavailable: as for `requeue`.
         """
         source = self.source()
-        return whereabouts(self._connector, queue or source.main or source.queue)
+        if journal is None:
+            # SQLite takes a while to load, and whoever only looks needs none.
+            from redrive.failures.local_journal import PassingJournal
 
-    def retry_delay(self, queue: str | None = None) -> timedelta | None:
-        """How long a subscription's retry queue holds a message; None where there is none, or this
-        user is not told.
-
-        Args:
-            queue: the main queue; None for this one.
-
-        Raises:
-            BrokerUnavailable: no broker answered.
-        """
-        main = queue or self.source().main
-        return None if main is None else retry_delay(self._connector, main)
-
-    def listen(self, job: str) -> None:
-        """From now on what subscribers tell of a job's messages is kept, for `heard`.
-
-        Raises:
-            PermissionDenied: the user may not declare a queue for it.
-            BrokerUnavailable: no broker answered.
-        """
-        listen(self._connector, self._exchanges, job)
-
-    def heard(self, job: str) -> list[Outcomes]:
-        """What subscribers have told of a job's messages since this was asked last.
-
-        Raises:
-            PermissionDenied: the user may not read it.
-            BrokerUnavailable: no broker answered.
-        """
-        return list(heard(self._connector, job))
-
-    def purge(self) -> int:
-        """Deletes all messages of the failed queue that are ready, for good. Those that somebody
-        looks at are waited for.
-
-        Returns:
-            How many.
-
-        Raises:
-            ConfigurationError: there is no such queue, or another's look did not end.
-            PermissionDenied: the user may not.
-        """
-        with (
-            self._forgetting(),
-            self._turn(Looking(self.source().queue, None)) as turn,
-            declaring(self._connector) as declarer,
-        ):
-            self._depth_alone(declarer, settling=turn.waited)
-            return declarer.purge(self.source().queue)
-
-    @contextlib.contextmanager
-    def _forgetting(self) -> Iterator[None]:
-        """What an earlier look has found is not true after the block. It is dropped before it, too:
-        this process may be killed in it."""
-        queue = self.source().queue
-        forget(self._connector.url, queue)
-        try:
-            yield
-        finally:
-            forget(self._connector.url, queue)
-
-    def __repr__(self) -> str:
-        taken = self._source.queue if self._source is not None else self._name
-        return f"<FailedQueue {self._connector.url.address} {taken!r}>"
-
-    def _find(self, declarer: Declarer) -> FailedSource | None:
-        if self._source is None:
-            self._source = source_named(self._name, declarer, literal=self._is_literal)
-        return self._source
-
-    def _source_on(self, declarer: Declarer) -> FailedSource:
-        source = self._find(declarer)
-        if source is None:
-            # What an earlier look has kept of it is no answer any more.
-            for queue in {failed_queue(self._name.removesuffix(FAILED_SUFFIX)), self._name}:
-                forget(self._connector.url, queue)
-            raise self._missing()
-        return source
-
-    def _missing(self) -> ConfigurationError:
-        failed = failed_queue(self._name.removesuffix(FAILED_SUFFIX))
-        address = self._connector.url.address
-        if self._is_literal:
-            return ConfigurationError(
-                f"there is no queue {self._name!r} at {address}",
-                "Check the name, and the virtual host.",
-            )
-        return ConfigurationError(
-            f"there is no queue {failed!r} at {address}, and no dead-letter queue {self._name!r}",
-            "Check the name of the main queue, the virtual host, and whether it was declared.",
+            journal = PassingJournal()
+        record = JobRecord(
+            job or str(uuid.uuid4()),
+            "requeue",
+            source.name,
+            self.address,
+            order.as_json(),
+            reason=reason,
+            planned=self.depth() if plan is None else plan.count,
+            exchanges=self.exchanges.as_json(),
+            literal=source.main is None,
+        )
+        return carried_out(
+            self,
+            journal,
+            record,
+            order,
+            plan,
+            on_progress=on_progress,
+            on_notice=on_notice,
+            cancel=cancel,
         )
 
-    def _look(self, declarer: Declarer) -> Depth:
-        depth = declarer.depth(self._source_on(declarer).queue)
-        if depth is None:
-            raise self._missing()
-        return depth
-
-    def _depth(self, declarer: Declarer) -> int:
-        return self._look(declarer).messages
-
-    def _turn(
-        self,
-        looking: Looking,
-        *,
-        patience: Duration | None = None,
-        stop: Callable[[], bool] = lambda: False,
-    ) -> Turn:
-        """The right to hold messages of it, which nobody else has meanwhile."""
-        return Turn(
-            self._connector,
-            self.source(),
-            management_url=self._management_url,
-            patience=self._timeout if patience is None else seconds_of(patience),
-            waiting=looking.waiting,
-            stop=stop,
-        )
-
-    def _depth_alone(self, declarer: Declarer, *, settling: bool) -> tuple[int, int | None]:
-        """The depth once no other consumer holds any of it, or has not left for a while; and how
-        much such a one holds, None if unknown.
+    def job(self, id_: str, journal: "LocalJournal") -> Job:
+        """A requeue of this queue that a journal has, whoever has begun it, and wherever: to ask
+        for its outcome, or to take it up again.
 
         Args:
-            declarer: asks.
-            settling: whether somebody held some a moment ago, who may have died: a broker returns
-                that in pieces.
+            id_: the job's id, or its first characters.
+            journal: the journal, such as `Journal(url)`.
+
+        Raises:
+            ConfigurationError: there is no such job, or it is another queue's or broker's, or no
+                requeue.
         """
-        deadline = time.monotonic() + _OTHERS_LEAVE
-        while (depth := self._look(declarer)).consumers and time.monotonic() < deadline:
-            settling = True
-            time.sleep(_BETWEEN_LOOKS)
-        if depth.consumers:
-            held = held_in(self.source().queue, depth, self._connector, self._management_url)
-            return depth.messages, held
-        return _settled(
-            lambda: self._depth(declarer), depth.messages, _SETTLING if settling else _ALL_BACK
-        ), 0
-
-    def _ready_to_take(
-        self, *, to_return: bool, settling: bool
-    ) -> tuple[int, int | None, ReturnLimit | None]:
-        """The depth, what others hold, and how often the queue takes a message back; where some
-        will be returned, only if the broker deletes none for it."""
-        with declaring(self._connector) as declarer:
-            self._look(declarer)
-            returns = (
-                return_limit(
-                    declarer, self._source_on(declarer), self._connector, self._management_url
-                )
-                if to_return
-                else None
-            )
-            return *self._depth_alone(declarer, settling=settling), returns
-
-    def _wait_until_back(self, count: int, held: int | None = None) -> None:
-        """Waits until so many are ready: a quorum queue has what was returned a moment after the
-        connection is closed.
-
-        Not for long: another consumer may have taken some meanwhile.
-
-        Args:
-            count: how many there must be.
-            held: how many of them were held; all of them by default.
-        """
-        if not count:
-            return
-        deadline = time.monotonic() + surely_back(count if held is None else held)
-        # A broker that is gone has returned everything too.
-        with contextlib.suppress(RedriveError), declaring(self._connector) as declarer:
-            while count > self._depth(declarer) and time.monotonic() < deadline:
-                time.sleep(_BETWEEN_LOOKS)
-
-    def _is_empty(self) -> bool:
-        try:
-            return self.depth() == 0
-        except BrokerUnavailable:  # then nobody knows; who reads the queue waits for the broker
-            return False
+        return Job.written_down(self, journal, id_)
 
 
-def _all(messages: Sequence[FailedMessage]) -> Sequence[bool]:
-    return [True] * len(messages)
+def order_of(
+    where: Where,
+    limit: int | None,
+    *,
+    to: str | None = None,
+    via: bool = False,
+    rate: float | None = None,
+    pace_by_depth: int | None = None,
+    canary: int = 0,
+    watch: Duration | None = None,
+    stop_at: float | None = None,
+    unknown: Unknown = Unknown.STOP,
+    edit: Edit | None = None,
+    patch: str | None = None,
+    force: bool = False,
+) -> Order:
+    """The order that the arguments of `requeue` give.
 
-
-def _settled(depth: Callable[[], int], seen: int, pause: float) -> int:
-    """The depth of a queue once it grows no more, or for so long that what comes is new.
-
-    Args:
-        depth: asks for it.
-        seen: what it was.
-        pause: seconds until it is asked for the first time.
+    Raises:
+        ConfigurationError: one of them can't be.
     """
-    deadline = time.monotonic() + _RETURNED_WITHIN
-    while True:
-        time.sleep(pause)
-        before, seen = seen, depth()
-        if seen <= before or time.monotonic() > deadline:
-            return seen
-        pause = _SETTLING
+    check_plain("edit", edit)
+    if edit is not None and patch is not None:
+        raise ConfigurationError("`edit` and `patch` exclude each other", "Give one of them.")
+    if stop_at is not None and not 0 <= stop_at <= 1:
+        raise ConfigurationError(f"`stop_at` is {stop_at!r}", "Give a share from 0 to 1: 0.05.")
+    if canary < 0:
+        raise ConfigurationError(f"`canary` is {canary}", "Give how many go first; 0 for none.")
+    order = Order(
+        where if isinstance(where, Filter) else Filter(where),
+        limit,
+        to,
+        rate,
+        Guards(
+            canary,
+            None if watch is None else duration_of(watch, "watch"),
+            stop_at,
+            Unknown(unknown),
+        ),
+        force,
+        patch,
+        via=via,
+        pace_by_depth=pace_by_depth,
+        transform=edit,
+    )
+    _ = order.direction, order.edit()  # what excludes each other is told before anything is read
+    return order

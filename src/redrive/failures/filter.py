@@ -3,7 +3,7 @@
 import contextlib
 import inspect
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Self
@@ -45,9 +45,9 @@ class Filter:
         return self.where is None and not self.digests and not self.groups
 
     def as_json(self) -> dict[str, object]:
-        """It as JSON values; of a filter without a function."""
+        """It as JSON values; without its function, where it has one."""
         return {
-            **asdict(self),
+            "where": self.where if isinstance(self.where, str) else None,
             "digests": sorted(self.digests),
             "groups": list(self.groups),
             "now": self.now.isoformat(),

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from redrive.topology.names import ExchangeFamily
 from redrive.topology.outcome_events import Outcomes
@@ -21,6 +21,23 @@ class State(StrEnum):
     """By itself: what it had sent failed again."""
     FAILED = "failed"
     """It could not go on."""
+
+
+class JobOutcome(NamedTuple):
+    """What became of what a job has sent. The numbers add up to that.
+
+    Args:
+        succeeded: how many a subscriber has reported as handled. Consumers without redrive report
+            nothing: theirs are unknown.
+        retrying: how many failed and are still retried, as far as subscribers report.
+        failed_again: how many are known to have been given up again.
+        unknown: how many nothing was reported of.
+    """
+
+    succeeded: int
+    retrying: int
+    failed_again: int
+    unknown: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,15 +147,9 @@ class JobRecord:
         return ExchangeFamily.from_json(self.exchanges) if self.exchanges else None
 
     @property
-    def outcome(self) -> dict[str, int]:
-        """What became of what was sent, in the words that people read. The numbers add up to
-        `sent`."""
-        return {
-            "succeeded": self.succeeded,
-            "retrying": self.retrying,
-            "failed_again": self.failed_again,
-            "unknown": self.unknown,
-        }
+    def outcome(self) -> JobOutcome:
+        """What became of what was sent, in the words that people read."""
+        return JobOutcome(self.succeeded, self.retrying, self.failed_again, self.unknown)
 
     def with_reported(self, told: Iterable[Outcomes], failed_here: int, handed_over: int) -> Self:
         """Return it with what became of its messages since.

@@ -29,7 +29,8 @@ from redrive.failures.journal_entry import (
     Unreadable,
 )
 from redrive.failures.journal_stream import DEFAULT_MAX_AGE, JobLocked, JournalStream, Row
-from redrive.failures.local_journal import LocalJournal, is_running, whoami
+from redrive.failures.local_journal import LocalJournal, is_running
+from redrive.failures.operator_name import whoami
 from redrive.pubsub.url import BrokerURL
 from redrive.redaction import in_one_line
 

@@ -1,14 +1,16 @@
 """Which messages of a job are on their way, written down so that it is known after a kill."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from redrive.failures.local_journal import LocalJournal
+if TYPE_CHECKING:
+    from redrive.failures.local_journal import LocalJournal
 
 
 class JournalLedger:
     """Writes down in a journal which messages of a job are on their way."""
 
-    def __init__(self, journal: LocalJournal, job_id: str) -> None:
+    def __init__(self, journal: "LocalJournal", job_id: str) -> None:
         self._journal = journal
         self._job_id = job_id
 

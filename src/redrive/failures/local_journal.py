@@ -6,7 +6,6 @@ It is whole by itself. Where the broker keeps the journal that a team shares, it
 """
 
 import contextlib
-import getpass
 import json
 import os
 import re
@@ -27,6 +26,7 @@ from redrive.errors import ConfigurationError
 from redrive.failures import journal_tables
 from redrive.failures.job_record import JobRecord, State
 from redrive.failures.journal_entry import JobStep, JournalEntry, Original
+from redrive.failures.operator_name import whoami
 from redrive.failures.stored_message import bytes_of, text_of
 from redrive.topology.headers import Delivery
 from redrive.topology.outcome_events import Outcomes
@@ -44,15 +44,6 @@ def default_path() -> Path:
     from platformdirs import user_state_path
 
     return user_state_path("redrive", appauthor=False) / _NAME
-
-
-def whoami() -> str:
-    """The user of this process, and its host."""
-    try:
-        name = getpass.getuser()
-    except (OSError, KeyError):  # a container may have a user that has no name
-        name = str(os.getuid()) if hasattr(os, "getuid") else "somebody"
-    return f"{name}@{socket.gethostname()}"
 
 
 def is_running(job: JobRecord) -> ConfigurationError:
@@ -78,28 +69,36 @@ class LocalJournal:
         self.path = path or default_path()
         self._lock = threading.Lock()
         with self._errors("opened"):
-            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            # Bodies may be in it: nobody else is to read them, also where the file was there with
-            # other rights.
-            handle = os.open(self.path, os.O_CREAT | os.O_RDWR, _OURS_ALONE)
+            self._sqlite = self._opened()
             try:
-                _tighten(handle)
-            finally:
-                os.close(handle)
-            self._sqlite = sqlite3.connect(
-                self.path, timeout=_PATIENCE, isolation_level=None, check_same_thread=False
-            )
-            try:
-                self._sqlite.execute("PRAGMA journal_mode = WAL")
-                # What is written survives this process, however it ends; waiting for the disk would
-                # cost more than the messages.
-                self._sqlite.execute("PRAGMA synchronous = NORMAL")
                 self._check_version()
                 self._sqlite.executescript(journal_tables.SCHEMA)
                 self._sqlite.execute(f"PRAGMA user_version = {journal_tables.VERSION}")
             except BaseException:
                 self._sqlite.close()
                 raise
+
+    def _opened(self) -> sqlite3.Connection:
+        self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        # Bodies may be in it: nobody else is to read them, also where the file was there with
+        # other rights.
+        handle = os.open(self.path, os.O_CREAT | os.O_RDWR, _OURS_ALONE)
+        try:
+            _tighten(handle)
+        finally:
+            os.close(handle)
+        found = sqlite3.connect(
+            self.path, timeout=_PATIENCE, isolation_level=None, check_same_thread=False
+        )
+        try:
+            found.execute("PRAGMA journal_mode = WAL")
+            # What is written survives this process, however it ends; waiting for the disk would
+            # cost more than the messages.
+            found.execute("PRAGMA synchronous = NORMAL")
+        except BaseException:
+            found.close()
+            raise
+        return found
 
     def _check_version(self) -> None:
         (version,) = self._sqlite.execute("PRAGMA user_version").fetchone()
@@ -391,6 +390,16 @@ class LocalJournal:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+class PassingJournal(LocalJournal):
+    """The journal of a job that nobody wants written down: in memory, and gone with the process."""
+
+    def __init__(self) -> None:
+        super().__init__(Path(":memory:"))
+
+    def _opened(self) -> sqlite3.Connection:
+        return sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
 
 
 def _tighten(handle: int) -> None:

@@ -22,12 +22,17 @@ class Looking:
     Args:
         queue: the failed queue.
         on_progress: who is told; the log is, of what must not stay unsaid, where nobody else is.
+        note: is told besides, of each stage.
     """
 
-    def __init__(self, queue: str, on_progress: OnLook | None) -> None:
+    def __init__(
+        self, queue: str, on_progress: OnLook | None, note: OnLook = lambda _: None
+    ) -> None:
         self._queue = queue
         self._on_progress = on_progress
+        self._note = note
         self._now = LookProgress(LookStage.WAITING)
+        self._count = 0
         self._told_at = 0.0
         self._began = time.monotonic()
         self._said = False
@@ -55,12 +60,13 @@ class Looking:
 
     def looked_at(self, count: int) -> None:
         """It has looked at so many."""
+        self._count = count
         if time.monotonic() - self._told_at >= _EVERY:
             self._tell(replace(self._now, looked_at=count, held=count))
 
     def returning(self, held: int) -> None:
         """It returns what it holds, and so much is left."""
-        self._tell(replace(self._now, stage=LookStage.RETURNING, held=held))
+        self._tell(replace(self._now, stage=LookStage.RETURNING, looked_at=self._count, held=held))
 
     def end(self, looked_at: int, missing: int | None) -> None:
         """All is back in the queue; so many messages could not be seen."""
@@ -84,6 +90,8 @@ class Looking:
         now = time.monotonic()
         always = always or progress.stage is not self._now.stage
         self._now = progress
+        if always:
+            self._note(progress)
         if self._on_progress is not None and (always or now - self._told_at >= _EVERY):
             self._told_at = now
             self._on_progress(progress)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self, cast
 
+from redrive.errors import ConfigurationError
 from redrive.failures.canary import Guards
 from redrive.failures.direction import Direction
 from redrive.failures.edit import Edit, calling, edited, patching
@@ -11,6 +12,8 @@ from redrive.failures.failed_message import FailedMessage
 from redrive.failures.filter import Filter
 from redrive.pubsub.transfer.pace import check_pace
 from redrive.topology.rewrite import MOST_REDRIVES
+
+_OF_PROGRAM = "of_program"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +33,7 @@ class Order:
         via: whether they go by the exchange and the key that they were first published with.
         pace_by_depth: they go only while the queue that they go to has fewer ready messages; None
             for any number.
+        transform: makes another body of a message: a function of the program that gives the order.
     """
 
     filter: Filter = field(default_factory=Filter)
@@ -43,6 +47,7 @@ class Order:
     edits: dict[str, str] = field(default_factory=dict)
     via: bool = False
     pace_by_depth: int | None = None
+    transform: Edit | None = None
 
     @property
     def direction(self) -> Direction:
@@ -75,6 +80,8 @@ class Order:
         Raises:
             ConfigurationError: the patch or the function can't be used.
         """
+        if self.transform is not None:
+            return self.transform
         if self.patch is not None:
             return patching(self.patch)
         if self.function is not None:
@@ -82,9 +89,11 @@ class Order:
         return edited(self.edits) if self.edits else None
 
     def as_json(self) -> dict[str, object]:
-        """It as JSON values."""
-        others = (name for name in self.__slots__ if name not in ("guards", "filter"))
+        """It as JSON values; of a function of a program, that there is one."""
+        others = (n for n in self.__slots__ if n not in ("guards", "filter", "transform"))
+        of_program = self.transform is not None or callable(self.filter.where)
         return {
+            **({_OF_PROGRAM: True} if of_program else {}),
             **{name: getattr(self, name) for name in others},
             **self.guards.as_json(),
             # As redrive 0.1 has called it, whose jobs may be resumed.
@@ -93,7 +102,17 @@ class Order:
 
     @classmethod
     def from_json(cls, values: Mapping[str, object]) -> Self:
-        """What `as_json` has written."""
+        """What `as_json` has written.
+
+        Raises:
+            ConfigurationError: a function of a program is a part of it, or redrive 0.1 has written
+                it with ids.
+        """
+        if values.get(_OF_PROGRAM):
+            raise ConfigurationError(
+                "its messages were chosen, or changed, by a function of the program that began it",
+                "Have that program requeue again: what was sent is not in its queue any more.",
+            )
         known: dict[str, Any] = {
             name: value for name, value in values.items() if name in cls.__slots__
         }

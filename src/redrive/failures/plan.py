@@ -25,6 +25,9 @@ class Plan:
 
     Args:
         looked_at: how many messages were looked at.
+        total: how many were there.
+        missing: how many somebody else held, so that they were not looked at; None if it is unknown
+            how many.
         is_cut: whether the order's limit ended it, so that further messages were not looked at.
         count: how many of them would go.
         groups: how many of each cause.
@@ -59,6 +62,8 @@ class Plan:
     changed: int = 0
     retries: int = 0
     retried_for: timedelta = timedelta(0)
+    total: int = 0
+    missing: int | None = 0
 
     @property
     def matching(self) -> int:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from redrive.errors import RedriveError
 from redrive.failures.canary import (
@@ -18,18 +19,20 @@ from redrive.failures.canary import (
     watched,
 )
 from redrive.failures.failed_message import FailedMessage
-from redrive.failures.failed_queue import FailedQueue
+from redrive.failures.failed_queue_access import FailedQueueAccess
 from redrive.failures.job_record import JobRecord, State
 from redrive.failures.journal_ledger import JournalLedger
-from redrive.failures.local_journal import LocalJournal
 from redrive.failures.order import Order
 from redrive.failures.outcome_watch import Watch, reason_of_stop
 from redrive.failures.plan import plan_of
+from redrive.failures.requeue import Cancel, Progress, RequeueOptions
 from redrive.failures.return_looks import ReturnLooks
 from redrive.failures.way_back import WayBack
 from redrive.pubsub.reports import RequeueProgress, RequeueReport
 
-Progress = Callable[[RequeueProgress], None]
+if TYPE_CHECKING:
+    from redrive.failures.local_journal import LocalJournal
+
 Notice = Callable[[str], None]
 
 _GLANCE_SECONDS = 0.1
@@ -58,8 +61,8 @@ class RequeueJob:
 
     def __init__(
         self,
-        failed: FailedQueue,
-        journal: LocalJournal,
+        failed: FailedQueueAccess,
+        journal: "LocalJournal",
         job: JobRecord,
         order: Order,
         *,
@@ -83,9 +86,7 @@ class RequeueJob:
         self._unknown_before = 0
         self._stopped = ""
 
-    def run(
-        self, on_progress: Progress, cancel: threading.Event
-    ) -> tuple[JobRecord, RequeueReport]:
+    def run(self, on_progress: Progress, cancel: Cancel) -> tuple[JobRecord, RequeueReport]:
         """Sends, and writes down what became of it.
 
         Raises:
@@ -158,7 +159,7 @@ class RequeueJob:
             )
 
     def _send_in_stages(
-        self, watch: Watch | ReturnLooks | None, on_progress: Progress, cancel: threading.Event
+        self, watch: Watch | ReturnLooks | None, on_progress: Progress, cancel: Cancel
     ) -> None:
         if watch is None:
             self._send(None, None, on_progress, cancel)
@@ -184,7 +185,7 @@ class RequeueJob:
                 self._send_in_portions(watch, on_progress, cancel)
 
     def _send_in_portions(
-        self, watch: Watch | ReturnLooks, on_progress: Progress, cancel: threading.Event
+        self, watch: Watch | ReturnLooks, on_progress: Progress, cancel: Cancel
     ) -> None:
         """Sends ten times as many each time, and looks in between what came back."""
         judge = self._share_of(watch)
@@ -207,7 +208,7 @@ class RequeueJob:
                 time.sleep(_GLANCE_SECONDS)
             portion *= 10
 
-    def _over(self, cancel: threading.Event) -> bool:
+    def _over(self, cancel: Cancel) -> bool:
         return cancel.is_set() or bool(self._stopped)
 
     @property
@@ -237,7 +238,7 @@ class RequeueJob:
     def _twice_in_this_run(self) -> int:
         return self._report.possible_duplicates - self._job.possible_duplicates
 
-    def _look_after(self, watch: Watch | ReturnLooks, cancel: threading.Event) -> None:
+    def _look_after(self, watch: Watch | ReturnLooks, cancel: Cancel) -> None:
         """Watches the canary until it is known whether the rest may follow."""
         if not self._report.requeued:
             if self._report.failed:
@@ -273,7 +274,7 @@ class RequeueJob:
         most: int | None,
         judge: Callable[[], Ruling] | None,
         on_progress: Progress,
-        cancel: threading.Event,
+        cancel: Cancel,
     ) -> None:
         done = self._report
         left = (
@@ -288,21 +289,24 @@ class RequeueJob:
             self._job = self._journal.update(replace(self._job, sent=self._sent_before + sent))
             on_progress(replace(so_far, requeued=sent))
 
+        order = self._order
+        manner = RequeueOptions(
+            order.direction,
+            order.rate,
+            None if self._edit is None else self._edited,
+            self._ledger,
+            order.most_redrives,
+            pace_by_depth=order.pace_by_depth,
+        )
         # Without a filter messages are sent as they come, which is faster; what stays is to be in
         # the way of none.
         all_go = self._order.filter.is_all and not self._some_stay
         with self._halting(judge, cancel) as halt:
-            report = self._failed.requeue(
+            report = self._failed._send(
                 None if all_go else self._order.filter,
                 limit,
-                to=self._order.to,
-                via=self._order.via,
-                rate=self._order.rate,
-                pace_by_depth=self._order.pace_by_depth,
-                edit=None if self._edit is None else self._edited,
-                ledger=self._ledger,
-                most_redrives=self._order.most_redrives,
-                job=self._job.id,
+                manner,
+                self._job.id,
                 on_progress=told,
                 cancel=halt,
             )
@@ -311,9 +315,7 @@ class RequeueJob:
         self._report = report
 
     @contextlib.contextmanager
-    def _halting(
-        self, judge: Callable[[], Ruling] | None, cancel: threading.Event
-    ) -> Iterator[threading.Event]:
+    def _halting(self, judge: Callable[[], Ruling] | None, cancel: Cancel) -> Iterator[Cancel]:
         """An event that is set when people stop it, or the verdict on what was sent does."""
         if judge is None:
             yield cancel

@@ -1,52 +1,30 @@
-"""Failed messages in a file, or in an archive of the Spark job: a faithful copy, every byte of body
-and properties, that can be looked at and sent from as a queue can.
+"""Failed messages in a file, or in an archive of the Spark job, that can be looked at and sent from
+as a queue can."""
 
-The columns of the filter language stand beside the bytes for whoever reads the file with another
-tool; redrive reads only the bytes.
-"""
-
-import base64
 import contextlib
-import errno
-import json
-import os
-import tempfile
-from collections.abc import Callable, Container, Iterable, Iterator
-from datetime import datetime
+import time
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from redrive.errors import ConfigurationError
-from redrive.failures.archive_folder import check_format, files_of, is_archive, rows_left
-from redrive.failures.columns import COLUMNS, Column, Row, SqlType, row_of
 from redrive.failures.failed_message import FailedMessage
-from redrive.failures.stored_message import (
-    DEAD_LETTER_QUEUE,
-    FORMER_NAMES,
-    NEEDED,
-    PROPERTIES,
-    WIRE,
-    message_of,
+from redrive.failures.look import Look, Recall
+from redrive.failures.look_progress import OnLook
+from redrive.failures.message_source import MessageSource
+from redrive.failures.snapshot_file import (
+    check_path,
+    count_in,
+    is_kept_at,
+    messages_in,
+    write_messages,
 )
+from redrive.pubsub.reports import LookProgress, LookStage
+from redrive.topology.durations import Duration
 
-if TYPE_CHECKING:
-    import duckdb
-
-_WRITTEN = (*COLUMNS, *WIRE)
-_TABLE = "failed"
-_AT_A_TIME = 1000
-_BYTES_AT_A_TIME = 8 * 1024 * 1024
-"""Of rows that are in memory together. A message of a usual size takes 10 KB there: its body and
-its traceback are in several columns."""
-_MEMORY = "512MB"
-_ROW_GROUP = "32MB"
-"""Of a Parquet file's rows that are in memory together while it is written, and when it is read by
-another tool."""
-_LONGEST_REASON = 200
+_EVERY = 0.1
 
 
-class Snapshot:
+class Snapshot(MessageSource):
     """A file of failed messages.
 
     Args:
@@ -57,19 +35,15 @@ class Snapshot:
         ConfigurationError: it has another suffix.
     """
 
-    def __init__(self, path: Path) -> None:
-        if path.suffix not in _KINDS and not is_archive(path):
-            raise ConfigurationError(
-                f"{str(path)!r} is no kind of file that failed messages are kept in",
-                f"Name it {_SUFFIXES}.",
-            )
-        self.path = path
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+        check_path(self.path)
 
     @staticmethod
     def is_meant(name: str) -> bool:
         """Whether a name that people gave is that of a file or an archive, and not that of a
         queue."""
-        return Path(name).suffix in _KINDS or is_archive(Path(name))
+        return is_kept_at(Path(name))
 
     def depth(self) -> int:
         """How many messages it holds.
@@ -77,7 +51,7 @@ class Snapshot:
         Raises:
             ConfigurationError: it is not there, or can't be read.
         """
-        return sum(1 for _ in self._raw())
+        return count_in(self.path)
 
     def browse(self, limit: int | None = None) -> Iterator[FailedMessage]:
         """The messages from the first on, at most `limit`.
@@ -86,12 +60,42 @@ class Snapshot:
             ConfigurationError: it is not there, or can't be read; a damaged message is named by its
                 number.
         """
-        for number, raw in enumerate(islice(self._raw(), limit), 1):
-            try:
-                message = message_of(raw)
-            except ValueError as error:
-                raise self._unreadable(f"its message {number} is damaged") from error
-            yield message
+        return islice(messages_in(self.path), limit)
+
+    @contextlib.contextmanager
+    def look(
+        self,
+        look_at: int | None = None,
+        *,
+        recall: Recall | None = None,
+        on_progress: OnLook | None = None,
+        patience: Duration | None = None,
+    ) -> Iterator[Look]:
+        """Look at the messages for as long as the block. Nobody is waited for, and nothing else
+        than the file answers.
+
+        Raises:
+            ConfigurationError: it is not there, or can't be read; a damaged message is named by its
+                number.
+        """
+        total = self.depth()
+        wanted = total if look_at is None else min(look_at, total)
+        look = Look(str(self.path), "file", total)
+        tell = on_progress or (lambda _: None)
+        tell(LookProgress(LookStage.LOOKING, total, wanted))
+
+        def read() -> Iterator[FailedMessage]:
+            told_at = time.monotonic()
+            for message in self.browse(look_at):
+                look.looked_at += 1
+                if time.monotonic() - told_at >= _EVERY:
+                    told_at = time.monotonic()
+                    tell(LookProgress(LookStage.LOOKING, total, wanted, look.looked_at))
+                yield message
+            look.has_ended = True
+
+        look.messages = read()
+        yield look
 
     def write(self, messages: Iterable[FailedMessage]) -> int:
         """Makes the file of these messages, for this user's eyes alone; returns how many.
@@ -101,273 +105,4 @@ class Snapshot:
         Raises:
             ConfigurationError: there is a file already, or it can't be written.
         """
-        if self.path.exists():
-            raise ConfigurationError(
-                f"there is a file {str(self.path)!r} already",
-                "Give another name: nothing is overwritten.",
-            )
-        write, _ = _KINDS[self.path.suffix]
-        try:
-            # A folder that nobody else may enter: what is made in it is no link, and is read by
-            # nobody before its rights are set.
-            with tempfile.TemporaryDirectory(
-                prefix=f".{self.path.name}.", dir=self.path.parent
-            ) as folder:
-                part = Path(folder, f"part{self.path.suffix}")
-                count = write(part, messages)
-                part.chmod(_OURS_ALONE)
-                _to_disk(part)
-                os.replace(part, self.path)
-            _to_disk(self.path.parent)
-        except (OSError, MemoryError) as error:
-            raise ConfigurationError(
-                f"{str(self.path)!r} can't be written: {getattr(error, 'strerror', None) or error}",
-                _remedy_for(error),
-            ) from error
-        return count
-
-    def _raw(self) -> Iterator[tuple[object, ...]]:
-        if not (self.path.is_file() or is_archive(self.path)):
-            raise ConfigurationError(
-                f"there is no file {str(self.path)!r}",
-                "Make one: redrive failed snapshot QUEUE -o FILE.",
-            )
-        read = _read_archive if self.path.is_dir() else _KINDS[self.path.suffix][1]
-        try:
-            yield from read(self.path)
-        except (OSError, MemoryError, ValueError, LookupError, TypeError) as error:
-            raise self._unreadable(" ".join(str(error).split())[:_LONGEST_REASON]) from error
-
-    def _unreadable(self, why: str) -> ConfigurationError:
-        return ConfigurationError(
-            f"{str(self.path)!r} can't be read as failed messages: {why}",
-            "Give a file that `redrive failed` has made, or an archive of `redrive spark`.",
-        )
-
-
-_OURS_ALONE = 0o600
-
-
-def _remedy_for(error: OSError | MemoryError) -> str:
-    if isinstance(error, MemoryError):
-        return "Write a .jsonl file, which takes one message at a time."
-    return (
-        "Choose another place."
-        if error.errno not in _NO_ROOM
-        else "Make room, or choose another place."
-    )
-
-
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
-
-
-def _to_disk(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-# --- JSON, a line for each message ----------------------------------------------------------------
-
-
-def _write_lines(path: Path, messages: Iterable[FailedMessage]) -> int:
-    count = 0
-    with path.open("x", encoding="utf-8") as file:
-        for message in messages:
-            row = row_of(message.delivery, _WRITTEN)
-            # Not `json.dump`, which takes several times as long.
-            file.write(
-                json.dumps(
-                    {column.name: _json_of(column, row) for column in _WRITTEN}, ensure_ascii=False
-                )
-                + "\n"
-            )
-            count += 1
-    return count
-
-
-def _json_of(column: Column, row: Row) -> object:
-    value = row[column.name]
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode()
-    if isinstance(value, datetime):
-        return value.isoformat()
-    return json.loads(value) if column.type is SqlType.JSON and isinstance(value, str) else value
-
-
-def _read_lines(path: Path) -> Iterator[tuple[object, ...]]:
-    with path.open(encoding="utf-8") as file:
-        for number, line in enumerate(file, 1):
-            try:
-                found = json.loads(line)
-                queue, *encoded = (found[name] for name in _names_in(found, NEEDED))
-                raw = [base64.b64decode(text, validate=True) for text in encoded]
-                place = found.get(DEAD_LETTER_QUEUE)
-            except (ValueError, LookupError, TypeError, RecursionError) as error:
-                raise ValueError(f"line {number} is none") from error
-            yield queue, *raw, place
-
-
-# --- DuckDB and Parquet ---------------------------------------------------------------------------
-
-
-def _write_database(path: Path, messages: Iterable[FailedMessage]) -> int:
-    from redrive.failures.database import rows_given
-
-    with _database(path) as database:
-        database.execute(
-            f"CREATE TABLE {_TABLE} "
-            f"({', '.join(f'{column.name} {column.type}' for column in _WRITTEN)})"
-        )
-        return sum(
-            _put(database, f"INSERT INTO {_TABLE} {rows_given(_WRITTEN)}", rows)
-            for rows in _batches(messages)
-        )
-
-
-def _write_parquet(path: Path, messages: Iterable[FailedMessage]) -> int:
-    """Writes each batch to a small file, and these to one.
-
-    DuckDB holds a whole row group in memory, and a group can be bounded by its bytes only where it
-    need not keep the order of several threads; of one thread it keeps it.
-    """
-    from redrive.failures.database import rows_given
-
-    parts: list[Path] = []
-    count = 0
-    with _database(None) as database:
-        database.execute("SET preserve_insertion_order = false")
-        for rows in _batches(messages):
-            parts.append(path.with_name(f"{len(parts):08}.parquet"))
-            count += _put(
-                database,
-                f"COPY ({rows_given(_WRITTEN)}) TO {_quoted(parts[-1])} (FORMAT parquet, "
-                "COMPRESSION lz4)",
-                rows,
-            )
-        if parts:
-            some = f"SELECT * FROM read_parquet([{', '.join(map(_quoted, parts))}])"
-        else:
-            nothing = (f"NULL::{column.type} AS {column.name}" for column in _WRITTEN)
-            some = f"SELECT {', '.join(nothing)} LIMIT 0"
-        database.execute(
-            f"COPY ({some}) TO {_quoted(path)} (FORMAT parquet, COMPRESSION zstd, "
-            f"ROW_GROUP_SIZE_BYTES '{_ROW_GROUP}')"
-        )
-    return count
-
-
-def _batches(messages: Iterable[FailedMessage]) -> Iterator[list[Row]]:
-    """Rows that are in memory together: so many, or so many bytes."""
-    rows: list[Row] = []
-    size = 0
-    for message in messages:
-        rows.append(row_of(message.delivery, _WRITTEN))
-        size += sum(len(value) for value in rows[-1].values() if isinstance(value, str | bytes))
-        if len(rows) >= _AT_A_TIME or size >= _BYTES_AT_A_TIME:
-            yield rows
-            rows, size = [], 0
-    if rows:
-        yield rows
-
-
-def _put(database: "duckdb.DuckDBPyConnection", sql: str, rows: list[Row]) -> int:
-    database.execute(sql, [[row[column.name] for row in rows] for column in _WRITTEN])
-    return len(rows)
-
-
-def _read_database(path: Path) -> Iterator[tuple[object, ...]]:
-    with _database(None, reads=True) as database:
-        # Attached, so that nothing that is defined in the file has a name here.
-        database.execute(f"ATTACH {_quoted(path)} AS given (READ_ONLY)")
-        _lock(database)
-        tables = database.execute(
-            "SELECT database_name, schema_name, table_name FROM duckdb_tables()"
-        ).fetchall()
-        if ("given", "main", _TABLE) not in tables:
-            # It may be a view, which could read any file of whoever looks at it.
-            raise ValueError(f"it has no table {_TABLE!r}")
-        yield from _rows(database, f"given.main.{_TABLE}")
-
-
-def _read_parquet(path: Path) -> Iterator[tuple[object, ...]]:
-    with _database(None, reads=True) as database:
-        database.execute(f"SET allowed_paths = [{_quoted(path)}]")
-        _lock(database)
-        yield from _rows(database, f"read_parquet({_quoted(path)})")
-
-
-def _read_archive(path: Path) -> Iterator[tuple[object, ...]]:
-    check_format(path)
-    files = files_of(path)
-    with _database(None, reads=True) as database:
-        database.execute(f"SET allowed_paths = [{', '.join(map(_quoted, files))}]")
-        _lock(database)
-        yield from rows_left(database, path, files)
-
-
-def _names_in(names: Container[str], wanted: Iterable[str]) -> list[str]:
-    """What a message is made of, by the names that a file has it under."""
-    is_former = PROPERTIES not in names
-    return [FORMER_NAMES.get(name, name) if is_former else name for name in wanted]
-
-
-def _lock(database: "duckdb.DuckDBPyConnection") -> None:
-    """From here on it reaches no file but those that it has, and no network."""
-    database.execute("SET enable_external_access = false")
-    database.execute("SET lock_configuration = true")
-
-
-def _rows(database: "duckdb.DuckDBPyConnection", table: str) -> Iterator[tuple[object, ...]]:
-    columns = {name for name, *_ in database.execute(f"DESCRIBE SELECT * FROM {table}").fetchall()}
-    wanted = (*NEEDED, *({DEAD_LETTER_QUEUE} & columns))
-    found = database.execute(f"SELECT {', '.join(_names_in(columns, wanted))} FROM {table}")
-    while some := found.fetchmany(_AT_A_TIME):
-        yield from some
-
-
-@contextlib.contextmanager
-def _database(path: Path | None, *, reads: bool = False) -> "Iterator[duckdb.DuckDBPyConnection]":
-    import duckdb
-
-    config: dict[str, str | bool | int | float | list[str]] = {
-        "threads": 1,
-        "memory_limit": _MEMORY,
-        "autoinstall_known_extensions": False,
-        "autoload_known_extensions": False,
-    }
-    if path is None:
-        config["temp_directory"] = ""
-    try:
-        with duckdb.connect(":memory:" if path is None else path, config=config) as database:
-            database.execute("SET TimeZone = 'UTC'")
-            yield database
-    except duckdb.OutOfMemoryException as error:
-        raise MemoryError("its messages are too large for so much memory at a time") from error
-    except duckdb.Error as error:
-        if reads and not isinstance(error, duckdb.IOException):
-            # DuckDB's words can have something of the file in them.
-            raise OSError(
-                f"it holds no such messages, or is damaged ({type(error).__name__})"
-            ) from error
-        raise OSError(_first_sentence(error)) from error
-
-
-def _first_sentence(error: Exception) -> str:
-    return " ".join(str(error).partition("\n")[0].split())
-
-
-def _quoted(path: Path) -> str:
-    return "'" + str(path).replace("'", "''") + "'"
-
-
-_Write = Callable[[Path, Iterable[FailedMessage]], int]
-_Read = Callable[[Path], Iterator[tuple[object, ...]]]
-_KINDS: dict[str, tuple[_Write, _Read]] = {
-    ".parquet": (_write_parquet, _read_parquet),
-    ".jsonl": (_write_lines, _read_lines),
-    ".duckdb": (_write_database, _read_database),
-}
-_SUFFIXES = ", ".join(f"FILE{suffix}" for suffix in _KINDS)
+        return write_messages(self.path, messages)

@@ -21,6 +21,7 @@ from redrive.failures.groups import Group, Groups
 from redrive.failures.index import MOST_OF_A_BODY
 from redrive.failures.index_reader import IndexedMessages
 from redrive.failures.kept_messages import IndexUnusable, grouped, matching
+from redrive.failures.look import Look
 from redrive.topology.headers import Delivery
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
@@ -123,13 +124,12 @@ def incident() -> list[Delivery]:
 
 @pytest.mark.parametrize("newest", [False, True])
 def test_the_first_and_the_newest_are_those_of_the_look(tmp_path: Path, newest: bool) -> None:
-    from redrive.cli.failed_list import _shown
-
-    kept, deliveries = keep(index_in(tmp_path), incident()), incident()
+    kept = Look("index", messages=keep(index_in(tmp_path), incident()))
+    queue = Look("queue", messages=iter(looked_at(incident())))
     with OpenFilter(Filter("error_type = 'KeyError'")) as chosen:
-        shown, count = _shown(matching(kept, chosen), 7, newest=newest)
-        wanted = _shown(chosen.of(looked_at(deliveries)), 7, newest=newest)
-    assert ([one.delivery for one in shown], count) == ([one.delivery for one in wanted[0]], 20)
+        shown, count = kept.first(7, chosen, newest=newest)
+        wanted, _ = queue.first(7, chosen, newest=newest)
+    assert ([one.delivery for one in shown], count) == ([one.delivery for one in wanted], 20)
 
 
 def test_a_group_and_a_filter_choose_together(tmp_path: Path) -> None:

@@ -21,9 +21,10 @@ from failed_deliveries import failed_deliveries
 from redrive.errors import ConfigurationError
 from redrive.failures.canary import Guards, Unknown
 from redrive.failures.filter import Filter
-from redrive.failures.job_record import JobRecord, State
+from redrive.failures.job_record import JobOutcome, JobRecord, State
 from redrive.failures.journal_ledger import JournalLedger
-from redrive.failures.local_journal import LocalJournal, default_path, whoami
+from redrive.failures.local_journal import LocalJournal, default_path
+from redrive.failures.operator_name import whoami
 from redrive.failures.order import Order
 from redrive.topology.headers import Delivery
 from redrive.topology.names import ExchangeFamily
@@ -149,31 +150,31 @@ def test_what_became_of_messages_is_added_up_and_survives_the_job_itself(path: P
         heard = journal.heard("job-1", [Outcomes("job-1", "q", 3, 0, handled_after_retry=2)], 2)
         assert (heard.handled, heard.failed_told, heard.failed_here) == (5, 1, 2)
         updated = journal.update(replace(job, sent=10))
-        assert updated.outcome == {"succeeded": 5, "retrying": 2, "failed_again": 2, "unknown": 1}
+        assert updated.outcome == JobOutcome(5, 2, 2, 1)
 
 
 def test_what_is_retrying_and_what_is_unknown_are_never_more_than_what_is_left() -> None:
     lost = replace(
         JOB, sent=5, handled=2, failed_here=2, retrying_told=4
     )  # the event that two of them failed for good was lost
-    assert lost.outcome == {"succeeded": 2, "retrying": 1, "failed_again": 2, "unknown": 0}
+    assert lost.outcome == JobOutcome(2, 1, 2, 0)
     assert lost.reported_twice == 0
 
 
 @given(**dict.fromkeys(COUNTS, st.integers(0, 20)))
 def test_the_outcomes_of_a_job_add_up_to_what_it_sent_whatever_was_reported(**counts: int) -> None:
     job = replace(JOB, **counts)  # type: ignore[arg-type]
-    assert sum(job.outcome.values()) == job.sent
-    assert min(job.outcome.values()) >= 0
+    assert sum(job.outcome) == job.sent
+    assert min(job.outcome) >= 0
     assert job.reported_twice >= 0
 
 
 def test_an_outcome_too_many_is_counted_apart_and_a_failure_before_a_success() -> None:
     twice = replace(JOB, sent=5, handled=7)
-    assert twice.outcome == {"succeeded": 5, "retrying": 0, "failed_again": 0, "unknown": 0}
+    assert twice.outcome == JobOutcome(5, 0, 0, 0)
     assert twice.reported_twice == 2
     both = replace(JOB, sent=5, handled=5, failed_here=2)
-    assert both.outcome == {"succeeded": 3, "retrying": 0, "failed_again": 2, "unknown": 0}
+    assert both.outcome == JobOutcome(3, 0, 2, 0)
     assert both.reported_twice == 2
 
 
@@ -185,11 +186,11 @@ def test_what_is_known_to_be_handled_was_sent_by_a_job_that_was_killed_before_it
         JournalLedger(journal, "job-1").sending([str(number) for number in range(30)])
         heard = journal.heard("job-1", [Outcomes("job-1", "q", 20)], 1)
         assert (heard.sent, heard.reported_twice) == (21, 0)
-        assert heard.outcome == {"succeeded": 20, "retrying": 0, "failed_again": 1, "unknown": 0}
+        assert heard.outcome == JobOutcome(20, 0, 1, 0)
         # It can have sent no more than it handed over: what is told besides was delivered twice.
         heard = journal.heard("job-1", [Outcomes("job-1", "q", 15)], 1)
         assert (heard.sent, heard.reported_twice) == (30, 6)
-        assert heard.outcome == {"succeeded": 29, "retrying": 0, "failed_again": 1, "unknown": 0}
+        assert heard.outcome == JobOutcome(29, 0, 1, 0)
 
 
 OLD_RECORD = {
@@ -253,7 +254,7 @@ def test_a_journal_of_the_first_version_still_opens_and_its_jobs_go_on(path: Pat
         order = Order.from_json(job.order)
         assert order.guards == Guards(20, timedelta(minutes=1), 0.05, Unknown.STOP)
         assert job.family is None
-        assert job.outcome == {"succeeded": 3, "retrying": 0, "failed_again": 2, "unknown": 15}
+        assert job.outcome == JobOutcome(3, 0, 2, 15)
         journal.begin(job)
         journal.update(replace(job, sent=30, exchanges=ExchangeFamily("shop").as_json()))
         assert journal.job("3f2a").family == ExchangeFamily("shop")

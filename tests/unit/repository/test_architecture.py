@@ -149,6 +149,68 @@ def test_what_the_shells_share_knows_no_client_and_each_shell_only_its_own(modul
         assert not {name for name in names if "pubsub.blocking" in name}
 
 
+TRIAGE_API = {
+    "alert": {"Crossings"},
+    "canary": {"Guards", "Unknown"},
+    "cause": {"Cause", "cause_of"},
+    "columns": {"BY_NAME", "COLUMNS"},
+    "failed_count": {"dead_lettering", "depths"},
+    "failed_message": {"FailedMessage"},
+    "failed_queue": {"FailedQueue"},
+    "failed_source": {"FailedSource"},
+    "filter": {"Filter", "OpenFilter", "Predicate"},
+    "groups": {"Group", "Groups", "Key"},
+    "index": {"MOST_BYTES"},
+    "job": {"Job"},
+    "job_record": {"JobOutcome", "JobRecord", "State"},
+    "journal": {"Journal", "Sharing"},
+    "local_journal": {"LocalJournal", "default_path"},
+    "look": {"Keep", "Look", "QueryResult", "Recall"},
+    "look_progress": {"OnLook"},
+    "message_lookup": {"NothingFound"},
+    "message_source": {"MessageSource", "checked_query", "column_named"},
+    "order": {"Order"},
+    "outcome_watch": {"Whereabouts"},
+    "overview": {"Overview", "SharedGroup"},
+    "plan": {"Plan"},
+    "readable_values": {"body_of", "headers_of", "value_of"},
+    "requeue": {"Cancel", "Progress"},
+    "shared_ids": {"SharedIds"},
+    "snapshot": {"Snapshot"},
+    "way": {"way_of"},
+}
+"""What a shell may take of `failures`, by module: what is asked and done there, and the values that
+are given and returned. The rest is the engine."""
+
+
+@pytest.mark.parametrize(
+    "module", [module for module in MODULES if part_of(module) == "cli"], ids=_name
+)
+def test_the_command_line_takes_nothing_deeper_of_the_engine_than_its_api(module: Path) -> None:
+    deeper = [
+        f"{node.module}.{alias.name}"
+        for node in ast.walk(ast.parse(module.read_text()))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("redrive.failures.")
+        for alias in node.names
+        if alias.name not in TRIAGE_API.get(str(node.module).rpartition(".")[2], ())
+    ]
+    assert deeper == []
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        module
+        for module in MODULES
+        if part_of(module) == "cli" and module.name.startswith(("failed", "jobs", "job_", "look"))
+    ],
+    ids=_name,
+)
+def test_a_command_of_triage_speaks_to_no_broker_itself(module: Path) -> None:
+    names = set(imported(module.read_text()))
+    assert not {name for name in names if "pubsub.blocking" in name or "pubsub.transfer" in name}
+
+
 def test_no_two_modules_have_one_name_but_in_the_two_shells() -> None:
     names = Counter(
         module.name

@@ -7,17 +7,24 @@ import pytest
 
 from redrive import (
     AsyncFailedQueue,
+    AsyncJob,
     AsyncPublisher,
     AsyncSubscriber,
     FailedQueue,
+    Job,
     Publisher,
     Subscriber,
 )
 
 WAITS = {("stopped", "timeout")}
 """Arguments that wait, which on an event loop `await subscriber.wait()` does."""
+ON_ONE_THREAD = frozenset({"look"})
+"""What a thread has for itself, as long as a block; on an event loop there is `ask`."""
+MADE_OF = frozenset({"written_down"})
+"""How a job is found; `FailedQueue.job` and `AsyncFailedQueue.job` do it."""
 SHELLS = [
     (FailedQueue, AsyncFailedQueue),
+    (Job, AsyncJob),
     (Publisher, AsyncPublisher),
     (Subscriber, AsyncSubscriber),
 ]
@@ -32,12 +39,13 @@ def offered(shell: type) -> dict[str, list[tuple[str, object, object]]]:
             if (name, argument.name) not in WAITS
         ]
         for name, method in inspect.getmembers(shell, inspect.isroutine)
-        if name == "__init__" or not name.startswith("_")
+        if (name == "__init__" and shell not in (Job, AsyncJob))
+        or not (name.startswith("_") or name in ON_ONE_THREAD | MADE_OF)
     }
 
 
 @pytest.mark.parametrize(
-    ("blocking", "asynchronous"), SHELLS, ids=["failed queue", "publisher", "subscriber"]
+    ("blocking", "asynchronous"), SHELLS, ids=["failed queue", "job", "publisher", "subscriber"]
 )
 def test_both_shells_offer_the_same(blocking: type, asynchronous: type) -> None:
     assert offered(asynchronous) == offered(blocking)

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterable
 
-from redrive.cli.output import count_of
 from redrive.errors import ConfigurationError, RedriveError
 from redrive.failures.failed_message import FailedMessage
 
@@ -18,25 +17,6 @@ _Matches = dict[str, list[FailedMessage]]
 
 class NothingFound(RedriveError):
     """No message has the id that was asked for."""
-
-
-def check_groups(groups: Iterable[str] | None, matching: int, source: str) -> None:
-    """Check that a group that somebody named is there.
-
-    Args:
-        groups: the groups that were named.
-        matching: how many messages were found in them.
-        source: the queue or the file.
-
-    Raises:
-        NothingFound: none was found.
-    """
-    named = list(groups or ())
-    if named and not matching:
-        which = f"group {named[0]}" if len(named) == 1 else f"one of the groups {', '.join(named)}"
-        raise NothingFound(
-            f"no message of {source!r} that matches is in {which}\nSee: redrive failed groups"
-        )
 
 
 def find_one(failed: Iterable[FailedMessage], id_: str, source: str) -> FailedMessage:
@@ -116,7 +96,7 @@ class _Search:
             )
         if len(matches) > 1:
             more = "more than " if len(matches) > _MOST_NAMED else ""
-            several = f"{more}{count_of(min(len(matches), _MOST_NAMED), 'message')}"
+            several = f"{more}{min(len(matches), _MOST_NAMED)} messages"
             ids = list(dict.fromkeys(messages[0].failure_id for messages in matches.values()))
             if len(ids) < len(matches):
                 # A failure id does not tell them apart.

@@ -1,0 +1,93 @@
+"""A requeue as people handle it on an event loop."""
+
+from dataclasses import fields
+
+from redrive.failures.canary import Unknown
+from redrive.failures.job import Job
+from redrive.failures.job_record import JobOutcome, JobRecord, State
+from redrive.failures.look_progress import OnLook
+from redrive.failures.order import Order
+from redrive.failures.plan import Plan
+from redrive.failures.requeue import Cancel, Progress
+from redrive.failures.requeue_job import Notice
+from redrive.pubsub.aio.threads import on_loop, run_out, to_its_end
+from redrive.pubsub.reports import RequeueReport
+from redrive.topology.durations import Duration
+
+
+class AsyncJob(RequeueReport):
+    """A requeue of failed messages, as `Job` is. What it has of a `RequeueReport` is of its last
+    run.
+
+    Args:
+        job: the same, for threads.
+    """
+
+    def __init__(self, job: Job) -> None:
+        super().__init__(**{one.name: getattr(job, one.name) for one in fields(RequeueReport)})
+        self._job = job
+
+    @property
+    def record(self) -> JobRecord:
+        """What is written down of it."""
+        return self._job.record
+
+    @property
+    def id(self) -> str:
+        """Its id, which each message that it sent carries."""
+        return self._job.id
+
+    @property
+    def state(self) -> State:
+        """Where it stood when its last run ended: `done`, `interrupted` or `stopped`."""
+        return self._job.state
+
+    @property
+    def problem(self) -> str:
+        """Why it stopped; empty where it did not."""
+        return self._job.problem
+
+    @property
+    def order(self) -> Order:
+        """What it was told to do, as `Job.order` says it."""
+        return self._job.order
+
+    async def outcome(
+        self, *, on_progress: OnLook | None = None, patience: Duration | None = None
+    ) -> JobOutcome:
+        """What has become of its messages by now, as `Job.outcome` tells it."""
+        told = on_loop(on_progress)
+        return await to_its_end(lambda: self._job.outcome(on_progress=told, patience=patience))
+
+    async def left(self, *, on_progress: OnLook | None = None) -> Plan:
+        """What it would still send, as `Job.left` tells it."""
+        told = on_loop(on_progress)
+        return await to_its_end(lambda: self._job.left(on_progress=told))
+
+    async def resume(
+        self,
+        plan: Plan | None = None,
+        *,
+        watch: Duration | None = None,
+        unknown: Unknown | None = None,
+        on_progress: Progress | None = None,
+        on_notice: Notice | None = None,
+        cancel: Cancel | None = None,
+    ) -> "AsyncJob":
+        """Goes on where it was interrupted or stopped, as `Job.resume` does. Where it is cancelled,
+        what is on its way is settled before it raises."""
+        tell_people = on_loop(on_notice)
+        return AsyncJob(
+            await run_out(
+                lambda tell, stop: self._job.resume(
+                    plan,
+                    watch=watch,
+                    unknown=unknown,
+                    on_progress=tell,
+                    on_notice=tell_people,
+                    cancel=stop,
+                ),
+                on_progress,
+                cancel,
+            )
+        )
