@@ -170,7 +170,8 @@ class FailedQueue(FailedQueueAccess):
                 anybody: `Journal(url)` is the team's. None writes nothing down.
             job: an id that each message carries from then on; a UUID where none is given.
             on_progress: told about ten times a second how far it is.
-            on_notice: is told, in a sentence, what people may want to know meanwhile.
+            on_notice: is told, in a sentence, what people may want to know meanwhile; the log is by
+                default.
             cancel: once set, it stops; what is on its way is settled first.
 
         Returns:

@@ -1,6 +1,7 @@
 """A requeue as people handle it: what its last run has done, what became of its messages, and how
 it is taken up again."""
 
+import logging
 import threading
 from dataclasses import fields, replace
 from datetime import timedelta
@@ -21,6 +22,8 @@ from redrive.topology.durations import Duration, duration_of
 
 if TYPE_CHECKING:
     from redrive.failures.local_journal import LocalJournal
+
+logger = logging.getLogger("redrive")
 
 
 class Job(RequeueReport):
@@ -229,7 +232,8 @@ def carried_out(
         order: what it is to do.
         plan: what it would send; None where nobody has looked.
         on_progress: told about ten times a second how far it is.
-        on_notice: is told, in a sentence, what people may want to know meanwhile.
+        on_notice: is told, in a sentence, what people may want to know meanwhile; the log by
+            default.
         cancel: once set, it stops; what is on its way is settled first.
 
     Raises:
@@ -243,7 +247,7 @@ def carried_out(
         some_stay=plan is not None and _some_stay(order, plan),
         watch=None if plan is None else _watch(failed, order, plan),
         arrivals=() if plan is None else plan.arrivals,
-        on_notice=on_notice or (lambda _: None),
+        on_notice=on_notice or logger.info,
     )
     record, report = requeueing.run(on_progress or (lambda _: None), cancel or threading.Event())
     return Job(failed, journal, record, order, report)
