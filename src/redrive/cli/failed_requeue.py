@@ -1,6 +1,7 @@
 """`redrive failed requeue`: requeues failed messages, after showing which."""
 
 from collections import Counter
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -156,21 +157,8 @@ def requeue(
         printer.note("Nothing was requeued.")
         raise typer.Exit(1)
     with job_options.opened_journal(printer, journal, broker.url) as opened:
-        job_run.run_job(
-            printer,
-            failed,
-            order,
-            plan,
-            lambda on_progress, cancel: failed.carry_out(
-                order,
-                plan,
-                reason=reason,
-                journal=opened,
-                on_progress=on_progress,
-                on_notice=printer.note,
-                cancel=cancel,
-            ),
-        )
+        run = partial(failed.carry_out, order, plan, reason=reason, journal=opened)
+        job_run.run_job(printer, failed, order, plan, run)
 
 
 def _read(printer: Printer, failed: FailedQueue, read: edit_options.Read) -> list[FailedMessage]:

@@ -19,7 +19,6 @@ from redrive.failures.job_record import JobRecord, State
 from redrive.failures.order import Order
 from redrive.failures.outcome_watch import Whereabouts
 from redrive.failures.plan import Plan
-from redrive.failures.requeue import Cancel, Progress
 from redrive.pubsub.reports import RequeueReport
 from redrive.redaction import in_one_line
 from redrive.topology.names import ExchangeFamily
@@ -73,12 +72,25 @@ def run_job(
     failed: FailedQueue,
     order: Order,
     plan: Plan,
-    run: Callable[[Progress, Cancel], Job],
+    run: Callable[..., Job],
 ) -> None:
     """Run a job to its end and print what became of it. Exit with 130 after Ctrl-C, and with 1 if
-    some messages could not be sent or looked at."""
+    some messages could not be sent or looked at.
+
+    Args:
+        printer: where it is shown.
+        failed: the failed queue.
+        order: what the job is told to do.
+        plan: what it would send.
+        run: runs it, and takes `on_progress`, `on_notice` and `cancel` as `FailedQueue.requeue`
+            does.
+    """
     with interruptible() as cancel, printer.progress("requeueing", plan.count) as done:
-        job = run(lambda so_far: done(so_far.requeued), cancel)
+        job = run(
+            on_progress=lambda so_far: done(so_far.requeued),
+            on_notice=printer.note,
+            cancel=cancel,
+        )
         done(job.requeued)
     printer.result(json_of(job.record.queue, plan, job))
     _tell(printer, failed, job, order, plan)

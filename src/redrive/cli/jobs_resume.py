@@ -1,5 +1,6 @@
 """`redrive jobs resume`: continues a job that was interrupted or stopped."""
 
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -72,17 +73,5 @@ def resume(
         if not guards.ask(printer, plan.count, places, guarded=order.guards.are_up, yes=yes):
             printer.note("Nothing was requeued.")
             raise typer.Exit(1)
-        job_run.run_job(
-            printer,
-            failed,
-            order,
-            plan,
-            lambda on_progress, cancel: job.resume(
-                plan,
-                watch=watch,
-                unknown=unknown,
-                on_progress=on_progress,
-                on_notice=printer.note,
-                cancel=cancel,
-            ),
-        )
+        run = partial(job.resume, plan, watch=watch, unknown=unknown)
+        job_run.run_job(printer, failed, order, plan, run)

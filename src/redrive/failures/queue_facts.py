@@ -27,26 +27,7 @@ from redrive.topology.outcome_events import Outcomes
 
 
 class QueueFacts:
-    """A queue of failed messages, as the broker knows it.
-
-    Args:
-        url: the broker's address, or a connection of aio-pika's that was made with it.
-        queue: the subscription's main queue; where there is no such subscription, the name of a
-            dead-letter queue, whichever framework made it.
-        exchange: the main exchange, or a whole family.
-        timeout: how long nothing may move before it is an error.
-        connection_name: what the broker's management page shows.
-        credentials: asked for user and password at each connection, in place of the URL's.
-        ssl_context: an ssl.SSLContext, or a function that makes one at each connection, in place of
-            the URL's certificate files.
-        management_url: where the management API is, for what AMQP can't tell; the broker's host and
-            the usual port by default.
-        literal: whether the queue of this very name is meant, though a subscription is called so,
-            too.
-
-    Raises:
-        ConfigurationError: an argument can't be.
-    """
+    """A queue of failed messages, as the broker knows it; `FailedQueue` says what it is made of."""
 
     def __init__(
         self,
