@@ -121,7 +121,8 @@ class Job(RequeueReport):
         """What has become of its messages by now: what subscribers have told since it was asked
         last, and which of them are in the failed queue, which is looked at.
 
-        "Succeeded" is only what a subscriber has told. Consumers without redrive tell nothing.
+        "Succeeded" is only what a subscriber has told. Consumers without redrive tell nothing; and
+        of a job without a journal, a canary or a share to stop at, what is told is not kept.
 
         Args:
             on_progress: told about ten times a second how far the look is.
@@ -247,6 +248,7 @@ def carried_out(
         some_stay=plan is not None and _some_stay(order, plan),
         watch=None if plan is None else _watch(failed, order, plan),
         arrivals=() if plan is None else plan.arrivals,
+        listens=journal.is_kept or order.guards.are_up,
         on_notice=on_notice or logger.info,
     )
     record, report = requeueing.run(on_progress or (lambda _: None), cancel or threading.Event())

@@ -65,6 +65,9 @@ class LocalJournal:
         ConfigurationError: it can't be opened, read or written.
     """
 
+    is_kept = True
+    """Whether a job can be asked for later."""
+
     def __init__(self, path: Path | None = None) -> None:
         self.path = path or default_path()
         self._lock = threading.Lock()
@@ -394,6 +397,8 @@ class LocalJournal:
 
 class PassingJournal(LocalJournal):
     """The journal of a job that nobody wants written down: in memory, and gone with the process."""
+
+    is_kept = False
 
     def __init__(self) -> None:
         super().__init__(Path(":memory:"))

@@ -53,6 +53,7 @@ class RequeueJob:
             them.
         watch: how long a canary is watched at most, where the order does not say.
         arrivals: by which exchanges and keys its messages came to a dead-letter queue.
+        listens: whether what subscribers tell of its messages is kept, in a queue of the broker's.
         on_notice: is told, in a sentence, what people may want to know meanwhile.
 
     Raises:
@@ -69,6 +70,7 @@ class RequeueJob:
         some_stay: bool = True,
         watch: timedelta | None = None,
         arrivals: Collection[WayBack] = (),
+        listens: bool = True,
         on_notice: Notice = lambda _: None,
     ) -> None:
         self._failed = failed
@@ -78,6 +80,7 @@ class RequeueJob:
         self._some_stay = some_stay
         self._longest_watch = watch or longest_watch(None)
         self._arrivals = arrivals
+        self._listens = listens
         self._on_notice = on_notice
         self._edit = order.edit()
         self._ledger = JournalLedger(journal, job.id)
@@ -148,8 +151,8 @@ class RequeueJob:
 
     def _listen(self) -> None:
         """Has what subscribers tell of this job kept; without it only failures are known."""
-        if self._comes_back_to:
-            return  # to consumers that tell nothing
+        if not self._listens or self._comes_back_to:
+            return  # nobody would ask; or it goes to consumers that tell nothing
         try:
             self._failed.listen(self._job.id)
         except RedriveError as error:
