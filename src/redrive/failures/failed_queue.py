@@ -103,8 +103,9 @@ class FailedQueue(FailedQueueAccess):
                 messages, or the order can't be carried out.
             BrokerUnavailable: the connection was lost.
         """
-        if order.to is not None:
-            self._check_destination(order.to)
+        to = order.direction.to
+        if to is not None:
+            self._check_destination(to)
         if messages is not None:
             return plan_of(order, messages)
         plan, look = self.ask(lambda look: plan_of(order, look), on_progress=on_progress)
