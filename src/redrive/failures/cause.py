@@ -86,7 +86,12 @@ class Cause(NamedTuple):
 
 def cause_of(message: FailedMessage) -> Cause:
     """Why a message failed; empty where a peer set it aside and did not say."""
-    return _cause(message.error_type or "", message.error_message or "", message.traceback or "")
+    known = message.known_cause
+    if isinstance(known, Cause):
+        return known
+    cause = _cause(message.error_type or "", message.error_message or "", message.traceback or "")
+    message.known_cause = cause
+    return cause
 
 
 def masked(text: str) -> str:

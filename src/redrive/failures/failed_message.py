@@ -17,21 +17,38 @@ from redrive.topology.headers import Delivery
 class FailedMessage(ReceivedMessage):
     """A message in a failed queue. What neither redrive nor another framework wrote is None."""
 
-    __slots__ = ("_digest", "_failure_id", "_notes")
+    __slots__ = ("_as_received", "_digest", "_failure_id", "_notes", "known_cause")
 
-    def __init__(self, delivery: Delivery, notes: FailureNotes | None = None) -> None:
+    def __init__(
+        self,
+        delivery: Delivery,
+        notes: FailureNotes | None = None,
+        as_received: bytes | None = None,
+    ) -> None:
         super().__init__(delivery)
         self._digest: str | None = None
         self._failure_id: str | None = None
         self._notes = notes
+        self._as_received = as_received
+        self.known_cause: tuple[str, str, str] | None = None
+        """Its cause, once somebody has asked for it: to find it costs as much as all else that is
+        read of a message."""
 
     @classmethod
-    def of_dead_letter(cls, delivery: Delivery) -> Self:
+    def of_dead_letter(cls, delivery: Delivery, as_received: bytes | None = None) -> Self:
         """A message of a dead-letter queue that redrive did not make, with the queue that it failed
         in, as far as it says that."""
         notes = notes_of(delivery)
         origin = origin_of(delivery, notes)
-        return cls(delivery if origin is None else replace(delivery, queue=origin), notes)
+        return cls(
+            delivery if origin is None else replace(delivery, queue=origin), notes, as_received
+        )
+
+    @property
+    def property_bytes(self) -> bytes:
+        """Its property flags and properties, as they came."""
+        known = self._as_received
+        return self._delivery.properties.encode() if known is None else known
 
     @property
     def queue(self) -> str:
@@ -199,7 +216,8 @@ class FailedMessage(ReceivedMessage):
         return self._notes
 
     def _text(self, name: str) -> str | None:
-        return headers.text(self._delivery.properties.headers.scalar(name))
+        value = self._delivery.properties.headers.scalar(name)
+        return value if isinstance(value, str) else None
 
     def __repr__(self) -> str:
         return (

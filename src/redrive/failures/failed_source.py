@@ -53,7 +53,9 @@ class FailedSource:
             dead_letter_queue=self.queue if self.main is None else "",
         )
         return (
-            FailedMessage.of_dead_letter(delivery) if self.main is None else FailedMessage(delivery)
+            FailedMessage.of_dead_letter(delivery, received.properties)
+            if self.main is None
+            else FailedMessage(delivery, as_received=received.properties)
         )
 
 

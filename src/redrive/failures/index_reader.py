@@ -2,14 +2,14 @@
 
 import contextlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 
 import duckdb
 
 from redrive.failures.cause import Cause
-from redrive.failures.columns import COLUMNS, Column, SqlType
-from redrive.failures.database import Database, quoted, refused
+from redrive.failures.columns import COLUMNS, Column, SqlType, row_of
+from redrive.failures.database import Database, in_batches, quoted, refused, rows_given
 from redrive.failures.failed_message import FailedMessage
 from redrive.failures.filter import Filter
 from redrive.failures.groups import MOST_GROUPS, MOST_KEYS, Group, Groups, Key
@@ -20,6 +20,8 @@ from redrive.failures.index_writer import (
     IS_JSON,
     IS_TEXT,
     IS_WHOLE,
+    MADE,
+    OF_PROPERTIES,
     PLACE,
     RAW_KEY,
 )
@@ -38,7 +40,11 @@ _FAILED_AT = "failed_at"
 _MAY_BE_DIGEST = re.compile(r"[0-9a-f]{16,64}")
 _OF_THE_FILE = (duckdb.IOException, duckdb.InternalException, duckdb.FatalException)
 """What DuckDB says of a file that is gone or damaged, and never of an expression."""
-_BODIES = frozenset({"body", "body_text", BODY})
+_BODIES = (MADE - OF_PROPERTIES) | {"body", "body_text", BODY}
+"""Columns that can't be told without the body. Of those that are made, a framework may say it
+there."""
+_PLACE = Column(PLACE, SqlType.NUMBER, False, "its place in the queue", lambda _: None)
+_MADE_TABLE = "made_of_messages"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _HIDDEN = (
     PLACE,
@@ -123,6 +129,7 @@ class IndexedMessages(KeptMessages):
             f"max(epoch_us({_FAILED_AT})), "
             f"list({seconds}) FILTER ({_FAILED_AT} IS NOT NULL), min({PLACE}) AS begins",
             f"GROUP BY ALL ORDER BY begins LIMIT {MOST_GROUPS}",
+            by=by,
         ):
             group = Group(_key_of(by, key), str(first_id), _number(count))
             group.first, group.last = _moment(first), _moment(last)
@@ -131,6 +138,7 @@ class IndexedMessages(KeptMessages):
         for *key, name, raw, count, _ in self._asked(
             f"{keys}, routing_key, {RAW_KEY}, count(*), min({PLACE}) AS begins",
             "GROUP BY ALL ORDER BY begins",
+            by=by,
         ):
             of_key = found.get(_key_of(by, key))
             if of_key is not None and len(of_key.routing_keys) < MOST_KEYS:
@@ -143,6 +151,13 @@ class IndexedMessages(KeptMessages):
         """A database whose table `failed` has these columns of them, and which does not reach the
         file."""
         self._need_bodies(columns)
+        if _made(columns):
+            messages = self._messages(None, _needs_bodies(columns))
+            with contextlib.ExitStack() as held:
+                database = held.enter_context(Database(self._filter.now, columns))
+                database.insert(row_of(message.delivery, columns) for message in messages)
+                held.pop_all()
+            return database
         read = ", ".join(map(_read, columns))
         with self._reading():
             return Database(
@@ -159,10 +174,15 @@ class IndexedMessages(KeptMessages):
             )
         return next(self._each)
 
-    def _messages(self, places: Sequence[int] | None) -> Iterator[FailedMessage]:
+    def _messages(
+        self, places: Sequence[int] | None, needs_bodies: bool = True
+    ) -> Iterator[FailedMessage]:
         """The messages at these places, in the order of the queue; all of them by default."""
         chosen = "" if places is None else f"WHERE {PLACE} IN (SELECT unnest(?::BIGINT[]))"
-        stored = ", ".join((*NEEDED, DEAD_LETTER_QUEUE))
+        stored = ", ".join(
+            f"coalesce({name}, ''::BLOB)" if name == BODY else name
+            for name in (*NEEDED, DEAD_LETTER_QUEUE)
+        )
         with self._reading(), Database(columns=COLUMNS[:1], file=self._file) as database:
             found = database.asked(
                 f"SELECT {stored}, {IS_WHOLE} FROM {self._rows()} {chosen} ORDER BY {PLACE}",
@@ -170,24 +190,35 @@ class IndexedMessages(KeptMessages):
             )
             while some := found.fetchmany(_AT_A_TIME):
                 for *raw, is_whole in some:
-                    if not is_whole:
+                    if needs_bodies and not is_whole:
                         raise self._too_large()
                     yield message_of(raw)
 
     def _asked(
-        self, what: str, how: str = "", values: Sequence[object] = ()
+        self, what: str, how: str = "", values: Sequence[object] = (), *, by: Column | None = None
     ) -> list[tuple[object, ...]]:
         """What is asked of those that the filter means.
+
+        Args:
+            what: what is selected.
+            how: what follows the filter.
+            values: of the parameters in it.
+            by: the column that it speaks of, where that may be one that is made.
 
         Raises:
             ConfigurationError: the filter can't be said of one of them.
         """
         where = self._filter.where if isinstance(self._filter.where, str) else None
         with self._reading(), Database(self._filter.now, COLUMNS, self._file) as database:
-            if where is not None:
-                self._need_bodies(database.columns_of(where))
-            read = ", ".join((*map(_read, COLUMNS), *_HIDDEN))
+            spoken_of = set(() if where is None else database.columns_of(where))
+            self._need_bodies(spoken_of | ({by} if by is not None and by.name in MADE else set()))
+            made = _made(spoken_of if by is None else {*spoken_of, by})
+            kept = [column for column in COLUMNS if column.name not in MADE]
+            read = ", ".join((*map(_read, kept), *(column.name for column in made), *_HIDDEN))
             rows = f"SELECT {read} FROM {self._rows()}"
+            if made:
+                self._make(database, made)
+                rows += f" JOIN {_MADE_TABLE} USING ({PLACE})"
             if self._filter.groups:
                 # As with a look: of what is in no group, nothing is asked.
                 named = " OR ".join("starts_with(group_id, ?)" for _ in self._filter.groups)
@@ -202,6 +233,20 @@ class IndexedMessages(KeptMessages):
                 if where is None or isinstance(error, _OF_THE_FILE):
                     raise
                 raise refused(error, where) from error
+
+    def _make(self, database: Database, made: Sequence[Column]) -> None:
+        """Makes a table of columns that are not kept."""
+        types = ", ".join(f"{column.name} {column.type}" for column in (_PLACE, *made))
+        database.asked(f"CREATE TABLE {_MADE_TABLE} ({types})")
+        rows = rows_given((_PLACE, *made))
+        messages = self._messages(None, _needs_bodies(made))
+        made_rows = ({column.name: column.read(message) for column in made} for message in messages)
+        place = 0
+        for some in in_batches(made_rows):
+            values = [[row[column.name] for row in some] for column in made]
+            places = list(range(place, place + len(some)))
+            database.asked(f"INSERT INTO {_MADE_TABLE} {rows}", [places, *values])
+            place += len(some)
 
     def _rows(self) -> str:
         """What is read, as SQL: the oldest ones where there is a limit."""
@@ -220,8 +265,8 @@ class IndexedMessages(KeptMessages):
         except (duckdb.Error, ValueError) as error:
             raise self._index.unusable(self._look.queue, "is damaged", self._look.file) from error
 
-    def _need_bodies(self, columns: Sequence[Column]) -> None:
-        if self._look.without_body and any(column.name in _BODIES for column in columns):
+    def _need_bodies(self, columns: Collection[Column]) -> None:
+        if self._look.without_body and _needs_bodies(columns):
             raise self._too_large()
 
     def _too_large(self) -> IndexUnusable:
@@ -229,6 +274,15 @@ class IndexedMessages(KeptMessages):
             f"what was kept of {self._look.queue!r} has no bodies over {MOST_OF_A_BODY // 1024} "
             "KiB: the queue is looked at anew"
         )
+
+
+def _needs_bodies(columns: Collection[Column]) -> bool:
+    return any(column.name in _BODIES for column in columns)
+
+
+def _made(columns: Collection[Column]) -> list[Column]:
+    """Those of the columns that are not kept."""
+    return [column for column in COLUMNS if column.name in MADE and column in columns]
 
 
 def _read(column: Column) -> str:
