@@ -3,7 +3,7 @@ could not see."""
 
 import contextlib
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import TypeVar
 
@@ -70,6 +70,15 @@ class Look:
     def is_partial(self) -> bool:
         """Whether messages that are there were not looked at, because that was not asked for."""
         return self.looked_at < self.total and self.missing == 0
+
+    @property
+    def is_seen(self) -> bool:
+        """Whether people are shown how far it is."""
+        return self._bar.is_seen
+
+    def show_lines(self, lines: Sequence[str]) -> None:
+        """Show what was found so far, in place of what was shown before, until the look ends."""
+        self._bar.show_lines(lines)
 
     @property
     def what_is_missing(self) -> str:
