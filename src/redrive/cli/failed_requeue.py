@@ -184,6 +184,7 @@ def requeue(
         order.as_json(),
         reason=reason,
         planned=plan.count,
+        plan=plan.noted() if plan.looked_at else {},
         exchanges=failed.exchanges.as_json(),
         literal=source.main is None,
     )
