@@ -51,6 +51,9 @@ def show(
                 f"has the id {id_!r}\n"
                 f"{look.what_is_missing} Try again when that has ended."
             ) from error
-    printer.result(messages.json_of(message))
+    facts = message_options.facts_of(look)
+    printer.result(
+        {**messages.json_of(message), **{name: facts[name] for name in ("answered_from", "as_of")}}
+    )
     if not printer.as_json:
         messages.tell(printer, message)

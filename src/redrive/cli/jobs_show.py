@@ -155,7 +155,7 @@ def _plan_of(job: JobRecord) -> list[tuple[str, str]]:
 def _cause_in(one: dict[str, Any]) -> str:
     words = [str(one[name])[:_LONGEST] for name in ("error_type", "message") if one.get(name)]
     group_id = str(one.get("group_id", ""))[:_LONGEST]
-    return in_one_line(f"{group_id}  {': '.join(words) or 'no error recorded'}")
+    return f"{in_one_line(group_id)}  {in_one_line(': '.join(words) or 'no error recorded')}"
 
 
 def _count_in(values: dict[str, Any], name: str) -> int:
