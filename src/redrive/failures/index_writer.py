@@ -219,7 +219,9 @@ class IndexWriter:
             Cause._make(known)
             if isinstance(known, tuple)
             # The queue that a message of a dead-letter queue failed in is read from it again.
-            else cause_of(stored_message_of((self._queue, *noted[:_WIRE], self._place)))
+            else cause_of(
+                stored_message_of((self._queue, *noted[:_WIRE], self._place), is_sent=False)
+            )
         )
         if not isinstance(body, bytes):
             return cause.group_id, cause.message, cause.frame, 0, 0, 0
