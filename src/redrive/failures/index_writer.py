@@ -22,7 +22,7 @@ from redrive.failures import readable_values
 from redrive.failures.cause import Cause, cause_of
 from redrive.failures.columns import COLUMNS, SqlType, Value
 from redrive.failures.database import quoted
-from redrive.failures.failed_message import FailedMessage
+from redrive.failures.failed_message import FailedMessage, cause_known_of, property_bytes_of
 from redrive.failures.index import MOST_OF_A_BODY, FormerLook, Index
 from redrive.failures.stored_message import BODY, EXCHANGE, PROPERTIES, ROUTING_KEY, bytes_of
 from redrive.failures.stored_message import message_of as stored_message_of
@@ -122,7 +122,7 @@ class IndexWriter:
 
     def _note_down(self, message: FailedMessage) -> None:
         delivery, key, body = message.delivery, message.routing_key, message.body
-        cause = message.known_cause
+        cause = cause_known_of(message)
         is_whole = len(body) <= MOST_OF_A_BODY
         if not is_whole:
             self._without_body += 1
@@ -131,7 +131,7 @@ class IndexWriter:
             (
                 bytes_of(delivery.exchange),
                 bytes_of(delivery.routing_key),
-                message.property_bytes,
+                property_bytes_of(message),
                 body if is_whole else None,
                 None if key.isascii() else bytes_of(key),
                 *[_plain(column.read(message)) for column in _NOTED],

@@ -13,7 +13,7 @@ from redrive.amqp.properties import Properties
 from redrive.failures import index_writer
 from redrive.failures.cause import cause_of
 from redrive.failures.columns import BY_NAME
-from redrive.failures.failed_message import FailedMessage
+from redrive.failures.failed_message import FailedMessage, received_with
 from redrive.failures.index import Index
 from redrive.failures.index_writer import IndexWriter
 
@@ -112,7 +112,7 @@ def test_the_cause_that_the_look_has_found_is_not_looked_for_again(
 def test_the_properties_are_kept_as_they_came_and_not_encoded_again(tmp_path: Path) -> None:
     index = index_in(tmp_path)
     received = Properties(message_id="1").encode() + b"behind the last property"
-    message = FailedMessage(failed(), as_received=received)
+    message = received_with(FailedMessage(failed()), received)
     with IndexWriter(index) as writer:
         writer.note(message)
         writer.keep(look_at(index, 1))

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from framework_messages import SYMFONY_IN_PHP
-from redrive.failures.dialects.known import renewed
+from redrive.failures.dialects import symfony
 
 ENVELOPE = (
     rb"O:36:\"Symfony\\Component\\Messenger\\Envelope\":2:{s:44:\"\0Symfony\\Component\\Mes"
@@ -40,7 +40,7 @@ SENT = (
 
 
 def sent_again(body: bytes) -> bytes:
-    return renewed(replace(SYMFONY_IN_PHP, body=body)).body
+    return symfony.DIALECT.renew(replace(SYMFONY_IN_PHP, body=body)).body
 
 
 def test_the_stamp_of_the_failure_transport_is_taken_out_and_nothing_else() -> None:
