@@ -337,7 +337,10 @@ class ProgressBar:
             """A bar with the lines above it."""
 
             def get_renderables(progress) -> Iterator[RenderableType]:
-                yield from map(line, self._lines)
+                for words in self._lines:
+                    text = paragraph(words)
+                    text.no_wrap, text.overflow = True, "ellipsis"
+                    yield text
                 yield from super().get_renderables()
 
         columns = (
