@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from cli_support import Outcome, redrive
+from contract.administration import Administration
 from contract.plain import plain_channel
 from dead_letters import Arrival, DeadLetters
 from redrive.pubsub.admin.management_api import ManagementAPI
@@ -265,6 +266,32 @@ def test_anothers_exclusive_queue_is_refused(dead: DeadLetters) -> None:
     assert done.code == 2
     assert "exclusive" in done.err
     assert len([line for line in done.error_lines if line]) <= 3
+
+
+@pytest.mark.parametrize(
+    ("rights", "command"),
+    [
+        ({"read": "^$"}, ("groups",)),
+        ({"read": "^$"}, ("requeue", "--yes")),
+        ({"write": "^$"}, ("requeue", "--yes")),
+    ],
+)
+def test_without_rights_one_line_says_which_and_nothing_is_done(
+    dead: DeadLetters,
+    management: tuple[str, str],
+    rights: dict[str, str],
+    command: tuple[str, ...],
+) -> None:
+    ids = dead.fail(3)
+    administration = Administration(management[1], dead.url)
+    with administration.user(administration.unique("nobody"), **rights) as url:
+        done = redrive("failed", command[0], dead.place, *command[1:], url=url)
+
+    assert done.code != 0
+    assert "refused" in done.err
+    assert "Traceback" not in done.err
+    assert "s3cret" not in done.err
+    assert [id_ for id_, _ in dead.drain(dead.place)] == ids
 
 
 def test_anothers_single_active_consumer_is_not_waited_for(dead: DeadLetters) -> None:

@@ -358,3 +358,17 @@ def test_a_narrow_terminal_shows_names_and_depths(
         assert all(len(line) <= columns for line in terminal.words.splitlines())
         for name in ("so.g.dlq", "graveyard", "default.XQ", "order_error", "shop:dead"):
             assert name in terminal.words
+
+
+def test_the_live_view_has_names_and_depths_of_them_in_40_columns(
+    rabbitmq_url: str, rabbitmq_management_url: str
+) -> None:
+    frameworks_on(rabbitmq_url)
+    at = ("--management-url", rabbitmq_management_url)
+    environment = {"LINES": "40"}
+    with Terminal("top", *at, url=rabbitmq_url, columns=40, environment=environment) as terminal:
+        terminal.wait_for("1 more: redrive dlq scan")
+        for name in ("default.XQ", "graveyard", "order_error", "shop:dead"):
+            assert name in terminal.words
+        terminal.type("q")
+        assert terminal.end() == 0

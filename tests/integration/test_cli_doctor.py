@@ -17,6 +17,8 @@ from contract.plain import plain_channel
 from contract.shells import Shell
 from contract.support import Recorder, Service, both_shells
 from redrive import Message, PublishRefused, Subscriber
+from redrive.pubsub.admin.management_api import ManagementAPI
+from redrive.pubsub.url import BrokerURL
 from redrive.testing import Broker
 from redrive.topology.broker_version import BrokerVersion
 from waiting import wait_until
@@ -523,3 +525,39 @@ def test_what_an_upgrade_will_hurt_is_found_before(
         "Error: 'soon' is no version of RabbitMQ",
         "Give one such as 4.3 or 4.3.6.",
     ]
+
+
+def test_bindings_that_look_for_lists_and_tables_trouble_nobody(
+    rabbitmq_url: str, rabbitmq_management_url: str, doctor: Doctor
+) -> None:
+    declare(rabbitmq_url, QUEUE)
+    assert doctor() == []
+    looked_for: list[dict[str, Any]] = [
+        {"x": ["a", 1]},
+        {"x": {"b": [True]}},
+        {"x": 1},
+        {"x": "1"},
+    ]
+    with plain_channel(rabbitmq_url) as channel:
+        channel.exchange_declare("others", "headers", durable=True)
+        for arguments in looked_for:
+            # And one that is compared with those of the topology.
+            for exchange in ("others", "master"):
+                channel.queue_bind(QUEUE, exchange, "user.*", arguments)
+    assert kinds(doctor()) == [("stale-binding", QUEUE)] * len(looked_for)
+    status = redrive(
+        *("status", "--management-url", rabbitmq_management_url, "--output", "json"),
+        url=rabbitmq_url,
+    )
+    assert status.code == 0, status.err
+    pruned = redrive(
+        *("declare", "--queue", QUEUE, "--routing-key", "user.*", "--retry-delay", "200ms"),
+        *("--prune", "--yes", "--management-url", rabbitmq_management_url),
+        url=rabbitmq_url,
+    )
+    assert pruned.code == 0, pruned.err
+    left = ManagementAPI(BrokerURL.parse(rabbitmq_url), rabbitmq_management_url)
+    with left:
+        found = [one for one in left.bindings() if one.destination == QUEUE]
+    assert sum(one.source == "others" for one in found) == len(looked_for)
+    assert [one.arguments for one in found if one.source == "master"] == [(), ()]

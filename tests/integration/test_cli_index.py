@@ -68,7 +68,8 @@ def test_the_second_question_has_the_same_answer_and_touches_nothing(incident: s
         assert "5 messages; --fresh looks again." in done.err
         assert (done.json()["answered_from"], done.json()["depth_now"]) == ("index", 5)
     one = kept[3].json()["messages"][0]["failure_id"]
-    asked("show", QUEUE, one, url=incident)
+    shown = asked("show", QUEUE, one, url=incident).json()
+    assert (shown["answered_from"], shown["as_of"]) == ("index", kept[3].json()["as_of"])
     assert deliveries_so_far(incident) == {1}, "only the first question was a look"
     for question, done in zip(questions, kept, strict=True):
         looked = asked(*question, "--index", "off", url=incident).json()

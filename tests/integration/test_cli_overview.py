@@ -1,6 +1,7 @@
 """`redrive failed groups` without a queue, over subscriptions and a queue that others made."""
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -111,3 +112,29 @@ def test_without_the_management_api_it_says_to_name_a_queue(rabbitmq_url: str) -
 
     assert told.code == 2
     assert "redrive failed groups QUEUE" in told.err
+
+
+def test_the_second_overview_is_from_what_the_first_one_has_found(
+    services: tuple[Service, Service],
+    rabbitmq_url: str,
+    rabbitmq_management_url: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.delenv("REDRIVE_INDEX", raising=False)
+    arguments = ("failed", "groups", "--management-url", rabbitmq_management_url)
+    first, second = (redrive(*arguments, "--output", "json", url=rabbitmq_url) for _ in range(2))
+    assert (first.code, second.code) == (0, 0), first.err + second.err
+    for done, place in ((first, "queue"), (second, "index")):
+        found = done.json()
+        assert {one["answered_from"] for one in found["queues"]} == {place}
+        assert found["messages"] == 5
+    assert second.json()["groups"] == first.json()["groups"]
+    assert second.err.count("From the look of ") == 2
+
+    services[1].failed_queue.purge()
+    again = redrive(*arguments, "--output", "json", url=rabbitmq_url)
+    assert [(one["queue"], one["messages"]) for one in again.json()["queues"]] == [
+        (f"{FIRST}@failed", 3)
+    ]

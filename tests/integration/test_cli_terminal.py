@@ -92,6 +92,15 @@ def test_no_colour_is_no_colour(
         assert ("\x1b[1;33m" in terminal.screen) is coloured
 
 
+def test_the_causes_so_far_are_shown_while_a_look_goes_on(rabbitmq_url: str) -> None:
+    fill(rabbitmq_url, 20_000)
+    with Terminal("failed", "groups", QUEUE, "--index", "off", url=rabbitmq_url) as terminal:
+        terminal.wait_for("no error recorded")
+        assert "of ucenter@user@failed in 1 group." not in terminal.words
+        assert terminal.end() == 0
+        assert "20,000 messages of ucenter@user@failed in 1 group." in terminal.words
+
+
 def test_what_is_no_terminal_gets_no_escapes(rabbitmq_url: str) -> None:
     give_up_on(rabbitmq_url, QUEUE, [1])
     done = run_redrive("status", QUEUE, url=rabbitmq_url)

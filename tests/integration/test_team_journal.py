@@ -227,6 +227,50 @@ def test_of_two_who_resume_a_job_one_is_told_who_runs_it(
     assert _sent(incident) == 200
 
 
+def test_a_job_that_is_resumed_keeps_its_pace_by_depth(
+    incident: str, here: Path, there: Path
+) -> None:
+    command = ("failed", "requeue", QUEUE, "--limit", "60", "--pace-by-depth", "20", "--yes")
+    with running(*command, "--journal", str(here), url=incident) as process:
+        wait_until(lambda: _sent(incident) >= 20, "as many are there as may be")
+        process.signal(signal.SIGINT)
+        process.end()
+    first = {properties.message_id for properties, _ in drain(incident, QUEUE)}
+    (job,) = listed(incident, there)
+    # What is on its way when the depth is reached still goes.
+    assert 20 <= len(first) == job["sent"] < 60
+    resume = ("jobs", "resume", job["id"], "--yes", "--journal", str(there))
+    rest: list[str] = []
+    with running(*resume, url=incident) as process:
+        wait_until(lambda: _sent(incident) >= 20 or len(first) > 40, "it is as deep again")
+        while len(first) + len(rest) < 60:
+            some = [str(properties.message_id) for properties, _ in drain(incident, QUEUE)]
+            assert len(some) <= 60 - len(first)
+            rest += some
+        done = process.end()
+    assert done.code == 0, done.err
+    assert len(rest) == len(set(rest)) == 60 - len(first)
+    assert not first & set(rest)
+    (job,) = listed(incident, here)
+    assert (job["order"]["pace_by_depth"], job["state"], job["sent"]) == (20, "done", 60)
+
+
+def test_the_plan_of_a_job_is_shown_on_another_machine(
+    incident: str, here: Path, there: Path
+) -> None:
+    command = ("failed", "requeue", QUEUE, "--where", "message_id < '2'", "--yes")
+    done = redrive(*command, "--journal", str(here), "--output", "json", url=incident)
+    assert done.code == 0, done.err
+    (job,) = listed(incident, there)
+    plan = job["plan"]
+    (cause,) = plan["causes"]
+    assert (cause["error_type"], cause["count"]) == ("KeyError", job["planned"])
+    assert (plan["looked_at"], plan["not_meant"]) == (1500, 1500 - job["planned"])
+    shown = redrive("jobs", "show", job["id"], "--journal", str(there), url=incident)
+    assert f"{job['planned']:,} {cause['group_id']}  KeyError" in shown.out
+    assert f"{plan['not_meant']:,} others that the filter does not mean" in shown.out
+
+
 def test_originals_of_edited_bodies_are_had_on_another_machine(
     incident: str, here: Path, there: Path, tmp_path: Path
 ) -> None:

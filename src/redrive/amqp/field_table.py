@@ -374,11 +374,17 @@ class Table(Mapping[str, FieldValue]):
 
     def scalar(self, name: str) -> FieldValue:
         """The value of a field that is no list and no table; None where there is no such field."""
-        raw = self.raw_by_name().get(name)
+        fields = self._by_name
+        raw = (self.raw_by_name() if fields is None else fields).get(name)
         if raw is None:
             return None
+        if raw[0] != LONG_STRING:
+            return decode_scalar(raw)
         # Most are long strings: to call for each costs more than to read it.
-        return _text(raw[5:]) if raw[0] == LONG_STRING else decode_scalar(raw)
+        try:
+            return raw[5:].decode()
+        except UnicodeDecodeError:
+            return raw[5:]
 
     def __contains__(self, name: object) -> bool:
         return name in self.raw_by_name()

@@ -1,12 +1,14 @@
 """`redrive failed groups`: failed messages by what they have in common."""
 
 import sys
+import time
 from typing import Annotated
 
 import typer
 
 from redrive.cli import completion, index_options, message_options, messages, options
 from redrive.cli.failed_overview import AllQueues, queues_in_words
+from redrive.cli.look_output import LookOutput
 from redrive.cli.output import Form, Printer, count_of
 from redrive.failures.cause import Cause
 from redrive.failures.filter import OpenFilter
@@ -20,6 +22,9 @@ _BINS = 12
 _BARS = "▁▂▃▄▅▆▇█"
 _PLAIN_BARS = ".:-=+*#@"
 _FEW_KEYS = 3
+_SOON_EVERY = 0.5
+"""Seconds between two pictures of what was found so far."""
+_SOON_SHOWN = 8
 
 
 @options.expanded
@@ -58,7 +63,8 @@ def groups(
 
     It prints how often each cause occurred and when. A cause is the error's type, its message
     without numbers, ids and quoted values, and the innermost frame of the service's own code. The
-    messages stay in the queue.
+    messages stay in the queue. At a terminal, a look that takes longer shows the largest causes so
+    far.
 
     Without QUEUE it looks at all failed queues of the virtual host, and at the dead-letter queues
     that redrive did not make, as the management API lists them. A cause that several have is shown
@@ -74,11 +80,13 @@ def groups(
     with OpenFilter(message_options.filter_of(where, None)) as open_filter:
 
         def groups_of(opened: message_options.Source) -> tuple[Groups, Look]:
+            soon = _Soon()
             return opened.ask(
-                lambda look: look.groups(column, open_filter),
+                lambda look: look.groups(column, open_filter, soon),
                 look_at,
                 by_time=open_filter.is_by_time,
                 index=index,
+                on_shown=soon.show_in,
             )
 
         if source is None:
@@ -149,14 +157,38 @@ def _tell_overview(printer: Printer, everywhere: AllQueues, by: str, limit: int)
     everywhere.end()
 
 
+class _Soon:
+    """Shows people the largest groups so far, while a look goes on."""
+
+    def __init__(self) -> None:
+        self._output: LookOutput | None = None
+        self._next = 0.0
+
+    def show_in(self, output: LookOutput) -> None:
+        """Show them there from then on."""
+        self._output = output
+
+    def __call__(self, groups: Groups) -> None:
+        now = time.monotonic()
+        if self._output is None or not self._output.is_seen or now < self._next:
+            return
+        self._next = now + _SOON_EVERY
+        largest = groups.largest_first
+        lines = [_first_line_of(group) for group in largest[:_SOON_SHOWN]]
+        more = len(largest) - len(lines)
+        self._output.show_lines([*lines, *([f"{'':8}  and {more:,} more so far"] if more else [])])
+
+
+def _first_line_of(group: Group) -> str:
+    id_ = f"{group.key.group_id}  " if isinstance(group.key, Cause) else ""
+    return f"{group.count:>8,}  {id_}{in_one_line(_words_of(group.key))}"
+
+
 def _tell(printer: Printer, shown: list[Group], place: str = "") -> None:
     """Print three lines for each group: what it is; when and with which keys; one to look at, and
     where that is."""
     for group in shown:
-        id_ = f"{group.key.group_id}  " if isinstance(group.key, Cause) else ""
-        printer.say(
-            f"{group.count:>8,}  {id_}{in_one_line(_words_of(group.key))}", "bold", cut=True
-        )
+        printer.say(_first_line_of(group), "bold", cut=True)
         printer.say(
             f"{'':8}  "
             f"{'  '.join(part for part in (_bars(group), _times(group), _keys(group)) if part)}",

@@ -21,6 +21,12 @@ _DONE = {
     "restore": "restored",
 }
 """What a kind of job did with the messages that the journal counts as sent."""
+_WHY_THEY_STAY = {
+    "requeued_too_often": "were requeued too often",
+    "no_way_back": "do not say which queue they failed in",
+}
+_CAUSES_SHOWN = 5
+_LONGEST = 200
 
 
 @options.expanded
@@ -113,6 +119,45 @@ def _exchanges_of(job: JobRecord) -> str:
     return "" if family is None else f"{family.main}, {family.retry}, {family.failed}"
 
 
+def _plan_of(job: JobRecord) -> list[tuple[str, str]]:
+    """Return what the job was to send, by cause, and what was to stay. Whoever may write to the
+    journal may have made it up."""
+    plan = cast("dict[str, Any]", job.plan)
+    causes = [one for one in _list_in(plan, "causes") if isinstance(one, dict)]
+    shown = [
+        ("", f"{_count_in(one, 'count'):,} {_cause_in(one)}") for one in causes[:_CAUSES_SHOWN]
+    ]
+    more = len(causes) - len(shown) + _count_in(plan, "other_causes")
+    shown += [("", f"and {count_of(more, 'further cause')}")] if more else []
+    stay = plan.get("stay")
+    if isinstance(stay, dict):
+        shown += [
+            ("", f"{_count_in(stay, why):,} {words}: left where they are")
+            for why, words in _WHY_THEY_STAY.items()
+            if _count_in(stay, why)
+        ]
+    not_meant = _count_in(plan, "not_meant")
+    return shown + (
+        [("", f"{not_meant:,} others that the filter does not mean")] if not_meant else []
+    )
+
+
+def _cause_in(one: dict[str, Any]) -> str:
+    words = [str(one[name])[:_LONGEST] for name in ("error_type", "message") if one.get(name)]
+    group_id = str(one.get("group_id", ""))[:_LONGEST]
+    return f"{in_one_line(group_id)}  {in_one_line(': '.join(words) or 'no error recorded')}"
+
+
+def _count_in(values: dict[str, Any], name: str) -> int:
+    found = values.get(name)
+    return found if type(found) is int and found > 0 else 0
+
+
+def _list_in(values: dict[str, Any], name: str) -> list[Any]:
+    found = values.get(name)
+    return found if isinstance(found, list) else []
+
+
 def _facts(job: JobRecord) -> list[tuple[str, str]]:
     selection = cast("dict[str, Any]", job.order.get("selection", {}))
     which = [f"where {selection['where']}"] if selection.get("where") else []
@@ -132,6 +177,7 @@ def _facts(job: JobRecord) -> list[tuple[str, str]]:
         ("changed at", messages.moment_of(job.changed_at)),
         ("state", job.state.value + (f": {job.problem}" if job.problem else "")),
         ("planned", f"{job.planned:,}"),
+        *_plan_of(job),
         (_DONE.get(job.kind, "sent"), f"{job.sent:,}"),
     ]
     if job.kind == "requeue":

@@ -3,7 +3,7 @@ could not see."""
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import TypeVar
 
@@ -56,6 +56,15 @@ class LookOutput:
         self._said_the_price = False
         self._most_held = 0
 
+    @property
+    def is_seen(self) -> bool:
+        """Whether people are shown how far it is."""
+        return self._bar.is_seen
+
+    def show_lines(self, lines: Sequence[str]) -> None:
+        """Show what was found so far, in place of what was shown before, until the look ends."""
+        self._bar.show_lines(lines)
+
     def told(self, progress: LookProgress) -> None:
         """Show it."""
         match progress.stage:
@@ -103,17 +112,28 @@ class LookOutput:
             self._printer.note(f"{words[0].upper()}{words[1:]}.")
 
 
+OnShown = Callable[[LookOutput], None]
+
+
 @contextlib.contextmanager
-def showing(printer: Printer, name: str, begun: Begun = lambda _: None) -> Iterator[OnLook]:
+def showing(
+    printer: Printer,
+    name: str,
+    begun: Begun = lambda _: None,
+    on_shown: OnShown = lambda _: None,
+) -> Iterator[OnLook]:
     """Give what is to be told how far a look is; it has a bar if it takes longer than a moment.
 
     Args:
         printer: where it is shown.
         name: what people call what is looked at.
         begun: called once it is known how much is there; may raise.
+        on_shown: is given where more can be shown meanwhile.
     """
     with printer.bar() as bar:
-        yield LookOutput(printer, name, bar, begun).told
+        output = LookOutput(printer, name, bar, begun)
+        on_shown(output)
+        yield output.told
 
 
 def asked(
@@ -126,6 +146,7 @@ def asked(
     begun: Begun = lambda _: None,
     recall: Recall | None = None,
     patience: float | None = None,
+    on_shown: OnShown = lambda _: None,
 ) -> tuple[T, Look]:
     """Return what a question finds in a look at failed messages, and the look. What could not be
     read is said, and whether an earlier look has answered.
@@ -139,8 +160,9 @@ def asked(
         begun: called once it is known how much is there; may raise.
         recall: how an earlier look may answer.
         patience: seconds that somebody else's look is waited for; as long as usual by default.
+        on_shown: is given where more can be shown meanwhile.
     """
-    with showing(printer, name, begun) as told:
+    with showing(printer, name, begun, on_shown) as told:
         answer, look = source.ask(
             question, look_at, recall=recall, on_progress=told, patience=patience
         )

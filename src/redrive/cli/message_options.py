@@ -9,7 +9,7 @@ import typer
 
 from redrive.cli import completion
 from redrive.cli.index_options import IndexOptions
-from redrive.cli.look_output import asked, showing
+from redrive.cli.look_output import OnShown, asked, showing
 from redrive.cli.options import SourceOptions
 from redrive.cli.output import Printer, count_of
 from redrive.errors import ConfigurationError
@@ -134,6 +134,7 @@ class Source:
         *,
         by_time: bool = False,
         index: IndexOptions | None = None,
+        on_shown: OnShown = lambda _: None,
     ) -> tuple[T, Look]:
         """Return what a question finds in a look at its messages, and the look.
 
@@ -143,6 +144,7 @@ class Source:
             by_time: whether a filter asks when they failed.
             index: whether what an earlier look has found may answer, and what this one finds is
                 kept; None for neither.
+            on_shown: is given where more can be shown while it looks.
 
         Raises:
             ConfigurationError: a filter asks when they failed, and the newest would be left out.
@@ -164,6 +166,7 @@ class Source:
             look_at,
             begun=begun,
             recall=None if index is None else index.recall(self._printer),
+            on_shown=on_shown,
         )
 
     def snapshot(self, file: Path, filter_: Filter) -> int:

@@ -290,6 +290,12 @@ class ProgressBar:
         self._began = time.monotonic()
         self._explained = False
         self._shown: Progress | None = None
+        self._lines: list[str] = []
+
+    @property
+    def is_seen(self) -> bool:
+        """Whether anybody sees it by now."""
+        return self._shown is not None
 
     def show(self, what: str, done: int, total: int | None) -> bool:
         """Show how many of `total` are done, if that is known; return whether anybody sees it."""
@@ -308,6 +314,10 @@ class ProgressBar:
         )
         return True
 
+    def show_lines(self, lines: Sequence[str]) -> None:
+        """Show lines above the bar in place of those that were there; they go with it."""
+        self._lines = list(lines)
+
     def explain(self, text: str) -> None:
         """Print a sentence above the bar, once there is one; only the first."""
         if self._shown is not None and not self._explained:
@@ -320,7 +330,18 @@ class ProgressBar:
             self._shown.stop()
 
     def _begin(self) -> "Progress":
+        from rich.console import RenderableType
         from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+        class WithLines(Progress):
+            """A bar with the lines above it."""
+
+            def get_renderables(progress) -> Iterator[RenderableType]:
+                for words in self._lines:
+                    text = paragraph(words)
+                    text.no_wrap, text.overflow = True, "ellipsis"
+                    yield text
+                yield from super().get_renderables()
 
         columns = (
             TextColumn("{task.description}", markup=False),
@@ -329,7 +350,7 @@ class ProgressBar:
             TextColumn("{task.fields[count]}"),
             TimeRemainingColumn(),
         )
-        self._shown = Progress(*columns, console=self._console, transient=not self._stays)
+        self._shown = WithLines(*columns, console=self._console, transient=not self._stays)
         self._shown.add_task("", total=None, count="")
         self._shown.start()
         return self._shown

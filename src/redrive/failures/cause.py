@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
-from redrive.failures.failed_message import FailedMessage
+from redrive.failures.failed_message import FailedMessage, cause_known_of, remember_cause
 
 _MOST_CHARACTERS = 2000
 """Of an error's message this much tells one cause from another; a bound also keeps a hostile one
@@ -86,7 +86,12 @@ class Cause(NamedTuple):
 
 def cause_of(message: FailedMessage) -> Cause:
     """Why a message failed; empty where a peer set it aside and did not say."""
-    return _cause(message.error_type or "", message.error_message or "", message.traceback or "")
+    known = cause_known_of(message)
+    if isinstance(known, Cause):
+        return known
+    cause = _cause(message.error_type or "", message.error_message or "", message.traceback or "")
+    remember_cause(message, cause)
+    return cause
 
 
 def masked(text: str) -> str:

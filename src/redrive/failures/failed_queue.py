@@ -249,6 +249,7 @@ class FailedQueue(FailedQueueAccess):
             order.as_json(),
             reason=reason,
             planned=self.depth() if plan is None else plan.count,
+            plan={} if plan is None or not plan.looked_at else plan.noted(),
             exchanges=self.exchanges.as_json(),
             literal=source.main is None,
         )

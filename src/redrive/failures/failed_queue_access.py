@@ -6,12 +6,12 @@ import uuid
 from collections.abc import Collection, Iterable, Sequence
 
 from redrive.failures.failed_message import FailedMessage
+from redrive.failures.failed_queue_looks import SETTLING, FailedQueueLooks, settled
 from redrive.failures.filter import Filter, Predicate, opened
 from redrive.failures.look_progress import Looking
 from redrive.failures.outcome_watch import (
     Watch,
 )
-from redrive.failures.queue_looks import SETTLING, QueueLooks, settled
 from redrive.failures.requeue import Cancel, Choose, Progress, Requeue, RequeueOptions
 from redrive.failures.restore import restore
 from redrive.failures.return_looks import ReturnLooks
@@ -31,7 +31,7 @@ _MOST_ARRIVALS = 100
 _MOST_SWEEPS = 2
 
 
-class FailedQueueAccess(QueueLooks):
+class FailedQueueAccess(FailedQueueLooks):
     """A failed queue at the broker, as far as one thing is done with it at a time;
     `failed_queue.FailedQueue` adds what people ask of its messages, and jobs.
     """

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from redrive.amqp.frames import Received
 from redrive.amqp.properties import Properties
 from redrive.errors import ConfigurationError
-from redrive.failures.failed_message import FailedMessage
+from redrive.failures.failed_message import FailedMessage, received_with
 from redrive.pubsub.blocking.declarer import Declarer
 from redrive.topology import names
 from redrive.topology.headers import Delivery
@@ -52,9 +52,10 @@ class FailedSource:
             received.redelivered,
             dead_letter_queue=self.queue if self.main is None else "",
         )
-        return (
+        message = (
             FailedMessage.of_dead_letter(delivery) if self.main is None else FailedMessage(delivery)
         )
+        return received_with(message, received.properties)
 
 
 def source_named(name: str, declarer: Declarer, *, literal: bool = False) -> FailedSource | None:

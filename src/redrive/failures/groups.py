@@ -63,8 +63,9 @@ class Group:
     def add(self, message: FailedMessage) -> None:
         """Counts a message."""
         self.count += 1
-        if len(self.routing_keys) < MOST_KEYS or message.routing_key in self.routing_keys:
-            self.routing_keys[message.routing_key] += 1
+        key = message.routing_key
+        if len(self.routing_keys) < MOST_KEYS or key in self.routing_keys:
+            self.routing_keys[key] += 1
         moment = message.failed_at
         if moment is not None:
             self.first = moment if self.first is None else min(self.first, moment)

@@ -2,14 +2,14 @@
 
 import contextlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 
 import duckdb
 
 from redrive.failures.cause import Cause
-from redrive.failures.columns import COLUMNS, Column, SqlType
-from redrive.failures.database import Database, quoted, refused
+from redrive.failures.columns import COLUMNS, Column, SqlType, row_of
+from redrive.failures.database import Database, quoted, refused, rows_given
 from redrive.failures.failed_message import FailedMessage
 from redrive.failures.filter import Filter
 from redrive.failures.groups import MOST_GROUPS, MOST_KEYS, Group, Groups, Key
@@ -20,6 +20,8 @@ from redrive.failures.index_writer import (
     IS_JSON,
     IS_TEXT,
     IS_WHOLE,
+    MADE,
+    OF_PROPERTIES,
     PLACE,
     RAW_KEY,
 )
@@ -38,7 +40,16 @@ _FAILED_AT = "failed_at"
 _MAY_BE_DIGEST = re.compile(r"[0-9a-f]{16,64}")
 _OF_THE_FILE = (duckdb.IOException, duckdb.InternalException, duckdb.FatalException)
 """What DuckDB says of a file that is gone or damaged, and never of an expression."""
-_BODIES = frozenset({"body", "body_text", BODY})
+_BODIES = (MADE - OF_PROPERTIES) | {"body", "body_text", BODY}
+"""Columns that can't be told without the body. Of those that are made, a framework may say it
+there."""
+_PLACE = Column(PLACE, SqlType.NUMBER, False, "its place in the queue", lambda _: None)
+_MADE_TABLE = "made_of_messages"
+_STORED, _STORED_WITHOUT_BODY = (
+    ", ".join(body if name == BODY else name for name in (*NEEDED, DEAD_LETTER_QUEUE))
+    for body in (f"coalesce({BODY}, ''::BLOB)", "''::BLOB")
+)
+"""What a message is made of."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _HIDDEN = (
     PLACE,
@@ -118,31 +129,42 @@ class IndexedMessages(KeptMessages):
         keys = _keys_of(by)
         seconds = f"epoch_us({_FAILED_AT}) / 1000000.0::DOUBLE"
         found: dict[Key, Group] = {}
-        for *key, first_id, count, first, last, times, _ in self._asked(
+        each = (
             f"{keys}, arg_min(failure_id, {PLACE}), count(*), min(epoch_us({_FAILED_AT})), "
             f"max(epoch_us({_FAILED_AT})), "
-            f"list({seconds}) FILTER ({_FAILED_AT} IS NOT NULL), min({PLACE}) AS begins",
-            f"GROUP BY ALL ORDER BY begins LIMIT {MOST_GROUPS}",
-        ):
+            f"list({seconds}) FILTER ({_FAILED_AT} IS NOT NULL), min({PLACE}) AS begins"
+        )
+        keys_of = f"{keys}, routing_key, {RAW_KEY}, count(*), min({PLACE}) AS begins"
+        in_order = "GROUP BY ALL ORDER BY begins"
+        # Asked together: what has to be made for the answers is made once.
+        first_of_each, keys_of_each, total = self._all_asked(
+            ((each, f"{in_order} LIMIT {MOST_GROUPS}"), (keys_of, in_order), ("count(*)", "")),
+            by=by,
+        )
+        for *key, first_id, count, first, last, times, _ in first_of_each:
             group = Group(_key_of(by, key), str(first_id), _number(count))
             group.first, group.last = _moment(first), _moment(last)
             group.times.extend(times if isinstance(times, list) else ())
             found[group.key] = group
-        for *key, name, raw, count, _ in self._asked(
-            f"{keys}, routing_key, {RAW_KEY}, count(*), min({PLACE}) AS begins",
-            "GROUP BY ALL ORDER BY begins",
-        ):
+        for *key, name, raw, count, _ in keys_of_each:
             of_key = found.get(_key_of(by, key))
             if of_key is not None and len(of_key.routing_keys) < MOST_KEYS:
                 routing_key = text_of(raw) if isinstance(raw, bytes) else str(name)
                 of_key.routing_keys[routing_key] = _number(count)
-        groups.take(found.values(), self.count())
+        groups.take(found.values(), _number(total[0][0]))
         return groups
 
     def database(self, columns: Sequence[Column]) -> Database:
         """A database whose table `failed` has these columns of them, and which does not reach the
         file."""
         self._need_bodies(columns)
+        if _made(columns):
+            messages = self._messages(None, _needs_bodies(columns))
+            with contextlib.ExitStack() as held:
+                database = held.enter_context(Database(self._filter.now, columns))
+                database.insert(row_of(message.delivery, columns) for message in messages)
+                held.pop_all()
+            return database
         read = ", ".join(map(_read, columns))
         with self._reading():
             return Database(
@@ -159,18 +181,19 @@ class IndexedMessages(KeptMessages):
             )
         return next(self._each)
 
-    def _messages(self, places: Sequence[int] | None) -> Iterator[FailedMessage]:
+    def _messages(
+        self, places: Sequence[int] | None, needs_bodies: bool = True
+    ) -> Iterator[FailedMessage]:
         """The messages at these places, in the order of the queue; all of them by default."""
         chosen = "" if places is None else f"WHERE {PLACE} IN (SELECT unnest(?::BIGINT[]))"
-        stored = ", ".join((*NEEDED, DEAD_LETTER_QUEUE))
         with self._reading(), Database(columns=COLUMNS[:1], file=self._file) as database:
             found = database.asked(
-                f"SELECT {stored}, {IS_WHOLE} FROM {self._rows()} {chosen} ORDER BY {PLACE}",
+                f"SELECT {_STORED}, {IS_WHOLE} FROM {self._rows()} {chosen} ORDER BY {PLACE}",
                 [] if places is None else [list(places)],
             )
             while some := found.fetchmany(_AT_A_TIME):
                 for *raw, is_whole in some:
-                    if not is_whole:
+                    if needs_bodies and not is_whole:
                         raise self._too_large()
                     yield message_of(raw)
 
@@ -182,26 +205,75 @@ class IndexedMessages(KeptMessages):
         Raises:
             ConfigurationError: the filter can't be said of one of them.
         """
+        (found,) = self._all_asked([(what, how)], values)
+        return found
+
+    def _all_asked(
+        self,
+        questions: Sequence[tuple[str, str]],
+        values: Sequence[object] = (),
+        *,
+        by: Column | None = None,
+    ) -> list[list[tuple[object, ...]]]:
+        """The same for several questions.
+
+        Args:
+            questions: what is selected by each, and what follows the filter.
+            values: of the parameters in them.
+            by: the column that they speak of, where that may be one that is made.
+
+        Raises:
+            ConfigurationError: the filter can't be said of one of them.
+        """
         where = self._filter.where if isinstance(self._filter.where, str) else None
         with self._reading(), Database(self._filter.now, COLUMNS, self._file) as database:
-            if where is not None:
-                self._need_bodies(database.columns_of(where))
-            read = ", ".join((*map(_read, COLUMNS), *_HIDDEN))
-            rows = f"SELECT {read} FROM {self._rows()}"
+            spoken_of = set(() if where is None else database.columns_of(where))
+            spoken_of |= {by} if by is not None and by.name in MADE else set()
+            self._need_bodies(spoken_of)
+            rows = self._rows_with(database, _made(spoken_of))
             if self._filter.groups:
                 # As with a look: of what is in no group, nothing is asked.
                 named = " OR ".join("starts_with(group_id, ?)" for _ in self._filter.groups)
                 rows = f"WITH named AS MATERIALIZED ({rows} WHERE {named}) SELECT * FROM named"
-            order = "" if "ORDER BY" in how or "(" in what else f" ORDER BY {PLACE}"
-            sql = (
-                f"SELECT {what} FROM ({rows}) AS failed WHERE (\n{where or 'true'}\n) {how}{order}"
-            )
-            try:
-                return database.asked(sql, [*self._filter.groups, *values]).fetchall()
-            except duckdb.Error as error:
-                if where is None or isinstance(error, _OF_THE_FILE):
-                    raise
-                raise refused(error, where) from error
+            answers = []
+            for what, how in questions:
+                order = "" if "ORDER BY" in how or "(" in what else f" ORDER BY {PLACE}"
+                sql = (
+                    f"SELECT {what} FROM ({rows}) AS failed WHERE (\n{where or 'true'}\n) "
+                    f"{how}{order}"
+                )
+                try:
+                    found = database.asked(sql, [*self._filter.groups, *values]).fetchall()
+                except duckdb.Error as error:
+                    if where is None or isinstance(error, _OF_THE_FILE):
+                        raise
+                    raise refused(error, where) from error
+                answers.append(found)
+            return answers
+
+    def _rows_with(self, database: Database, made: Sequence[Column]) -> str:
+        """The query of all columns that are kept, and of these that are not."""
+        kept = (_read(column) for column in COLUMNS if column.name not in MADE)
+        read = ", ".join((*kept, *(column.name for column in made), *_HIDDEN))
+        rows = f"SELECT {read} FROM {self._rows()}"
+        if not made:
+            return rows
+        self._make(database, made)
+        return f"{rows} JOIN {_MADE_TABLE} USING ({PLACE})"
+
+    def _make(self, database: Database, made: Sequence[Column]) -> None:
+        """Makes a table of columns that are not kept."""
+        types = ", ".join(f"{column.name} {column.type}" for column in (_PLACE, *made))
+        database.asked(f"CREATE TABLE {_MADE_TABLE} ({types})")
+        insert = f"INSERT INTO {_MADE_TABLE} {rows_given((_PLACE, *made))}"
+        with Database(columns=COLUMNS[:1], file=self._file) as reading:
+            # In no order: to sort the bodies takes the memory of all of them.
+            stored = _STORED if _needs_bodies(made) else _STORED_WITHOUT_BODY
+            found = reading.asked(f"SELECT {PLACE}, {stored} FROM {self._rows()}")
+            while some := found.fetchmany(_AT_A_TIME):
+                messages = [message_of(raw, is_sent=False) for _, *raw in some]
+                values = [[column.read(message) for message in messages] for column in made]
+                database.asked(insert, [[place for place, *_ in some], *values])
 
     def _rows(self) -> str:
         """What is read, as SQL: the oldest ones where there is a limit."""
@@ -220,8 +292,8 @@ class IndexedMessages(KeptMessages):
         except (duckdb.Error, ValueError) as error:
             raise self._index.unusable(self._look.queue, "is damaged", self._look.file) from error
 
-    def _need_bodies(self, columns: Sequence[Column]) -> None:
-        if self._look.without_body and any(column.name in _BODIES for column in columns):
+    def _need_bodies(self, columns: Collection[Column]) -> None:
+        if self._look.without_body and _needs_bodies(columns):
             raise self._too_large()
 
     def _too_large(self) -> IndexUnusable:
@@ -229,6 +301,15 @@ class IndexedMessages(KeptMessages):
             f"what was kept of {self._look.queue!r} has no bodies over {MOST_OF_A_BODY // 1024} "
             "KiB: the queue is looked at anew"
         )
+
+
+def _needs_bodies(columns: Collection[Column]) -> bool:
+    return any(column.name in _BODIES for column in columns)
+
+
+def _made(columns: Collection[Column]) -> list[Column]:
+    """Those of the columns that are not kept."""
+    return [column for column in COLUMNS if column.name in MADE and column in columns]
 
 
 def _read(column: Column) -> str:

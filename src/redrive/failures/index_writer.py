@@ -1,33 +1,40 @@
-"""Fills the index: notes the messages of a look as they pass, and makes columns of them once they
+"""Fills the index: notes the messages of a look as they pass, and makes a file of them once they
 are back in their queue.
 
-A look holds its messages back from all consumers, so it must not wait for the index: to note one
-costs a fiftieth of what its columns cost.
+A look holds its messages back from all consumers, so it must not wait for the index: what is noted
+is the message as it came, and what the look has read of it anyway. Columns that are seldom asked
+for are not kept at all, but made of the message by who asks (`MADE`).
 """
 
 import contextlib
+import marshal
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Self
 
 import duckdb
 
 from redrive.errors import RedriveError
-from redrive.failures.cause import cause_of
-from redrive.failures.columns import COLUMNS, Column, SqlType, Value
+from redrive.failures import readable_values
+from redrive.failures.cause import Cause, cause_of
+from redrive.failures.columns import COLUMNS, SqlType, Value
 from redrive.failures.database import quoted
-from redrive.failures.failed_message import FailedMessage
+from redrive.failures.failed_message import FailedMessage, cause_known_of, property_bytes_of
 from redrive.failures.index import MOST_OF_A_BODY, FormerLook, Index
-from redrive.failures.stored_message import BODY, WIRE, bytes_of, message_of
+from redrive.failures.stored_message import BODY, EXCHANGE, PROPERTIES, ROUTING_KEY, bytes_of
+from redrive.failures.stored_message import message_of as stored_message_of
 
-_AT_A_TIME = 1000
+_AT_A_TIME = 5000
 _BYTES_AT_A_TIME = 8 * 1024 * 1024
-"""Of messages whose columns are in memory together."""
+"""Of messages that are in memory together."""
 _MEMORY = "64MB"
 _ROW_GROUP = "16MB"
-_LENGTHS = struct.Struct(">IIIQ")
+_LENGTH = struct.Struct(">I")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
 _PROBLEMS = (duckdb.Error, OSError, ValueError, MemoryError, ArithmeticError, RedriveError)
 """What may keep the index from being filled: no room, a message that DuckDB can't take. The look's
 own answer does not suffer from it."""
@@ -41,50 +48,42 @@ PLACE, RAW_KEY, CAUSE_MESSAGE, CAUSE_FRAME, IS_TEXT, IS_JSON, IS_WHOLE = (
     "is_json",
     "is_whole",
 )
-_DERIVED = frozenset({"body", "body_text"})
-"""Columns that are made of the body when they are asked for, and not kept beside it."""
-KEPT = tuple(column for column in COLUMNS if column.name not in _DERIVED)
-
-
-def _is_kept(message: FailedMessage) -> bool:
-    return len(message.body) <= MOST_OF_A_BODY
-
-
-def _raw_key(message: FailedMessage) -> bytes | None:
-    """The routing key where it is not what its column says."""
-    key = message.routing_key
-    return None if key.isascii() else bytes_of(key)
-
-
-def _kept_body(message: FailedMessage) -> bytes | None:
-    return message.body if _is_kept(message) else None
-
+_GROUP_ID = "group_id"
+_OF_THE_BODY = frozenset({"body", "body_text", BODY})
+"""Columns that SQL makes of the body."""
+OF_PROPERTIES = frozenset(
+    {"published_at", "app_id", "type", "content_type", "correlation_id", "headers"}
+)
+"""Columns that are made without the body."""
+MADE = OF_PROPERTIES | {"way_back", "exchange", "traceback", "first_failed_at"}
+"""Columns that are made of the message when they are asked for: to make all of them costs as much
+as to keep the others, and few questions speak of one."""
+_NOTED = tuple(
+    column
+    for column in COLUMNS
+    if column.name not in MADE and column.name not in _OF_THE_BODY and column.name != _GROUP_ID
+)
+"""Columns that are read while the look goes on: it has read the message for them anyway."""
 
 _TEXT, _NUMBER, _BYTES = SqlType.TEXT, SqlType.NUMBER, SqlType.BYTES
-_BY_NAME = {column.name: column for column in COLUMNS}
-_WRITTEN = (
-    *(column for column in KEPT if column.name != BODY),
-    *WIRE,
-    Column(BODY, _BYTES, True, "the body where it is short", _kept_body),
-    Column(RAW_KEY, _BYTES, True, "the routing key where it is no ASCII", _raw_key),
-    Column(CAUSE_MESSAGE, _TEXT, False, "the masked message", lambda m: cause_of(m).message),
-    Column(CAUSE_FRAME, _TEXT, False, "the frame", lambda m: cause_of(m).frame),
-    Column(
-        IS_TEXT,
-        _NUMBER,
-        False,
-        "whether the body is UTF-8",
-        lambda m: int(_is_kept(m) and _BY_NAME["body_text"].read(m) is not None),
-    ),
-    Column(
-        IS_JSON,
-        _NUMBER,
-        False,
-        "whether it is JSON",
-        lambda m: int(_is_kept(m) and _BY_NAME["body"].read(m) is not None),
-    ),
-    Column(IS_WHOLE, _NUMBER, False, "whether its body is kept", lambda m: int(_is_kept(m))),
+_WRITTEN: tuple[tuple[str, SqlType], ...] = (
+    (EXCHANGE, _BYTES),
+    (ROUTING_KEY, _BYTES),
+    (PROPERTIES, _BYTES),
+    (BODY, _BYTES),
+    (RAW_KEY, _BYTES),
+    *((column.name, column.type) for column in _NOTED),
+    (_GROUP_ID, _TEXT),
+    (CAUSE_MESSAGE, _TEXT),
+    (CAUSE_FRAME, _TEXT),
+    (IS_TEXT, _NUMBER),
+    (IS_JSON, _NUMBER),
+    (IS_WHOLE, _NUMBER),
+    (PLACE, _NUMBER),
 )
+"""What stands in the file, in this order."""
+_WIRE = 4
+"""How many of them a message is made of again."""
 
 
 class IndexWriter:
@@ -103,6 +102,7 @@ class IndexWriter:
         self._held = contextlib.ExitStack()
         self._queue = ""
         self._place: str | None = None
+        self._latest: FailedMessage | None = None
         self._count = self._bytes = self._without_body = 0
         self.problem = ""
         """Why nothing is kept; empty as long as something may be."""
@@ -111,28 +111,48 @@ class IndexWriter:
             self._file = self._held.enter_context((self._folder / "noted").open("x+b"))
 
     def note(self, message: FailedMessage) -> None:
-        """Notes a message of the look."""
+        """Notes a message of the look; the one before it is done with then, so that its cause is
+        known where somebody has asked for it."""
         if self.problem:
             return
-        delivery = message.delivery
-        with self._noting():
-            parts = (
+        former, self._latest = self._latest, message
+        if former is not None:
+            with self._noting():
+                self._note_down(former)
+
+    def _note_down(self, message: FailedMessage) -> None:
+        delivery, key, body = message.delivery, message.routing_key, message.body
+        cause = cause_known_of(message)
+        is_whole = len(body) <= MOST_OF_A_BODY
+        if not is_whole:
+            self._without_body += 1
+            cause = cause_of(message)  # its framework may say it in the body
+        noted = marshal.dumps(
+            (
                 bytes_of(delivery.exchange),
                 bytes_of(delivery.routing_key),
-                delivery.properties.encode(),
-                delivery.body,
+                property_bytes_of(message),
+                body if is_whole else None,
+                None if key.isascii() else bytes_of(key),
+                *[_plain(column.read(message)) for column in _NOTED],
+                None if cause is None else tuple(cause),
             )
-            self._bytes += self._file.write(b"".join((_LENGTHS.pack(*map(len, parts)), *parts)))
-            self._queue, self._place = delivery.queue, message.dead_letter_queue
-            self._count += 1
-            if self._bytes > self._index.most_bytes:
-                raise ValueError(f"it is more than the {self._index.most_bytes:,} bytes for it")
+        )
+        self._bytes += self._file.write(_LENGTH.pack(len(noted)))
+        self._bytes += self._file.write(noted)
+        self._queue, self._place = delivery.queue, message.dead_letter_queue
+        self._count += 1
+        if self._bytes > self._index.most_bytes:
+            raise ValueError(f"it is more than the {self._index.most_bytes:,} bytes for it")
 
     def keep(self, look: FormerLook) -> None:
         """Replaces what is known of the queue by this look."""
         if self.problem:
             return
         with self._noting():
+            if self._latest is not None:
+                self._note_down(self._latest)
+                self._latest = None
             if self._count != look.looked_at:
                 raise ValueError("the look was not followed to its end")
             data = self._folder / "kept.parquet"
@@ -158,9 +178,9 @@ class IndexWriter:
         with duckdb.connect(":memory:", config=config) as database:
             database.execute("SET TimeZone = 'UTC'")
             database.execute("SET preserve_insertion_order = false")
-            for columns in self._batches():
+            for batch in self._batches():
                 parts.append(self._folder / f"{len(parts):08}.parquet")
-                rows, values = _rows_given(columns)
+                rows, values = _rows_given(batch)
                 database.execute(
                     f"COPY ({rows}) TO {quoted(parts[-1])} (FORMAT parquet, COMPRESSION lz4)",
                     values,
@@ -175,33 +195,46 @@ class IndexWriter:
                 f"(FORMAT parquet, COMPRESSION lz4, ROW_GROUP_SIZE_BYTES '{_ROW_GROUP}')"
             )
 
-    def _batches(self) -> Iterator[list[list[Value]]]:
-        """The values of each column, of some messages at a time."""
-        columns: list[list[Value]] = [[] for _ in _KEPT_ALL]
+    def _batches(self) -> Iterator[list[tuple[object, ...]]]:
+        """What is written of the messages, some of them at a time."""
+        rows: list[tuple[object, ...]] = []
         size = done = 0
-        for place, (message, length) in enumerate(self._noted()):
-            self._without_body += not _is_kept(message)
-            columns[0].append(place)
-            for values, column in zip(columns[1:], _WRITTEN, strict=True):
-                values.append(column.read(message))
+        for noted, length in self._noted():
+            rows.append((*noted[:-1], *self._derived(noted), done))
             size += length
             done += 1
-            if len(columns[0]) >= _AT_A_TIME or size >= _BYTES_AT_A_TIME:
-                yield columns
-                columns, size = [[] for _ in _KEPT_ALL], 0
+            if len(rows) >= _AT_A_TIME or size >= _BYTES_AT_A_TIME:
+                yield rows
+                rows, size = [], 0
                 self.on_progress(done)
-        if columns[0]:
-            yield columns
+        if rows:
+            yield rows
             self.on_progress(done)
 
-    def _noted(self) -> Iterator[tuple[FailedMessage, int]]:
-        """The messages that were noted, each with its bytes."""
-        self._file.seek(0)
-        while head := self._file.read(_LENGTHS.size):
-            lengths = _LENGTHS.unpack(head)
-            parts = map(self._file.read, lengths)
+    def _derived(self, noted: tuple[object, ...]) -> tuple[object, ...]:
+        """What is not noted in a look, but made of what is: the cause, if the look did not ask for
+        it, and what the body is."""
+        body, known = noted[_WIRE - 1], noted[-1]
+        cause = (
+            Cause._make(known)
+            if isinstance(known, tuple)
             # The queue that a message of a dead-letter queue failed in is read from it again.
-            yield message_of((self._queue, *parts, self._place)), sum(lengths)
+            else cause_of(
+                stored_message_of((self._queue, *noted[:_WIRE], self._place), is_sent=False)
+            )
+        )
+        if not isinstance(body, bytes):
+            return cause.group_id, cause.message, cause.frame, 0, 0, 0
+        is_text = readable_values.body_text_of(body) is not None
+        is_json = is_text and readable_values.json_text_of(body) is not None
+        return cause.group_id, cause.message, cause.frame, int(is_text), int(is_json), 1
+
+    def _noted(self) -> Iterator[tuple[tuple[object, ...], int]]:
+        """What was noted of each message, with its bytes."""
+        self._file.seek(0)
+        while head := self._file.read(_LENGTH.size):
+            (length,) = _LENGTH.unpack(head)
+            yield marshal.loads(self._file.read(length)), length
 
     @contextlib.contextmanager
     def _noting(self) -> Iterator[None]:
@@ -221,40 +254,38 @@ class IndexWriter:
         self.close()
 
 
-_KEPT_ALL = (Column(PLACE, _NUMBER, False, "its place in the queue", lambda _: None), *_WRITTEN)
+def _plain(value: Value) -> int | str | bytes | None:
+    """A value of a column as it is noted: a time as microseconds since 1970."""
+    return (value - _EPOCH) // _MICROSECOND if isinstance(value, datetime) else value
 
 
-def _rows_given(values: Sequence[list[Value]]) -> tuple[str, list[object]]:
+def _rows_given(rows: Sequence[tuple[object, ...]]) -> tuple[str, list[object]]:
     """The query whose rows these are, and its parameters. What is the same in all rows is given
     once: that is half of the columns, and to hand a value to DuckDB is most of what it costs."""
     given: list[str] = []
     parameters: list[object] = []
-    for column, of_column in zip(_KEPT_ALL, values, strict=True):
-        kind = SqlType.TEXT if column.type is SqlType.JSON else column.type
-        is_one = all(value == of_column[0] for value in of_column) and column.name != PLACE
-        given.append(f"{f'?::{kind}' if is_one else f'unnest(?::{kind}[])'} AS {column.name}")
-        parameters.append(of_column[0] if is_one else of_column)
-    return (
-        f"SELECT {', '.join(map(_written, _KEPT_ALL))} FROM (SELECT {', '.join(given)})",
-        parameters,
-    )
+    for (name, type_), values in zip(_WRITTEN, zip(*rows, strict=True), strict=True):
+        kind = _NUMBER if type_ is SqlType.TIME else type_
+        is_one = name != PLACE and values.count(values[0]) == len(values)
+        given.append(f"{f'?::{kind}' if is_one else f'unnest(?::{kind}[])'} AS {name}")
+        parameters.append(values[0] if is_one else list(values))
+    written = ", ".join(_written(name, type_) for name, type_ in _WRITTEN)
+    return f"SELECT {written} FROM (SELECT {', '.join(given)})", parameters
 
 
-def _written(column: Column) -> str:
+def _written(name: str, type_: SqlType) -> str:
     """A column as it is written. What Python takes for JSON and DuckDB does not is none, as in the
     database of a look."""
-    name = column.name
-    if column.type is SqlType.JSON:
-        return f"CASE WHEN json_valid({name}) THEN {name} END AS {name}"
+    if type_ is SqlType.TIME:
+        return f"make_timestamp({name})::{type_} AS {name}"
     if name == IS_JSON:
         return f"CASE WHEN {name} = 1 THEN json_valid(decode({BODY}))::BIGINT ELSE 0 END AS {name}"
     return name
 
 
 def _nothing() -> Iterator[str]:
-    for column in _KEPT_ALL:
-        kind = SqlType.TEXT if column.type is SqlType.JSON else column.type
-        yield f"NULL::{kind} AS {column.name}"
+    for name, type_ in _WRITTEN:
+        yield f"NULL::{type_} AS {name}"
 
 
 def reason_of(error: BaseException) -> str:

@@ -73,6 +73,8 @@ class JobRecord:
         locked: whether whoever runs it has a lock at the broker, for as long as it is connected.
         since: when whoever ran it last began or resumed it, in words.
         run: the id of that run, which a job has one more of each time it is resumed.
+        plan: what it was to send when it began, by cause, and what was to stay, as `Plan.noted` has
+            it; empty where nothing was looked at, or an older version has begun it.
     """
 
     id: str
@@ -103,6 +105,7 @@ class JobRecord:
     locked: bool = False
     since: str = ""
     run: str = ""
+    plan: dict[str, object] = field(default_factory=dict)
 
     @property
     def failed_again(self) -> int:

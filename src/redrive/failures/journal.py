@@ -86,6 +86,7 @@ class Journal(LocalJournal):
         self._on_notice = on_notice
         self._offline = ""
         self._is_fresh = False
+        self._told_of_dropped = False
         self._noted: list[tuple[str, bytes]] = []
         self._firm = False
         self._confirmed: list[str] = []
@@ -106,6 +107,7 @@ class Journal(LocalJournal):
         """The jobs of this broker and virtual host, whoever ran them, the latest first; all of the
         file, where the stream can't be read."""
         self._freshen()
+        self._tell_of_what_was_dropped()
         return [self._as_it_is(job) for job in self._records()[:limit]]
 
     def count(self) -> int:
@@ -124,7 +126,29 @@ class Journal(LocalJournal):
             ConfigurationError: there is none, or several begin so.
         """
         self._freshen()
+        self._tell_of_what_was_dropped()
         return super().job(id_)
+
+    def _tell_of_what_was_dropped(self) -> None:
+        """Says how many jobs are named in the stream that it says no more of: a broker drops what
+        is old, and the beginning of a job that still runs may be."""
+        if self._told_of_dropped or not self.is_shared:
+            return
+        self._told_of_dropped = True
+        with self._errors("read"):
+            (count,) = self._sqlite.execute(
+                "SELECT count(*) FROM known_at WHERE place = ? "
+                "AND job NOT IN (SELECT id FROM job) AND job NOT IN (SELECT job FROM newer)",
+                (self.place,),
+            ).fetchone()
+        if count:
+            what = "a job" if count == 1 else f"{count:,} jobs"
+            whose = "its" if count == 1 else "their"
+            self._on_notice(
+                f"The shared journal names {what} whose beginning the broker has dropped by "
+                f"{whose} age or size: what is left does not say what {whose} order was, until "
+                f"{'it ends' if count == 1 else 'they end'}."
+            )
 
     def belongs_to(self, job: JobRecord, address: str) -> bool:
         """Whether a job is of the broker and virtual host at an address, by whatever name and user
@@ -400,6 +424,7 @@ class Journal(LocalJournal):
                         return None
                     if row.offset == position:
                         continue
+                    self._tell_of_gap(row.offset - position - 1)
                 is_first = False
                 rows.append(row)
                 if len(rows) >= _TOGETHER:
@@ -412,6 +437,14 @@ class Journal(LocalJournal):
         if is_first and position is not None:
             return None
         return conflicting | self._take_over(rows)
+
+    def _tell_of_gap(self, count: int) -> None:
+        what = "An entry" if count == 1 else f"{count:,} entries"
+        self._on_notice(
+            f"{what} of the shared journal {'was' if count == 1 else 'were'} dropped by the broker "
+            "before this machine read what they said: of jobs that were running then, the next "
+            "entry tells."
+        )
 
     def _take_over(self, rows: list[Row]) -> set[str]:
         if not rows:

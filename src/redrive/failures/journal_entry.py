@@ -244,7 +244,7 @@ _NUMBERS = (
 )
 _TIMES = ("begun_at", "changed_at")
 _FLAGS = ("locked", "literal")
-_BELONGS_TO_THE_ORDER = ("order", "exchanges")
+_BELONGS_TO_THE_ORDER = ("order", "exchanges", "plan")
 EDITS_LEFT_OUT = "edits_left_out"
 """How many edited bodies an order in the shared journal is without."""
 

@@ -143,6 +143,8 @@ def _apply_record(
         record = replace(record, order=known.order)
     if not record.exchanges:
         record = replace(record, exchanges=known.exchanges)
+    if not record.plan:
+        record = replace(record, plan=known.plan)
     put(sqlite, record)
 
 

@@ -2,7 +2,8 @@
 without making each of them anew."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 from redrive.errors import RedriveError
@@ -13,6 +14,9 @@ from redrive.failures.groups import Groups
 
 if TYPE_CHECKING:
     from redrive.failures.database import Database
+
+_AT_A_TIME = 250
+"""Messages between two tellings of how far it is."""
 
 
 class IndexUnusable(RedriveError):
@@ -70,10 +74,23 @@ def matching(messages: Iterator[FailedMessage], open_filter: OpenFilter) -> Iter
     return open_filter.of(messages)
 
 
-def grouped(messages: Iterable[FailedMessage], by: Column) -> Groups:
-    """Groups of the messages by a column."""
+def grouped(
+    messages: Iterable[FailedMessage],
+    by: Column,
+    on_progress: Callable[[Groups], object] = lambda _: None,
+) -> Groups:
+    """Groups of the messages by a column.
+
+    Args:
+        messages: the messages.
+        by: the column.
+        on_progress: is given what was counted so far, after some messages, while a look goes on.
+    """
     if isinstance(messages, KeptMessages):
         return messages.groups(by)
     groups = Groups(by)
-    groups.add(messages)
+    left = iter(messages)
+    while some := list(islice(left, 1)):
+        groups.add(chain(some, islice(left, _AT_A_TIME - 1)))
+        on_progress(groups)
     return groups

@@ -139,9 +139,21 @@ class Look(Iterator[FailedMessage]):
         """Those that a filter means."""
         return matching(self.messages, filter_)
 
-    def groups(self, by: Column = BY_NAME["group_id"], filter_: OpenFilter | None = None) -> Groups:
-        """Groups of them by a column, or by cause; of those that a filter means."""
-        return grouped(self.messages if filter_ is None else self.matching(filter_), by)
+    def groups(
+        self,
+        by: Column = BY_NAME["group_id"],
+        filter_: OpenFilter | None = None,
+        on_progress: Callable[[Groups], object] = lambda _: None,
+    ) -> Groups:
+        """Groups of them by a column, or by cause; of those that a filter means.
+
+        Args:
+            by: the column.
+            filter_: the filter; None for all.
+            on_progress: is given what was counted so far, while a look goes on.
+        """
+        found = self.messages if filter_ is None else self.matching(filter_)
+        return grouped(found, by, on_progress)
 
     def first(self, limit: int, filter_: OpenFilter, *, newest: bool = False) -> FirstFew:
         """The oldest of those that a filter means, or those that failed last, newest first; those

@@ -14,8 +14,12 @@ from redrive.failures.order import Order
 from redrive.failures.shared_ids import SharedIds
 from redrive.failures.way_back import WayBack
 from redrive.pubsub.reports import RequeueProgress
+from redrive.redaction import redact
 
 _FEW = 5
+_MOST_CAUSES = 20
+_MOST_CHARACTERS = 200
+"""Of a cause, in the journal."""
 Progress = Callable[[RequeueProgress], None]
 
 
@@ -69,6 +73,28 @@ class Plan:
     def matching(self) -> int:
         """How many the order means, those included that stay."""
         return self.count + self.too_often + self.no_way_back
+
+    def noted(self) -> dict[str, object]:
+        """What of it stands in the journal, as JSON values: how many of which cause, and how many
+        stay and why. No message and no body."""
+        causes = self.groups.most_common(_MOST_CAUSES)
+        stay = {"requeued_too_often": self.too_often, "no_way_back": self.no_way_back}
+        return {
+            "looked_at": self.looked_at,
+            "is_cut": self.is_cut,
+            "causes": [
+                {
+                    "group_id": cause.group_id,
+                    "error_type": redact(cause.error_type[:_MOST_CHARACTERS]),
+                    "message": redact(cause.message[:_MOST_CHARACTERS]),
+                    "count": count,
+                }
+                for cause, count in causes
+            ],
+            "other_causes": len(self.groups) - len(causes),
+            "stay": {why: count for why, count in stay.items() if count},
+            "not_meant": self.looked_at - self.matching,
+        }
 
     @property
     def queues(self) -> list[str]:

@@ -50,9 +50,14 @@ FORMER_NAMES = {
 """How snapshots of redrive 0.1 name them."""
 
 
-def message_of(values: Sequence[object]) -> FailedMessage:
+def message_of(values: Sequence[object], *, is_sent: bool = True) -> FailedMessage:
     """The message that has these values, in the order of `NEEDED`, and behind them the dead-letter
     queue that it was read from, None for a subscription's failed queue.
+
+    Args:
+        values: the values.
+        is_sent: whether it may be sent, so that it is made sure that it can be; not where its
+            columns are read and no more.
 
     Raises:
         ValueError: they are damaged.
@@ -68,7 +73,8 @@ def message_of(values: Sequence[object]) -> FailedMessage:
             _bytes(body),
             dead_letter_queue="" if place is None else _name(place),
         )
-        delivery.properties.encode()
+        if is_sent:
+            delivery.properties.encode()
     except (TypeError, IndexError, ArithmeticError, struct.error, RecursionError) as error:
         raise ValueError(str(error)) from error
     return FailedMessage(delivery) if place is None else FailedMessage.of_dead_letter(delivery)

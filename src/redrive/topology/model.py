@@ -4,6 +4,7 @@ A `Topology` is one value that is declared, printed and compared; one small func
 applies it.
 """
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -73,18 +74,23 @@ class Binding:
     exchange.
 
     Args:
-        arguments: what a headers exchange looks for.
+        arguments: what a headers exchange looks for; of a foreign binding whatever JSON knows,
+            lists and tables too.
     """
 
     source: str
     destination: str
     routing_key: str
     to: Literal["queue", "exchange"] = "queue"
-    arguments: tuple[tuple[str, str | bool], ...] = ()
+    arguments: tuple[tuple[str, object], ...] = field(default=(), compare=False)
+    _compared: str = field(default="", init=False, repr=False)
 
     def __post_init__(self) -> None:
-        # A broker knows no order of them: two bindings that differ in it alone are one.
-        object.__setattr__(self, "arguments", tuple(sorted(self.arguments)))
+        # A broker knows no order of them: two bindings that differ in it alone are one. They are
+        # compared as text: a list has no hash, and a number is neither less nor more than a text.
+        by_name = tuple(sorted(self.arguments, key=lambda one: one[0]))
+        object.__setattr__(self, "arguments", by_name)
+        object.__setattr__(self, "_compared", json.dumps(by_name, sort_keys=True, default=str))
 
 
 @dataclass(frozen=True, slots=True)

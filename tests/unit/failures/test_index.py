@@ -146,7 +146,7 @@ def test_what_another_version_has_written_is_said_to_be(
 ) -> None:
     index = index_in(tmp_path)
     keep(index, numbered(3))
-    monkeypatch.setattr(index_module, "_FORMAT", 2)
+    monkeypatch.setattr(index_module, "_FORMAT", 0)
     with pytest.raises(IndexUnusable, match="another version"):
         index.find(KEPT_QUEUE)
     assert index.find(KEPT_QUEUE) is None

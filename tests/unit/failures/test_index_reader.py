@@ -34,6 +34,8 @@ EXPRESSIONS = (
     "octet_length(body_bytes) = size",
     "headers->>'$.redrive-host' is null",
     "failed::varchar like '%1%'",
+    "traceback is null and content_type is not null",
+    "headers->>'$.x-orig-routing-key' is not null and retries = 0",
 )
 some_deliveries = st.lists(failed_deliveries(), max_size=6)
 in_a_folder = settings(
@@ -205,6 +207,11 @@ def test_a_large_body_is_not_kept_and_its_columns_are(tmp_path: Path) -> None:
     assert kept.matching(Filter("size > 1000")).count() == 1
     assert kept.groups(BY_NAME["group_id"]).total == 2
     assert [one.body for one in kept.first(1, newest=False)] == [b"short"]
+    assert kept.matching(Filter("content_type is null and headers is not null")).count() == 2
+    with kept.database([BY_NAME["app_id"]]) as database:
+        assert len(database.query("select app_id from failed")[1]) == 2
+    with pytest.raises(IndexUnusable, match="64 KiB"):
+        kept.matching(Filter("traceback is null")).count()
     with pytest.raises(IndexUnusable, match="64 KiB"):
         list(kept)
     with pytest.raises(IndexUnusable, match="64 KiB"):

@@ -8,8 +8,12 @@ import pytest
 
 from deliveries import failed
 from kept_looks import KEPT_QUEUE, index_in, keep, kept, look_at
+from redrive.amqp.field_table import Table
+from redrive.amqp.properties import Properties
 from redrive.failures import index_writer
-from redrive.failures.failed_message import FailedMessage
+from redrive.failures.cause import cause_of
+from redrive.failures.columns import BY_NAME
+from redrive.failures.failed_message import FailedMessage, received_with
 from redrive.failures.index import Index
 from redrive.failures.index_writer import IndexWriter
 
@@ -83,7 +87,33 @@ def test_progress_is_told_while_columns_are_made(tmp_path: Path) -> None:
     told: list[int] = []
     with IndexWriter(index) as writer:
         writer.on_progress = told.append
-        for _ in range(1500):
+        for _ in range(5500):
             writer.note(FailedMessage(failed()))
-        writer.keep(look_at(index, 1500))
-    assert told == [1000, 1500]
+        writer.keep(look_at(index, 5500))
+    assert told == [5000, 5500]
+
+
+def test_the_cause_that_the_look_has_found_is_not_looked_for_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index = index_in(tmp_path)
+    message = FailedMessage(failed(Table.of({"redrive-error-type": "KeyError"})))
+    cause = cause_of(message)
+    with IndexWriter(index) as writer:
+        writer.note(message)
+        with monkeypatch.context() as patched:
+            patched.setattr(index_writer, "cause_of", no_room)
+            writer.keep(look_at(index, 1))
+    assert not writer.problem
+    (group,) = kept(index).groups(BY_NAME["group_id"]).largest_first
+    assert group.key == cause
+
+
+def test_the_properties_are_kept_as_they_came_and_not_encoded_again(tmp_path: Path) -> None:
+    index = index_in(tmp_path)
+    received = Properties(message_id="1").encode() + b"behind the last property"
+    message = received_with(FailedMessage(failed()), received)
+    with IndexWriter(index) as writer:
+        writer.note(message)
+        writer.keep(look_at(index, 1))
+    assert [one.message_id for one in kept(index)] == ["1"]

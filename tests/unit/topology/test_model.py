@@ -293,3 +293,11 @@ def test_a_limit_that_is_none_is_refused(number: int) -> None:
 def test_a_limit_of_a_shared_failed_queue_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="reject-publish"):
         Subscription("ucenter@user", queue_type="classic", retry_via="republish", max_failed=5)
+
+
+def test_bindings_of_others_are_compared_whatever_their_arguments_hold() -> None:
+    values: list[object] = [["a"], {"b": [1]}, 1, True, "1", None, 1.5]
+    found = {Binding("e", "q", "", arguments=(("x", value), ("n", 1))) for value in values}
+    assert len(found) == len(values)
+    assert [one.arguments[1][1] for one in sorted(found)] != []
+    assert Binding("e", "q", "", arguments=(("n", 1), ("x", ["a"]))) in found

@@ -6,11 +6,14 @@ Transport/Serialization. A message that PHP has serialized is never unserialized
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 
 from redrive.failures.dialects.clues import Clues, count_of, mapping_of, moment_of, text_of
 from redrive.failures.dialects.dialect import Dialect
 from redrive.failures.dialects.failure_notes import FailureNotes
+from redrive.failures.dialects.php_serialized import NotSerialized, Serialized
 from redrive.failures.dialects.renewal import HeaderEdit, of_headers
+from redrive.topology.headers import Delivery
 
 _STAMP = "X-Message-Stamp-Symfony\\Component\\Messenger\\Stamp\\"
 _PHP_ENVELOPE = b"Symfony\\\\Component\\\\Messenger\\\\Envelope"
@@ -64,20 +67,71 @@ def _of_php(clues: Clues) -> FailureNotes:
     )
 
 
-DIALECT = Dialect(
-    "symfony",
-    read,
-    of_headers(
-        HeaderEdit(
-            drop=frozenset(
-                f"{_STAMP}{name}"
-                for name in (
-                    "DelayStamp",
-                    "ErrorDetailsStamp",
-                    "RedeliveryStamp",
-                    "SentToFailureTransportStamp",
-                )
+_STAMPS = b's:44:"\0Symfony\\Component\\Messenger\\Envelope\0stamps";'
+_SENT = b's:61:"Symfony\\Component\\Messenger\\Stamp\\SentToFailureTransportStamp";'
+_SLASHED = re.compile(rb"['\"\\\0]")
+_SLASHES = re.compile(rb"\\(.)", re.DOTALL)
+
+
+def _renewed(delivery: Delivery) -> Delivery:
+    """A message without what says that it has failed.
+
+    Of a body that PHP has serialized, only `SentToFailureTransportStamp` is taken out: with it,
+    Symfony does not send the message to the failure transport when it fails again, but drops it.
+    Its retries are counted anew all the same, since the failure transport has noted none. Source:
+    symfony/messenger 7.1.5, EventListener/SendFailedMessageToFailureTransportListener.php.
+    """
+    delivery = _without_headers(delivery)
+    if not delivery.body.startswith(b"O:"):
+        return delivery
+    try:
+        return replace(delivery, body=_never_sent(delivery.body))
+    except NotSerialized:
+        return delivery
+
+
+def _never_sent(body: bytes) -> bytes:
+    """A serialized envelope without the stamp.
+
+    Raises:
+        NotSerialized: it is none; or a value in it refers to another by its number, which would be
+            another one's without the stamp.
+    """
+    plain = _SLASHES.sub(lambda one: b"\0" if one[1] == b"0" else one[1], body)
+    if _slashed(plain) != body:
+        raise NotSerialized("not as Symfony writes it")
+    envelope = Serialized(plain)
+    members = list(envelope.members())
+    stamps = [one for one in members if one.key == _STAMPS]
+    if any(one.has_reference for one in members) or len(stamps) != 1:
+        raise NotSerialized("no envelope that can be changed")
+    start, end = envelope.count_at(stamps[0].value)
+    kinds = list(envelope.members(stamps[0].value))
+    sent = [kind for kind in kinds if kind.key == _SENT]
+    if len(sent) != 1:
+        return body
+    count = str(len(kinds) - 1).encode()
+    left = plain[:start] + count + plain[end : sent[0].start] + plain[sent[0].end :]
+    return _slashed(left)
+
+
+def _slashed(plain: bytes) -> bytes:
+    """As PHP's `addslashes` has it."""
+    return _SLASHED.sub(lambda one: b"\\0" if one[0] == b"\0" else b"\\" + one[0], plain)
+
+
+_without_headers = of_headers(
+    HeaderEdit(
+        drop=frozenset(
+            f"{_STAMP}{name}"
+            for name in (
+                "DelayStamp",
+                "ErrorDetailsStamp",
+                "RedeliveryStamp",
+                "SentToFailureTransportStamp",
             )
         )
-    ),
+    )
 )
+
+DIALECT = Dialect("symfony", read, _renewed)

@@ -26,7 +26,7 @@ from redrive.topology.names import FAILED_SUFFIX, ExchangeFamily, failed_queue, 
 from redrive.topology.outcome_events import Outcomes
 
 
-class QueueFacts:
+class FailedQueueFacts:
     """A queue of failed messages, as the broker knows it; `FailedQueue` says what it is made of."""
 
     def __init__(

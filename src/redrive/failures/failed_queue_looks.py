@@ -8,13 +8,13 @@ from datetime import UTC, datetime
 from redrive.errors import BrokerUnavailable, RedriveError
 from redrive.failures.failed_count import held_in
 from redrive.failures.failed_message import FailedMessage
+from redrive.failures.failed_queue_facts import FailedQueueFacts
 from redrive.failures.index import forget
 from redrive.failures.look import Look, Recall
 from redrive.failures.look_keeper import LookKeeper
 from redrive.failures.look_lock import Turn
 from redrive.failures.look_progress import Looking, OnLook
 from redrive.failures.message_source import MessageSource
-from redrive.failures.queue_facts import QueueFacts
 from redrive.failures.return_safety import return_limit
 from redrive.pubsub.blocking.declarer import Declarer, declaring
 from redrive.pubsub.reports import (
@@ -38,7 +38,7 @@ _OTHERS_LEAVE = 5.0
 killed, and returns what it held."""
 
 
-class QueueLooks(QueueFacts, MessageSource):
+class FailedQueueLooks(FailedQueueFacts, MessageSource):
     """A queue of failed messages that can be looked at: what is held is returned, in its order."""
 
     def browse(

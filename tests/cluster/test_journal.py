@@ -1,0 +1,65 @@
+"""A job's journal while the node that leads its stream is lost."""
+
+from pathlib import Path
+
+import pytest
+
+from cli_support import redrive, running
+from cluster.faults import Fault, killed, paused
+from contract.shells import BLOCKING
+from contract.support import Recorder, Service
+from redrive import FailedQueue
+from redrive.pubsub.blocking.connection import Connector
+from redrive.pubsub.blocking.declarer import declaring
+from redrive.testing import Cluster
+from redrive.topology.names import JOURNAL
+from waiting import wait_until
+
+pytestmark = pytest.mark.timeout(600)
+
+COUNT = 1500
+
+
+def _sent(url: str, queue: str) -> int:
+    with declaring(Connector(url, "test")) as declarer:
+        depth = declarer.depth(queue)
+    return 0 if depth is None else depth.messages
+
+
+@pytest.mark.parametrize("fault", [killed, paused])
+def test_a_job_goes_on_and_its_record_is_whole_when_the_leader_of_the_journal_is_lost(
+    cluster: Cluster, cluster_url: str, fault: Fault, tmp_path: Path
+) -> None:
+    service = Service(cluster_url, shell=BLOCKING)
+    ids = service.set_aside(COUNT)
+    here, there = tmp_path / "here.sqlite3", tmp_path / "there.sqlite3"
+    command = ("failed", "requeue", service.queue, "--rate", "50/s", "--yes", "--reason", "fixed")
+    with running(*command, "--journal", str(here), url=cluster_url) as process:
+        wait_until(lambda: _sent(cluster_url, service.queue) > 0, "the job sends")
+        fault(cluster, cluster_url, JOURNAL)
+        code = process.end().code
+
+    def listed(path: Path) -> dict[str, object]:
+        done = redrive("jobs", "list", "--journal", str(path), "--output", "json", url=cluster_url)
+        assert done.code == 0, done.err
+        (job,) = done.json()
+        assert isinstance(job, dict)
+        return job
+
+    if code:  # the queue's own leader was lost with it: the job says so, and goes on from there
+        resumed = redrive(
+            *("jobs", "resume", str(listed(here)["id"]), "--yes", "--journal", str(here)),
+            url=cluster_url,
+        )
+        assert resumed.code == 0, resumed.err
+    listed(here)  # adds what is missing in the stream
+    job = listed(there)
+    assert (job["state"], job["sent"], job["reason"]) == ("done", COUNT, "fixed")
+    recorder = Recorder()
+    with service.subscriber(recorder, prefetch=200):
+        recorder.wait_for_handled(ids, 120)
+    assert recorder.handled.keys() == set(ids)
+    possible_duplicates = job["possible_duplicates"]
+    assert isinstance(possible_duplicates, int)
+    assert recorder.handled.total() - len(ids) <= possible_duplicates
+    assert FailedQueue(cluster_url, service.queue).depth() == 0
