@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from redrive.errors import ConfigurationError, RedriveError
 from redrive.failures.edit import Edit, calling, function_named
-from redrive.failures.stored_message import BODY, NEEDED, message_of
+from redrive.failures.stored_message import BODY, DEAD_LETTER_QUEUE, NEEDED, message_of
 from redrive.spark_reprocess.archive import Archive, Run
 from redrive.spark_reprocess.row_message import ID
 from redrive.spark_reprocess.send import SENT_COLUMNS
@@ -66,7 +66,7 @@ def of_each(edit: Edit) -> Transform:
         from pyspark.sql import functions as F
 
         changed = F.udf(body_of, "binary", useArrow=False)
-        return messages.withColumn(BODY, changed(*map(F.col, NEEDED)))
+        return messages.withColumn(BODY, changed(*map(F.col, (*NEEDED, DEAD_LETTER_QUEUE))))
 
     return transform
 
@@ -113,6 +113,8 @@ def transformed(
     Raises:
         ConfigurationError: it raises, or its result has other columns, types, ids or rows.
     """
+    from pyspark.sql import functions as F
+
     folder = f"transformed/run={run.id}/choice={choice}"
     if not archive.storage.exists(f"{folder}/_SUCCESS"):
         changed = _applied(transform, messages)
@@ -124,7 +126,11 @@ def transformed(
         except BaseException:
             archive.storage.delete_folder(folder)
             raise
-    return spark.read.parquet(archive.storage.uri_of(folder))
+    made = spark.read.parquet(archive.storage.uri_of(folder))
+    if DEAD_LETTER_QUEUE in made.columns:
+        return made
+    # Of an older version, which knew subscriptions only.
+    return made.withColumn(DEAD_LETTER_QUEUE, F.lit(None).cast("string"))
 
 
 def _applied(transform: Transform, messages: "DataFrame") -> "DataFrame":
