@@ -1,5 +1,5 @@
-"""Draining queues of failed messages into an archive: shares for tasks, round after round, until what was there
-at the beginning is in it."""
+"""Draining queues of failed messages into an archive: shares for tasks, round after round, until
+what was there at the beginning is in it."""
 
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -128,22 +128,73 @@ def _missing(source: FailedSource, connector: Connector) -> ConfigurationError:
     )
 
 
-def drain(
+def check_before(
     spark: "SparkSession",
     archive: Archive,
     url: str,
     sources: Sequence[FailedSource],
-    *,
+    management_url: str | None = None,
+    on_note: Callable[[str], None] = lambda _: None,
+) -> None:
+    """Check that queues can be drained into an archive, and say what that may cost.
+
+    Raises:
+        ConfigurationError: Spark can't read the archive, or a queue would delete what it takes
+            back.
+    """
+    check_reads(spark, archive.storage)
+    for source, limit in zip(
+        sources, limits_of(url, sources, management_url).values(), strict=True
+    ):
+        if limit is not None:
+            on_note(
+                f"{source.queue} has a delivery limit: what a task holds that dies has one less of "
+                f"the {limit.returns:,} returns that each of its messages has."
+            )
+
+
+def begun(
+    archive: Archive,
+    url: str,
+    sources: Sequence[FailedSource],
     exchanges: ExchangeFamily | None = None,
+) -> Run:
+    """The run of these queues whose draining is unfinished, or else a new one.
+
+    Args:
+        archive: where it is.
+        url: the broker's address.
+        sources: the queues.
+        exchanges: their exchange family, for a new run; None for redrive's default.
+
+    Raises:
+        ConfigurationError: there is no such queue, the archive can't be written, or it has an
+            unfinished run of something else.
+    """
+    address = BrokerURL.parse(url).address
+    depths = depths_of(url, sources)
+    return _unfinished(archive, address, sources) or archive.begin(
+        address,
+        depths,
+        exchanges,
+        [source.name for source in sources if source.main is None],
+    )
+
+
+def drain(
+    spark: "SparkSession",
+    archive: Archive,
+    url: str,
+    run: Run,
+    *,
     tasks: int | None = None,
     file_rows: int = FILE_ROWS,
     timeout: float = TIMEOUT,
     management_url: str | None = None,
     on_progress: OnProgress = tell_nobody,
-    on_note: Callable[[str], None] = lambda _: None,
-) -> Run:
-    """Takes what is in queues of failed messages into the archive, as one run; goes on with a run
-    that was broken off.
+) -> int:
+    """Takes what is in queues of failed messages into the archive; goes on with a run that was
+    broken off.
 
     A message is acked only once the file that holds it is complete and visible. What arrives
     meanwhile is left.
@@ -152,40 +203,24 @@ def drain(
         spark: the session.
         archive: where to.
         url: the broker's address.
-        sources: the queues.
-        exchanges: their exchange family, for the run; None for redrive's default.
+        run: the run, of which `check_before` and `begun` have told.
         tasks: competing consumers for each queue; the cluster's cores where none are given.
         file_rows: messages in a file.
         timeout: seconds for which the broker may be away.
         management_url: the management API's address, for limits that a policy sets.
         on_progress: is called with the phase, how many messages are through it, of how many.
-        on_note: is called with a sentence that people may want to read meanwhile.
 
     Returns:
-        The run.
+        How many rows the run has.
 
     Raises:
-        ConfigurationError: there is no such queue, it would delete what it takes back, the archive
-            can't be written, or it has an unfinished run of something else.
+        ConfigurationError: a queue is gone, or would delete what it takes back, or the archive
+            can't be written.
         BrokerUnavailable: the broker was away for too long. Each message is in its queue or in the
             archive.
     """
-    check_reads(spark, archive.storage)
-    found = depths_of(url, sources)
+    sources = run.sources
     limits = limits_of(url, sources, management_url)
-    for source in sources:
-        limit = limits[source.name]
-        if limit is not None:
-            on_note(
-                f"{source.queue} has a delivery limit: a task that dies uses up one of the "
-                f"{limit.returns:,} returns that each message has which it was holding."
-            )
-    run = _unfinished(archive, BrokerURL.parse(url).address, sources) or archive.begin(
-        BrokerURL.parse(url).address,
-        found,
-        exchanges,
-        [source.name for source in sources if source.main is None],
-    )
     _forget(url, sources)
     try:
         _take_all(
@@ -202,7 +237,7 @@ def drain(
     rows = rows_drained(archive, run)
     on_progress("draining", rows, rows)
     archive.end_draining(run, rows)
-    return run
+    return rows
 
 
 def _forget(url: str, sources: Sequence[FailedSource]) -> None:

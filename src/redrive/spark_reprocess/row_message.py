@@ -1,8 +1,8 @@
 """How a row of a DataFrame becomes a publish: as it is, requeued to where it failed, or restored to
 the queue of failed messages that it came from.
 
-The rules are those of `failures` and `topology`. A row is ours where it has the archive's columns, and anybody's where it
-has a routing key and a body.
+The rules are those of `failures` and `topology`. A row is ours where it has the archive's columns,
+and anybody's where it has a routing key and a body.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -152,9 +152,7 @@ def rows_of(batch: "pyarrow.RecordBatch", names: Sequence[str]) -> Iterator[Row]
 def columns_read(mode: Mode, names: Sequence[str]) -> list[str]:
     """The columns that are looked at: the others are not turned into Python values."""
     return [
-        name
-        for name in names
-        if mode is Mode.PUBLISH or name in _ARCHIVED or name in _ARCHIVED_TOO
+        name for name in names if mode is Mode.PUBLISH or name in _ARCHIVED or name in _ARCHIVED_TOO
     ]
 
 

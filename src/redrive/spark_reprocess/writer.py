@@ -44,8 +44,8 @@ class RabbitMQ(DataSource):
     """Publishes the rows of a DataFrame.
 
     Options: `url`; `mode` (publish, requeue, restore); `job`; `exchange`; `ledger` (an archive's
-    place), `run`; `to` (a queue), `via` (true or false); `batch`; `rate` (messages a second of each task); `timeout` (seconds);
-    `least_share`.
+    place), `run`; `to` (a queue), `via` (true or false); `batch`; `rate` (messages a second of each
+    task); `timeout` (seconds); `least_share`.
     """
 
     @classmethod
