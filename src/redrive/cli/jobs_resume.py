@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from redrive.cli import guards, job_options, job_run, options
+from redrive.cli import guards, job_options, job_run, options, spark_command
 from redrive.cli.look_output import looked_at
 from redrive.cli.output import Form, Printer, count_of
 from redrive.errors import ConfigurationError
@@ -15,6 +15,7 @@ from redrive.failures.journal_entry import EDITS_LEFT_OUT
 from redrive.failures.order import Order
 from redrive.failures.plan import plan_of
 from redrive.pubsub.url import BrokerURL
+from redrive.redaction import in_one_line
 from redrive.topology.durations import duration_of
 
 
@@ -64,7 +65,14 @@ def resume(
     printer = Printer(output)
     with job_options.opened_journal(printer, journal, broker.url) as opened:
         job = opened.job(id_)
-        if job.kind != "requeue":
+        is_on_spark = spark_command.is_on_spark(job)
+        if is_on_spark and job.state is not State.DONE:
+            raise ConfigurationError(
+                f"job {job.id} is a {in_one_line(job.kind)}: its messages are in the archive "
+                f"{in_one_line(job.file)}",
+                f"Continue it there: {spark_command.command_of(job)}",
+            )
+        if job.kind != "requeue" and not is_on_spark:
             raise ConfigurationError(
                 f"job {job.id} is a {job.kind}, not a requeue",
                 "Run its command again: it takes the rest.",

@@ -2,7 +2,7 @@
 
 from typing import Any, cast
 
-from redrive.cli import job_options, job_run, messages, options
+from redrive.cli import job_options, job_run, messages, options, spark_command
 from redrive.cli.look_output import looking
 from redrive.cli.output import Form, Printer, count_of
 from redrive.errors import ConfigurationError, RedriveError
@@ -20,6 +20,10 @@ _DONE = {
     "discard": "deleted",
     "expire": "deleted",
     "restore": "restored",
+    "spark drain": "drained",
+    "spark requeue": "requeued",
+    "spark restore": "restored",
+    "spark discard": "discarded",
 }
 """What a kind of job did with the messages that the journal counts as sent."""
 
@@ -82,6 +86,8 @@ def _brought_up_to_date(
 
 def _manner(job: JobRecord) -> list[tuple[str, str]]:
     """Return the options that the job was begun with, as far as they were given."""
+    if spark_command.is_on_spark(job):
+        return _manner_on_spark(job)
     if job.kind != "requeue" or not job.order:
         return []
     order = Order.from_json(job.order)
@@ -115,6 +121,17 @@ def _manner(job: JobRecord) -> list[tuple[str, str]]:
         ),
         ("force", "yes" if order.force else ""),
     )
+    return [(name, value) for name, value in facts if value]
+
+
+def _manner_on_spark(job: JobRecord) -> list[tuple[str, str]]:
+    """Return how a job on Spark was asked for. What another's journal says of it is not checked: it
+    is shown, and no more."""
+    facts = [("run", spark_command.run_of(job)), ("exchanges", _exchanges_of(job))]
+    for name in ("to", "via", "rate", "patch", "transform", "force"):
+        value = job.order.get(name)
+        if value:
+            facts.append((name, "yes" if value is True else in_one_line(str(value))))
     return [(name, value) for name, value in facts if value]
 
 
@@ -158,5 +175,7 @@ def _facts(job: JobRecord) -> list[tuple[str, str]]:
     if job.not_sent:
         facts.append(("not sent", f"{job.not_sent:,}"))
     if job.file:
-        facts.append(("file", job.file))
+        facts.append(("archive" if spark_command.is_on_spark(job) else "file", job.file))
+    if spark_command.is_on_spark(job) and job.state not in (State.DONE, State.RUNNING):
+        facts.append(("to continue", spark_command.command_of(job)))
     return facts

@@ -514,6 +514,11 @@ def _tell_taken(printer: Printer, job: "Reprocess", names: list[str]) -> list[st
     for source in sources:
         if source.main is None:
             printer.note(f"Taking {source.queue}, a dead-letter queue that redrive did not make.")
+            (place,) = job.whereabouts([source.queue])
+            consumers = 0 if place.main is None else place.main.consumers
+            if consumers:
+                what = "consumer takes" if consumers == 1 else "consumers take"
+                printer.note(f"{consumers:,} {what} messages from it as well.")
     return [source.main for source in sources if source.main is not None]
 
 

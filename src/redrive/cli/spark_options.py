@@ -109,7 +109,8 @@ Keep = Annotated[
     bool,
     typer.Option(
         "--keep",
-        help="Keep what is not chosen in the archive instead of restoring it to where it came from.",
+        help="Keep what is not chosen in the archive instead of restoring it to where it came "
+        "from.",
     ),
 ]
 

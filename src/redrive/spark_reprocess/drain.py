@@ -29,7 +29,7 @@ from redrive.spark_reprocess.progress import OnProgress, tell_nobody, watching
 from redrive.spark_reprocess.session import check_reads
 from redrive.spark_reprocess.settings import TIMEOUT
 from redrive.spark_reprocess.spark_errors import explained
-from redrive.topology.names import ExchangeFamily
+from redrive.topology.names import FAILED_SUFFIX, ExchangeFamily
 
 if TYPE_CHECKING:
     import pyarrow
@@ -61,7 +61,7 @@ def sources_of(url: str, queues: Sequence[str], *, literal: bool = False) -> lis
             check_source_name(queue)
             source = source_named(queue, declarer, literal=literal)
             if source is None:
-                raise _missing(FailedSource(queue), connector)
+                raise _missing(queue, connector, literal=literal)
             check_folder_name(source.name)
             found[source] = None
     return list(found)
@@ -80,7 +80,7 @@ def depths_of(url: str, sources: Sequence[FailedSource]) -> dict[str, int]:
         for source in sources:
             depth = declarer.depth(source.queue)
             if depth is None:
-                raise _missing(source, connector)
+                raise _missing(source.name, connector, literal=source.main is None)
             depths[source.name] = depth.messages
     return depths
 
@@ -115,16 +115,16 @@ def limits_of(
         }
 
 
-def _missing(source: FailedSource, connector: Connector) -> ConfigurationError:
-    if source.main is not None:
+def _missing(name: str, connector: Connector, *, literal: bool) -> ConfigurationError:
+    address = connector.url.address
+    if literal:
         return ConfigurationError(
-            f"there is no queue {source.queue!r} at {connector.url.address}",
-            "Check the name of the main queue, the virtual host, and whether it was declared.",
+            f"there is no queue {name!r} at {address}", "Check the name, and the virtual host."
         )
+    failed = FailedSource.of_subscription(name.removesuffix(FAILED_SUFFIX)).queue
     return ConfigurationError(
-        f"there is neither a subscription nor a queue {source.queue!r} at {connector.url.address}",
-        "Check its name and the virtual host, and whether it was declared: redrive dlq scan finds "
-        "dead-letter queues.",
+        f"there is no queue {failed!r} at {address}, and no dead-letter queue {name!r}",
+        "Check the name of the main queue, the virtual host, and whether it was declared.",
     )
 
 

@@ -218,17 +218,6 @@ class JobRecorder:
         )
 
 
-def run_of(job: JobRecord) -> str:
-    """The id of the run that a job on Spark worked on; empty where nothing says it."""
-    run = job.order.get(_RUN)
-    return run if isinstance(run, str) else ""
-
-
-def is_on_spark(job: JobRecord) -> bool:
-    """Whether a job was one of Spark's."""
-    return job.kind in frozenset(map(str, Kind))
-
-
 def _goes_on_without(error: RedriveError) -> str:
     reason = str(error).partition("\n")[0]
     return f"The journal can't be used ({reason}): the job goes on, and is not in it from here on."
