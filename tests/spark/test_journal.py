@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -15,7 +15,7 @@ from redrive.failures.journal import Journal
 from redrive.failures.local_journal import whoami
 from redrive.pubsub.blocking.connection import Connector
 from redrive.pubsub.blocking.declarer import declaring
-from redrive.spark_reprocess import reprocess
+from redrive.spark_reprocess import send
 from redrive.spark_reprocess.archive import Archive
 from redrive.spark_reprocess.choice import Choice
 from redrive.spark_reprocess.reprocess import Reprocess, Stopped, requeue
@@ -130,7 +130,7 @@ def test_a_job_that_could_not_go_on_says_why(
         raise BrokerUnavailable("the broker", "it went away")
 
     with monkeypatch.context() as patch:
-        patch.setattr(reprocess.send, "send", away)
+        patch.setattr(send, "send", away)
         with pytest.raises(BrokerUnavailable):
             job.send_and_verify(run, Choice())
         patch.setattr(
@@ -155,16 +155,16 @@ def test_of_two_who_go_on_with_one_run_the_second_is_told(
     mine = Reprocess(spark, archive, rabbitmq_url, QUICK, journal=journal)
     theirs = Reprocess(spark, archive, rabbitmq_url, QUICK, journal=elsewhere)
     run = mine.drain([QUEUE])
-    send = reprocess.send.send
+    really_send = send.send
     told: list[str] = []
 
-    def while_they_begin(*arguments: object, **named: object) -> str:
+    def while_they_begin(*arguments: Any, **named: Any) -> str:
         with pytest.raises(ConfigurationError, match="is running, by") as refused:
             theirs.send_and_verify(run, Choice())
         told.append(str(refused.value))
-        return send(*arguments, **named)  # type: ignore[arg-type]
+        return really_send(*arguments, **named)
 
-    monkeypatch.setattr(reprocess.send, "send", while_they_begin)
+    monkeypatch.setattr(send, "send", while_they_begin)
     mine.send_and_verify(run, Choice())
     assert len(told) == 1
     assert failures.depths() == (5, 0)
@@ -176,7 +176,7 @@ def test_where_the_journal_can_not_be_used_the_job_goes_on_and_says_so(
     failures = Failures(rabbitmq_url).fill(5)
     # Somebody has a queue of another kind under the journal's name.
     with declaring(Connector(rabbitmq_url, "test")) as declarer:
-        declarer.declare(Queue("redrive.journal", (("x-queue-type", "classic"),)))
+        declarer.declare(Queue("redrive.journal", {"x-queue-type": "classic"}))
     notes: list[str] = []
     with Journal(rabbitmq_url, tmp_path / "mine.sqlite3", on_notice=notes.append) as journal:
         requeue(spark, archive, rabbitmq_url, [QUEUE], options=QUICK, journal=journal)
