@@ -129,13 +129,14 @@ def test_a_job_that_could_not_go_on_says_why(
     def away(*_: object, **__: object) -> str:
         raise BrokerUnavailable("the broker", "it went away")
 
+    def interrupted(*_: object, **__: object) -> str:
+        raise KeyboardInterrupt
+
     with monkeypatch.context() as patch:
         patch.setattr(send, "send", away)
         with pytest.raises(BrokerUnavailable):
             job.send_and_verify(run, Choice())
-        patch.setattr(
-            reprocess.send, "send", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt)
-        )
+        patch.setattr(send, "send", interrupted)
         failed = journal.jobs()[0]
         with pytest.raises(KeyboardInterrupt):
             job.send_and_verify(run, Choice())
