@@ -6,21 +6,23 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow.parquet
 import pytest
 
 from cli_support import redrive
-from contract.plain import plain_channel, properties_of
+from contract.plain import RawProperties, plain_channel, properties_of
 from dead_letters import BYSTANDER, EXCHANGE, KEY, Arrival, DeadLetters
-from framework_messages import CELERY, DRAMATIQ, MASSTRANSIT
+from framework_messages import CELERY, DRAMATIQ, EASYNETQ, MASSTRANSIT
 from redrive import FailedQueue
 from redrive.errors import ConfigurationError
 from redrive.failures.canary import Guards, Unknown
 from redrive.failures.index import Index
 from redrive.failures.snapshot import Snapshot
 from redrive.pubsub.url import BrokerURL
-from redrive.spark_reprocess.archive import Archive
+from redrive.spark_reprocess.archive import Archive, messages_folder
 from redrive.spark_reprocess.archive_reader import messages
 from redrive.spark_reprocess.choice import Choice
 from redrive.spark_reprocess.reprocess import Reprocess, Stopped, requeue
@@ -29,8 +31,6 @@ from redrive.topology.headers import Delivery
 from spark.support import QUEUE, Failures
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pyspark.sql import SparkSession
 
 COUNT = 60
@@ -271,7 +271,7 @@ def test_what_is_kept_of_earlier_looks_at_a_queue_is_dropped_when_it_is_drained(
     spark: "SparkSession",
     archive: Archive,
     quorum: DeadLetters,
-    tmp_path: "Path",
+    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
@@ -285,7 +285,7 @@ def test_what_is_kept_of_earlier_looks_at_a_queue_is_dropped_when_it_is_drained(
 
 
 def test_a_snapshot_of_a_dead_letter_queue_is_sent_and_restored_to_where_it_came_from(
-    spark: "SparkSession", archive: Archive, quorum: DeadLetters, tmp_path: "Path"
+    spark: "SparkSession", archive: Archive, quorum: DeadLetters, tmp_path: Path
 ) -> None:
     wanted = quorum.fail(10)
     quorum.put(b"{}", "stray")
@@ -385,3 +385,52 @@ def test_the_commands_say_what_was_taken_where_it_goes_and_what_stays(
     assert sent.code == 0, sent.err
     assert json.loads(sent.out)["requeued"] == 11
     assert "stray" in ids(quorum.drain())
+
+
+def test_bodies_are_changed_and_the_way_is_that_of_before(
+    spark: "SparkSession", archive: Archive, rabbitmq_url: str
+) -> None:
+    with plain_channel(rabbitmq_url) as channel:
+        for queue in ("errors", "billing"):
+            channel.queue_declare(queue, durable=True)
+        properties = RawProperties(EASYNETQ.properties.encode())
+        channel.basic_publish("", "errors", EASYNETQ.body, properties)
+    patch = '[{"op": "replace", "path": "/Queue", "value": "elsewhere"}]'
+    options = replace(QUICK, guards=Guards(1, timedelta(seconds=1), unknown=Unknown.GO_ON))
+    job = Reprocess(spark, archive, rabbitmq_url, options)
+    identity = job.requeue(["errors"], Choice(patch=patch))
+
+    assert identity is not None
+    assert (identity.requeued, identity.refused) == (1, 0)
+    with plain_channel(rabbitmq_url) as channel:
+        _, _, body = channel.basic_get("billing", auto_ack=True)
+    assert body == b'{"OrderId":42}'
+
+
+def test_a_canary_of_changed_bodies_is_watched_as_long_as_its_retries_take(
+    spark: "SparkSession", archive: Archive, quorum: DeadLetters
+) -> None:
+    quorum.fail(10)
+    job = Reprocess(spark, archive, quorum.url, replace(QUICK, guards=Guards(canary=2)))
+    with quorum.consumer(lambda _: False), pytest.raises(Stopped, match="failed again"):
+        job.requeue([quorum.place], Choice(patch='{"mended": true}'))
+
+
+def test_an_archive_of_before_is_read_and_sent(
+    spark: "SparkSession", archive: Archive, rabbitmq_url: str
+) -> None:
+    failures = Failures(rabbitmq_url).fill(30)
+    run = Reprocess(spark, archive, rabbitmq_url, QUICK).drain([QUEUE])
+    folder = Path(archive.storage.uri, messages_folder(QUEUE, run.id))
+    for file in folder.glob("*.parquet"):
+        table = pyarrow.parquet.read_table(file, partitioning=None)
+        file.unlink()
+        new = ["failed_in", "dead_letter_queue", "way_back", "dialect"]
+        pyarrow.parquet.write_table(table.drop_columns(new), file)
+    identity = Reprocess(spark, archive, rabbitmq_url, QUICK).requeue(
+        [QUEUE], Choice("error_type = 'TimeoutError'")
+    )
+    assert identity is not None
+    assert (identity.holds, identity.drained, identity.no_way_back) == (True, 30, 0)
+    assert failures.depths() == (identity.requeued, 30 - identity.requeued)
+    assert identity.requeued

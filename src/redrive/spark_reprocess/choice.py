@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Self
@@ -11,7 +11,9 @@ from redrive.errors import ConfigurationError
 from redrive.failures.direction import Direction
 from redrive.failures.edit import patching
 from redrive.failures.readable_values import text_of
-from redrive.failures.stored_message import DEAD_LETTER_QUEUE, NEEDED, message_of
+from redrive.failures.stored_message import DEAD_LETTER_QUEUE, NEEDED, bytes_of, message_of
+from redrive.failures.way_back import WayBack
+from redrive.spark_reprocess.row_message import SENT_BY, SENT_BY_TYPE
 from redrive.spark_reprocess.spark_filter import check_filter, is_chosen
 from redrive.spark_reprocess.transform import Transform, of_each, transform_named
 from redrive.topology.rewrite import MOST_REDRIVES
@@ -105,6 +107,10 @@ class Choice:
 
         return self._meant_of(messages).where(F.col(WAY).isNull()).drop(WAY)
 
+    def with_ways(self, messages: "DataFrame") -> "DataFrame":
+        """The messages with the way of each, by which it is sent whatever its body is by then."""
+        return messages.withColumn(SENT_BY, self._of_each(_parts_of, SENT_BY_TYPE))
+
     def _meant_of(self, messages: "DataFrame") -> "DataFrame":
         """Those that are meant and were not requeued too often, with the way of each."""
         from pyspark.sql import functions as F
@@ -124,9 +130,19 @@ class Choice:
             # messages only, and no such column.
             is_ours = F.col(DEAD_LETTER_QUEUE).isNull()
             return F.when(is_ours, F.col("queue")).otherwise(F.col("way_back"))
-        return F.udf(_first_way_of, "string", useArrow=False)(
-            *map(F.col, (*NEEDED, DEAD_LETTER_QUEUE))
-        )
+        return self._of_each(_words_of, "string")
+
+    def _of_each(self, told: Callable[[WayBack], object], kind: str) -> "Column":
+        """What is told of the way of each message; null where nothing says it."""
+        from pyspark.sql import functions as F
+
+        direction = self.direction
+
+        def way_of(*values: object) -> object:
+            way = _way_of(direction, values)
+            return None if way is None else told(way)
+
+        return F.udf(way_of, kind, useArrow=False)(*map(F.col, (*NEEDED, DEAD_LETTER_QUEUE)))
 
     @property
     def key(self) -> str:
@@ -175,12 +191,19 @@ class Choice:
         }
 
 
-def _first_way_of(*values: object) -> str | None:
-    """The way by which the message that is made of these values was first published, in words."""
+def _way_of(direction: Direction, values: Iterable[object]) -> WayBack | None:
+    """The way of the message that is made of these values."""
     # Spark passes bytes as bytearrays.
     given = [bytes(one) if isinstance(one, bytearray) else one for one in values]
     try:
-        way = Direction(via=True).way_of(message_of(given))
+        return direction.way_of(message_of(given))
     except ValueError:  # the task that sends it says so
         return None
-    return None if way is None else text_of(str(way))
+
+
+def _words_of(way: WayBack) -> str:
+    return text_of(str(way))
+
+
+def _parts_of(way: WayBack) -> tuple[bytes, bytes]:
+    return bytes_of(way.exchange), bytes_of(way.routing_key)

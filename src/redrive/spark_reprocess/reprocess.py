@@ -27,7 +27,13 @@ from redrive.failures.outcome_watch import (
     whereabouts,
 )
 from redrive.failures.snapshot import Snapshot
-from redrive.failures.stored_message import DEAD_LETTER_QUEUE, EXCHANGE, ROUTING_KEY, text_of
+from redrive.failures.stored_message import (
+    BODY,
+    DEAD_LETTER_QUEUE,
+    EXCHANGE,
+    ROUTING_KEY,
+    text_of,
+)
 from redrive.failures.way_back import WayBack
 from redrive.pubsub.blocking.connection import Connector
 from redrive.pubsub.lifecycle import default_name
@@ -689,7 +695,10 @@ class Reprocess:
         # bodies.
         everything = choice.of(kept.messages())
         changed = transformed(self._spark, self.archive, run, choice.key, everything, change)
-        return changed.join(messages.select(ID), ID, "left_semi")
+        if choice.to is None and (run.dead_letter_queues or choice.via):
+            # By what a message was, and not by what somebody has made of its body.
+            messages = choice.with_ways(messages)
+        return messages.drop(BODY).join(changed.select(ID, BODY), ID)
 
     def _send(
         self,

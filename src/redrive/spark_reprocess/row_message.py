@@ -23,7 +23,9 @@ from redrive.failures.stored_message import (
     PROPERTIES,
     ROUTING_KEY,
     message_of,
+    text_of,
 )
+from redrive.failures.way_back import WayBack
 from redrive.topology import rewrite
 from redrive.topology.fast_requeue import BulkRequeue
 from redrive.topology.names import ExchangeFamily
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
     import pyarrow
 
 ID = "id"
+SENT_BY, SENT_BY_TYPE = "sent_by", "struct<exchange:binary,routing_key:binary>"
+"""The way of a message whose body was changed since it was told."""
 
 
 class Mode(StrEnum):
@@ -64,8 +68,9 @@ _ARCHIVED = {
     PROPERTIES: "binary",
     BODY: "binary",
 }
-_ARCHIVED_TOO = {DEAD_LETTER_QUEUE: "string"}
-"""Rows without it are of subscriptions."""
+_ARCHIVED_TOO = {DEAD_LETTER_QUEUE: "string", SENT_BY: SENT_BY_TYPE}
+"""Rows without a dead-letter queue are of subscriptions, and those without a way tell theirs
+themselves."""
 _PUBLISHED = {"routing_key": ("string",), "body": ("binary", "string")}
 _OPTIONAL: dict[str, tuple[str, ...]] = {
     ID: ("string",),
@@ -181,7 +186,12 @@ def _requeued(
             to = direction.to or row["queue"]
             return Prepared(row[ID], "", to, ordinary.properties, row[BODY])
     message = _message(row)
-    way = direction.way_of(message)
+    given = row.get(SENT_BY)
+    way = (
+        direction.way_of(message)
+        if given is None
+        else WayBack(text_of(given["exchange"]), text_of(given["routing_key"]))
+    )
     if way is None:
         raise ConfigurationError(
             "nothing says which queue it failed in", "It stays in the archive: --to names one."

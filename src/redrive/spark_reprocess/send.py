@@ -19,7 +19,7 @@ from redrive.spark_reprocess.archive import Archive, Run
 from redrive.spark_reprocess.archived_messages import KEPT, STATE, ArchivedMessages
 from redrive.spark_reprocess.ledger import ArchiveLedger
 from redrive.spark_reprocess.progress import OnProgress, tell_nobody, watching
-from redrive.spark_reprocess.row_message import ID, Mode
+from redrive.spark_reprocess.row_message import ID, SENT_BY, Mode
 from redrive.spark_reprocess.settings import SendSettings
 from redrive.spark_reprocess.spark_errors import explained
 from redrive.topology.names import ExchangeFamily
@@ -53,7 +53,7 @@ def send(
         archive: where the run is.
         run: the run.
         url: the broker's address.
-        messages: what is sent, with the columns of `SENT_COLUMNS`.
+        messages: what is sent, with the columns of `SENT_COLUMNS`, and the way of each.
         mode: whether they go to where they failed, or back into the queues that they came from.
         total: how many they are, for the progress.
         sending: how fast, and how carefully.
@@ -93,7 +93,8 @@ def send(
         on_progress(phase, settled, total)
 
     with watching(look), explained():
-        messages.select(*SENT_COLUMNS).write.format(NAME).options(**options).mode("append").save()
+        columns = [*SENT_COLUMNS, *({SENT_BY} & set(messages.columns))]
+        messages.select(*columns).write.format(NAME).options(**options).mode("append").save()
     return job
 
 

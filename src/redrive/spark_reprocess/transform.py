@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 Transform = Callable[["DataFrame"], "DataFrame"]
 _RULE = "A transform changes body_bytes, and leaves the other columns and the rows as they are."
 _SHOWN = 3
+_GIVEN = tuple(name for name in SENT_COLUMNS if name != DEAD_LETTER_QUEUE)
+"""What a transform's result has at least. Only its bodies are sent, so it need not have all."""
 
 
 def transform_named(name: str) -> Transform:
@@ -113,8 +115,6 @@ def transformed(
     Raises:
         ConfigurationError: it raises, or its result has other columns, types, ids or rows.
     """
-    from pyspark.sql import functions as F
-
     folder = f"transformed/run={run.id}/choice={choice}"
     if not archive.storage.exists(f"{folder}/_SUCCESS"):
         changed = _applied(transform, messages)
@@ -126,11 +126,7 @@ def transformed(
         except BaseException:
             archive.storage.delete_folder(folder)
             raise
-    made = spark.read.parquet(archive.storage.uri_of(folder))
-    if DEAD_LETTER_QUEUE in made.columns:
-        return made
-    # Of an older version, which knew subscriptions only.
-    return made.withColumn(DEAD_LETTER_QUEUE, F.lit(None).cast("string"))
+    return spark.read.parquet(archive.storage.uri_of(folder))
 
 
 def _applied(transform: Transform, messages: "DataFrame") -> "DataFrame":
@@ -149,7 +145,7 @@ def _applied(transform: Transform, messages: "DataFrame") -> "DataFrame":
         raise ConfigurationError(
             f"the transform gave a {type(changed).__name__}, not a DataFrame", _RULE
         )
-    wanted = {name: messages.schema[name].dataType.simpleString() for name in SENT_COLUMNS}
+    wanted = {name: messages.schema[name].dataType.simpleString() for name in _GIVEN}
     for name, kind in wanted.items():
         if name not in changed.columns:
             raise ConfigurationError(f"the transform's result has no column {name!r}", _RULE)
@@ -158,14 +154,14 @@ def _applied(transform: Transform, messages: "DataFrame") -> "DataFrame":
             raise ConfigurationError(
                 f"the transform's result has the column {name!r} as {found}, not {kind}", _RULE
             )
-    return changed.select(*SENT_COLUMNS)
+    return changed.select(*_GIVEN)
 
 
 def _check_rows(before: "DataFrame", after: "DataFrame") -> None:
     """Each id once, as before, and only the body changed."""
     from pyspark.sql import functions as F
 
-    untouched = [name for name in SENT_COLUMNS if name not in (ID, BODY)]
+    untouched = [name for name in _GIVEN if name not in (ID, BODY)]
     with explained():
         old = before.select(ID, F.xxhash64(*untouched).alias("was"))
         new = after.groupBy(ID).agg(

@@ -4,7 +4,16 @@ from dataclasses import replace
 
 import pytest
 
-from framework_messages import CELERY, DRAMATIQ, MASSTRANSIT, RASCAL, SPRING, death, message
+from framework_messages import (
+    CELERY,
+    DRAMATIQ,
+    EASYNETQ,
+    MASSTRANSIT,
+    RASCAL,
+    SPRING,
+    death,
+    message,
+)
 from redrive.amqp.field_table import Table
 from redrive.errors import ConfigurationError
 from redrive.failures.dialects.known import renewed
@@ -18,7 +27,14 @@ from redrive.failures.stored_message import (
     ROUTING_KEY,
     bytes_of,
 )
-from redrive.spark_reprocess.row_message import Mode, Prepared, Row, check_columns, preparer
+from redrive.spark_reprocess.row_message import (
+    SENT_BY,
+    Mode,
+    Prepared,
+    Row,
+    check_columns,
+    preparer,
+)
 from redrive.topology import headers, rewrite
 from redrive.topology.headers import Delivery
 from redrive.topology.names import ExchangeFamily
@@ -133,3 +149,12 @@ def test_a_damaged_row_is_told_of_and_stays() -> None:
     row = {**row_of(dead(message(death("orders")))), PROPERTIES: b"\xff"}
     with pytest.raises(ConfigurationError, match="its stored form is damaged"):
         prepared(row)
+
+
+def test_a_changed_body_goes_the_way_that_was_told_before() -> None:
+    received = dead(EASYNETQ)
+    changed = {**row_of(received), BODY: b'{"OrderId":43}'}
+    given = {SENT_BY: {"exchange": b"", "routing_key": b"billing"}}
+    assert prepared({**changed, **given})[1:3] == ("", "billing")
+    with pytest.raises(ConfigurationError, match="nothing says which queue it failed in"):
+        prepared(changed)
