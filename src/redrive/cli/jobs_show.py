@@ -140,11 +140,17 @@ def _exchanges_of(job: JobRecord) -> str:
     return "" if family is None else f"{family.main}, {family.retry}, {family.failed}"
 
 
+def _list(found: object) -> list[object]:
+    return found if isinstance(found, list) else []
+
+
 def _facts(job: JobRecord) -> list[tuple[str, str]]:
-    selection = cast("dict[str, Any]", job.order.get("selection", {}))
+    # Of other jobs than a requeue on one machine, nobody has checked what the journal says of it.
+    found = job.order.get("selection")
+    selection = cast("dict[str, Any]", found) if isinstance(found, dict) else {}
     which = [f"where {selection['where']}"] if selection.get("where") else []
-    which += [f"group {group}" for group in selection.get("groups", [])]
-    ids = selection.get("digests") or selection.get("ids")
+    which += [f"group {group}" for group in _list(selection.get("groups"))]
+    ids = _list(selection.get("digests")) or _list(selection.get("ids"))
     which += [count_of(len(ids), "id")] if ids else []
     facts = [
         ("job", job.id),

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 
 from redrive.failures.job_record import JobRecord
 from redrive.redaction import in_one_line
+from redrive.topology.names import ExchangeFamily
 
 _PREFIX = "spark "
 _PATCH_FILE = "FILE"
@@ -35,6 +36,8 @@ def command_of(job: JobRecord) -> str:
 def _arguments_of(job: JobRecord, name: str) -> Iterator[str]:
     takes_queues = name in ("requeue", "drain")
     file = _text(job.order, "from")
+    if takes_queues:
+        yield from _family_of(job)
     if takes_queues and not file:
         queues = job.order.get("queues")
         yield from (str(queue) for queue in queues if queue) if isinstance(queues, list) else ()
@@ -55,6 +58,19 @@ def _arguments_of(job: JobRecord, name: str) -> Iterator[str]:
     for flag in ("via", "force", "keep", "literal"):
         if job.order.get(flag) is True:
             yield f"--{flag}"
+
+
+def _family_of(job: JobRecord) -> Iterator[str]:
+    """Yield the options of the exchange family; a run of the archive has its own."""
+    usual = ExchangeFamily()
+    for name, option, default in (
+        ("main", "--exchange", usual.main),
+        ("retry_suffix", "--retry-suffix", usual.retry_suffix),
+        ("failed_suffix", "--failed-suffix", usual.failed_suffix),
+    ):
+        value = _text(job.exchanges, name)
+        if value and value != default:
+            yield from (option, value)
 
 
 def _text(values: Mapping[str, object], name: str) -> str:

@@ -12,6 +12,9 @@ from redrive.failures.local_journal import LocalJournal, is_running
 from redrive.spark_reprocess.archive import Run
 
 _RUN = "run"
+_CHOICE = ("selection", "transform", "patch", "to", "via", "force")
+"""What of an order says which messages are meant, and what is done with them: a run may be worked
+on by several, one after the other."""
 _COUNTED_BEFORE = "counted_before"
 """How many messages of its run were where a job sends them before it began, by the ledger."""
 
@@ -174,14 +177,16 @@ class JobRecorder:
         )
         if journal is None:
             return RecordedJob(None, new, self._on_note)
-        known = self._unfinished(journal, kind, run)
+        known = self._unfinished(journal, kind, run, order)
         if self._journal is None:
             return RecordedJob(None, new, self._on_note)
         if known is not None:
             if known.state is State.RUNNING:
                 raise is_running(known)
             # Who begins it in the meantime is told of here.
-            return RecordedJob(journal, journal.begin(self._again(known, planned)), self._on_note)
+            return RecordedJob(
+                journal, journal.begin(self._again(known, order, planned)), self._on_note
+            )
         new = replace(new, order={**new.order, _COUNTED_BEFORE: counted_before()})
         try:
             return RecordedJob(journal, journal.begin(new), self._on_note)
@@ -190,8 +195,10 @@ class JobRecorder:
             self._on_note(_goes_on_without(error))
             return RecordedJob(None, new, self._on_note)
 
-    def _unfinished(self, journal: LocalJournal, kind: Kind, run: Run) -> JobRecord | None:
-        """The job of this kind on a run that did not come to its end."""
+    def _unfinished(
+        self, journal: LocalJournal, kind: Kind, run: Run, order: Mapping[str, object]
+    ) -> JobRecord | None:
+        """The job of this kind and order on a run that did not come to its end."""
         try:
             return next(
                 (
@@ -200,6 +207,7 @@ class JobRecorder:
                     if job.kind == kind.value
                     and job.state is not State.DONE
                     and job.order.get(_RUN) == run.id
+                    and all(job.order.get(name) == order.get(name) for name in _CHOICE)
                     and journal.belongs_to(job, self._broker)
                 ),
                 None,
@@ -209,10 +217,11 @@ class JobRecorder:
             self._journal = None
             return None
 
-    def _again(self, known: JobRecord, planned: int) -> JobRecord:
+    def _again(self, known: JobRecord, order: Mapping[str, object], planned: int) -> JobRecord:
         """A job that goes on: what is left is to be sent besides what it has sent."""
         return replace(
             known,
+            order={**known.order, **order},
             reason=self._reason or known.reason,
             planned=max(known.planned, known.sent + planned),
         )

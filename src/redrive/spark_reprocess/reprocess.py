@@ -63,7 +63,8 @@ if TYPE_CHECKING:
 
 _DISCARDED_AT_A_TIME = 100_000
 _MOST_ARRIVALS = 1000
-"""Ways into dead-letter queues that are looked at: of so many, none can be watched by itself."""
+"""Ways into dead-letter queues: if there are so many, what comes back is looked for in the queues
+themselves."""
 
 
 class Stopped(RedriveError):
@@ -171,7 +172,12 @@ class Reprocess:
             choice,
             chosen=planned.chosen,
             restore=not (self._options.keep or run.source),
-            order={"command": "requeue", "from": run.source, "keep": self._options.keep},
+            order={
+                "command": "requeue",
+                "from": run.source,
+                "keep": self._options.keep,
+                "literal": self._options.literal,
+            },
         )
 
     def send_and_verify(
@@ -764,8 +770,8 @@ def _count(job: RecordedJob, identity: Identity) -> None:
 
 
 def _arrivals_of(messages: "DataFrame") -> dict[str, set[WayBack]]:
-    """By which exchanges and keys messages came to which dead-letter queue, as far as these are
-    not too many."""
+    """By which exchanges and keys messages came to which dead-letter queue; nothing where these are
+    too many to be watched."""
     with explained():
         rows = (
             messages.where(f"{DEAD_LETTER_QUEUE} is not null")
@@ -775,6 +781,8 @@ def _arrivals_of(messages: "DataFrame") -> dict[str, set[WayBack]]:
             .collect()
         )
     found: dict[str, set[WayBack]] = {}
+    if len(rows) == _MOST_ARRIVALS:
+        return found
     for row in rows:
         way = WayBack(text_of(bytes(row[EXCHANGE])), text_of(bytes(row[ROUTING_KEY])))
         found.setdefault(row[DEAD_LETTER_QUEUE], set()).add(way)

@@ -2,12 +2,14 @@
 is believed."""
 
 import shlex
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from redrive.cli.spark_command import command_of, is_on_spark, run_of
 from redrive.failures.job_record import JobRecord
+from redrive.topology.names import ExchangeFamily
 
 RUN = "20260102T030405Z-abcdef"
 
@@ -80,3 +82,13 @@ def test_an_entry_that_says_nothing_makes_nothing_raise(order: dict[str, Any]) -
 
 def test_other_jobs_are_none_of_sparks() -> None:
     assert not any(is_on_spark(job(kind)) for kind in ("requeue", "discard", "restore", "expire"))
+
+
+def test_the_exchange_family_is_named_where_it_is_not_the_usual_one() -> None:
+    family = ExchangeFamily("orders", "@retry", ".failed").as_json()
+    drained = replace(job("spark drain", queues=["a"]), exchanges=family)
+    assert command_of(drained) == (
+        "redrive spark drain --exchange orders --retry-suffix @retry a --archive /srv/redrive"
+    )
+    usual = replace(drained, exchanges=ExchangeFamily().as_json())
+    assert command_of(usual) == "redrive spark drain a --archive /srv/redrive"

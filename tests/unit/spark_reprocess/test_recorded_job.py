@@ -184,3 +184,20 @@ def test_a_journal_that_goes_away_meanwhile_is_told_of_once(
         for done in (1, 2, 3):
             job.progress(done, 5)
     assert len(notes) == 1
+
+
+def test_what_is_chosen_otherwise_is_another_job(
+    journal: LocalJournal, recorder: JobRecorder
+) -> None:
+    run = run_of("a.dlq")
+
+    def interrupted(order: dict[str, object]) -> None:
+        with recorder.recording(Kind.REQUEUE, run, order):
+            raise KeyboardInterrupt
+
+    for order in ({"selection": {"where": "a"}}, {"selection": {"where": "b"}}, {"to": "c"}):
+        with pytest.raises(KeyboardInterrupt):
+            interrupted(order)
+    with recorder.recording(Kind.REQUEUE, run, {"to": "c", "rate": 5}) as job:
+        assert (job.record.order["to"], job.record.order["rate"]) == ("c", 5)
+    assert journal.count() == 3
