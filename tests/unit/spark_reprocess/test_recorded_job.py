@@ -195,7 +195,12 @@ def test_what_is_chosen_otherwise_is_another_job(
         with recorder.recording(Kind.REQUEUE, run, order):
             raise KeyboardInterrupt
 
-    for order in ({"selection": {"where": "a"}}, {"selection": {"where": "b"}}, {"to": "c"}):
+    orders: list[dict[str, object]] = [
+        {"selection": {"where": "a"}},
+        {"selection": {"where": "b"}},
+        {"to": "c"},
+    ]
+    for order in orders:
         with pytest.raises(KeyboardInterrupt):
             interrupted(order)
     with recorder.recording(Kind.REQUEUE, run, {"to": "c", "rate": 5}) as job:
