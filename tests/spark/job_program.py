@@ -2,13 +2,17 @@
 `python job_program.py MASTER URL PLACE RATE RESTORE_RATE WHERE [SETTING=VALUE…]`.
 
 Where it fails and REDRIVE_TEST_REMEDY is a command, it runs that and tries once more.
+REDRIVE_TEST_QUEUE names another queue, and REDRIVE_TEST_JOURNAL the local file of a journal.
 """
 
+import contextlib
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 from redrive.errors import RedriveError
+from redrive.failures.journal import Journal
 from redrive.spark_reprocess.archive import Archive
 from redrive.spark_reprocess.reconciliation import Identity
 from redrive.spark_reprocess.reprocess import requeue
@@ -30,15 +34,20 @@ if __name__ == "__main__":
 
     options = JobOptions(sending=SendSettings(float(rate), float(restore_rate), batch=100), tasks=4)
 
+    queue = os.environ.get("REDRIVE_TEST_QUEUE", "shop@orders")
+    file = os.environ.get("REDRIVE_TEST_JOURNAL")
+
     def job() -> Identity:
-        return requeue(
-            spark,
-            Archive(place),
-            url,
-            ["shop@orders"],
-            where=where,
-            options=options,
-        )
+        with contextlib.nullcontext() if file is None else Journal(url, Path(file)) as journal:
+            return requeue(
+                spark,
+                Archive(place),
+                url,
+                [queue],
+                where=where,
+                options=options,
+                journal=journal,
+            )
 
     try:
         identity = job()

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pyarrow.parquet
 
 from redrive.errors import RedriveError
+from redrive.failures.failed_source import FailedSource
 from redrive.spark_reprocess.archive import messages_folder, rows_of
 from redrive.spark_reprocess.drain_task import DrainTask, Share
 from redrive.spark_reprocess.ledger import ArchiveLedger
@@ -23,7 +24,7 @@ JOB = "job"
 def drain(url: str, storage: Storage, run: str, count: int, attempt: int) -> int:
     """Takes the only share of a run."""
     return DrainTask(url, storage, run, FILE_ROWS, timeout=60).take(
-        Share(QUEUE, count, "part-a"), attempt
+        Share(FailedSource.of_subscription(QUEUE), count, "part-a"), attempt
     )
 
 

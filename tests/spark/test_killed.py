@@ -11,6 +11,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pytest
+
+from dead_letters import DeadLetters
+from redrive.failures.job_record import JobRecord, State
+from redrive.failures.journal import Journal
+from redrive.failures.snapshot import Snapshot
 from redrive.spark_reprocess.archive import Archive
 from redrive.spark_reprocess.drain import rows_drained
 from redrive.spark_reprocess.sample import samples
@@ -20,6 +26,7 @@ from waiting import wait_until
 
 PATIENCE = 900
 COUNT = 1500
+COUNT_OF_DEAD = 400
 SLOW, FAST = 10, 10_000
 """Messages a second: in what is killed, so that it would take half a minute, and in all else."""
 WHERE = "error_type = 'TimeoutError'"
@@ -149,6 +156,53 @@ def test_a_driver_that_is_killed_in_each_phase_is_taken_up(
     assert (identity["holds"], identity["drained"]) == (True, COUNT)
     assert (identity["requeued"], identity["restored"]) == (len(wanted), COUNT - len(wanted))
     assert again.total() + left.total() - COUNT <= int(str(identity["possible_duplicates"]))
+
+
+def test_a_driver_that_is_killed_over_a_dead_letter_queue_is_taken_up_as_the_same_job(
+    archive: Archive, rabbitmq_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dead = DeadLetters(rabbitmq_url)
+    dead.declare()
+    wanted = dead.fail(COUNT_OF_DEAD)
+    strays = [f"stray-{number}" for number in range(5)]
+    for stray in strays:
+        dead.put(b"{}", stray)
+    file = tmp_path / "journal.sqlite3"
+    monkeypatch.setenv("REDRIVE_TEST_QUEUE", dead.place)
+    monkeypatch.setenv("REDRIVE_TEST_JOURNAL", str(file))
+
+    def killed(condition: Callable[[], bool], what: str) -> JobRecord:
+        with job("local[1]", rabbitmq_url, archive, rate=SLOW) as process:
+            until(process, condition, what)
+            kill_all(process)
+        with Journal(rabbitmq_url, file) as journal:
+            return journal.jobs()[0]
+
+    drained_job = killed(lambda: drained(archive) > 0, "the draining is under way")
+    assert dead.depth(dead.queue) == 0
+    sent_job = killed(lambda: dead.depth(dead.queue) > 20, "the sending is under way")
+    assert dead.depth(dead.queue) < COUNT_OF_DEAD
+    with job("local[1]", rabbitmq_url, archive) as process:
+        identity = identity_of(process)
+
+    times = Counter(id_ for id_, _ in dead.drain())
+    assert sorted(times) == sorted(wanted)
+    assert times.total() - len(wanted) <= int(str(identity["possible_duplicates"]))
+    assert (identity["holds"], identity["drained"]) == (True, len(wanted) + len(strays))
+    assert (identity["requeued"], identity["no_way_back"]) == (len(wanted), len(strays))
+    assert Counter(id_ for id_, _ in dead.drain(dead.place)) == Counter()
+    left = {message.message_id for message in Snapshot(Path(archive.storage.uri)).browse()}
+    assert left == set(strays)
+    assert drained_job.state is State.INTERRUPTED
+    assert (sent_job.kind, sent_job.state) == ("spark requeue", State.INTERRUPTED)
+    with Journal(rabbitmq_url, tmp_path / "theirs.sqlite3") as journal:
+        done, drain = journal.jobs()
+    assert (done.id, done.state, done.sent) == (sent_job.id, State.DONE, len(wanted))
+    assert (drain.kind, drain.state, drain.sent) == (
+        "spark drain",
+        State.DONE,
+        identity["rows"],
+    )
 
 
 def test_a_draining_whose_disk_is_full_is_taken_up_once_there_is_room(

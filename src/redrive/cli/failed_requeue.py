@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 
 from redrive.cli import (
-    completion,
     edit_options,
     guards,
     job_options,
@@ -67,24 +66,8 @@ def requeue(
             show_default=False,
         ),
     ] = None,
-    to: Annotated[
-        str | None,
-        typer.Option(
-            "--to",
-            metavar="QUEUE",
-            help="The queue to send them to, instead of the one that each failed in.",
-            autocompletion=completion.queues,
-            show_default=False,
-        ),
-    ] = None,
-    via: Annotated[
-        bool,
-        typer.Option(
-            "--via",
-            help="Send each by the exchange and the key that it was first published with. Every "
-            "queue bound there gets a copy.",
-        ),
-    ] = False,
+    to: options.To = None,
+    via: options.Via = False,
     *,
     change: edit_options.EditOptions,
     guard: guards.GuardOptions,

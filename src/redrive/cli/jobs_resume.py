@@ -5,11 +5,13 @@ from typing import Annotated
 
 import typer
 
-from redrive.cli import guards, job_options, job_run, options
+from redrive.cli import guards, job_options, job_run, options, spark_command
 from redrive.cli.look_output import check_read, showing, tell_missing
 from redrive.cli.output import Form, Printer, count_of
+from redrive.errors import ConfigurationError
 from redrive.failures.canary import Unknown
 from redrive.failures.job_record import State
+from redrive.redaction import in_one_line
 
 
 @options.expanded
@@ -44,7 +46,14 @@ def resume(
     printer = Printer(output)
     with job_options.opened_journal(printer, journal, broker.url) as opened:
         record = opened.job(id_)
-        if record.kind == "requeue" and record.state is State.DONE:
+        is_on_spark = spark_command.is_on_spark(record)
+        if is_on_spark and record.state is not State.DONE:
+            raise ConfigurationError(
+                f"job {record.id} is a {in_one_line(record.kind)}: its messages are in the archive "
+                f"{in_one_line(record.file)}",
+                f"Continue it there: {spark_command.command_of(record)}",
+            )
+        if (record.kind == "requeue" or is_on_spark) and record.state is State.DONE:
             printer.result(record.as_json())
             printer.say(f"Job {record.id} is done: nothing to resume.")
             return

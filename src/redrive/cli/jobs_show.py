@@ -2,7 +2,7 @@
 
 from typing import Any, cast
 
-from redrive.cli import job_options, job_run, messages, options
+from redrive.cli import job_options, job_run, messages, options, spark_command
 from redrive.cli.look_output import showing
 from redrive.cli.output import Form, Printer, count_of
 from redrive.errors import RedriveError
@@ -19,6 +19,10 @@ _DONE = {
     "discard": "deleted",
     "expire": "deleted",
     "restore": "restored",
+    "spark drain": "drained",
+    "spark requeue": "requeued",
+    "spark restore": "restored",
+    "spark discard": "discarded",
 }
 """What a kind of job did with the messages that the journal counts as sent."""
 _WHY_THEY_STAY = {
@@ -78,6 +82,8 @@ def _brought_up_to_date(
 
 def _manner(job: JobRecord) -> list[tuple[str, str]]:
     """Return the options that the job was begun with, as far as they were given."""
+    if spark_command.is_on_spark(job):
+        return _manner_on_spark(job)
     if job.kind != "requeue" or not job.order:
         return []
     order = Order.from_json(job.order)
@@ -114,6 +120,17 @@ def _manner(job: JobRecord) -> list[tuple[str, str]]:
     return [(name, value) for name, value in facts if value]
 
 
+def _manner_on_spark(job: JobRecord) -> list[tuple[str, str]]:
+    """Return how a job on Spark was asked for. What another's journal says of it is not checked: it
+    is shown, and no more."""
+    facts = [("run", spark_command.run_of(job)), ("exchanges", _exchanges_of(job))]
+    for name in ("to", "via", "rate", "patch", "transform", "force"):
+        value = job.order.get(name)
+        if value:
+            facts.append((name, "yes" if value is True else in_one_line(str(value))))
+    return [(name, value) for name, value in facts if value]
+
+
 def _exchanges_of(job: JobRecord) -> str:
     family = job.family
     return "" if family is None else f"{family.main}, {family.retry}, {family.failed}"
@@ -123,7 +140,7 @@ def _plan_of(job: JobRecord) -> list[tuple[str, str]]:
     """Return what the job was to send, by cause, and what was to stay. Whoever may write to the
     journal may have made it up."""
     plan = cast("dict[str, Any]", job.plan)
-    causes = [one for one in _list_in(plan, "causes") if isinstance(one, dict)]
+    causes = [one for one in _list(plan.get("causes")) if isinstance(one, dict)]
     shown = [
         ("", f"{_count_in(one, 'count'):,} {_cause_in(one)}") for one in causes[:_CAUSES_SHOWN]
     ]
@@ -153,16 +170,17 @@ def _count_in(values: dict[str, Any], name: str) -> int:
     return found if type(found) is int and found > 0 else 0
 
 
-def _list_in(values: dict[str, Any], name: str) -> list[Any]:
-    found = values.get(name)
+def _list(found: object) -> list[Any]:
     return found if isinstance(found, list) else []
 
 
 def _facts(job: JobRecord) -> list[tuple[str, str]]:
-    selection = cast("dict[str, Any]", job.order.get("selection", {}))
+    # Of other jobs than a requeue on one machine, nobody has checked what the journal says of it.
+    found = job.order.get("selection")
+    selection = cast("dict[str, Any]", found) if isinstance(found, dict) else {}
     which = [f"where {selection['where']}"] if selection.get("where") else []
-    which += [f"group {group}" for group in selection.get("groups", [])]
-    ids = selection.get("digests") or selection.get("ids")
+    which += [f"group {group}" for group in _list(selection.get("groups"))]
+    ids = _list(selection.get("digests")) or _list(selection.get("ids"))
     which += [count_of(len(ids), "id")] if ids else []
     facts = [
         ("job", job.id),
@@ -196,5 +214,7 @@ def _facts(job: JobRecord) -> list[tuple[str, str]]:
     if job.not_sent:
         facts.append(("not sent", f"{job.not_sent:,}"))
     if job.file:
-        facts.append(("file", job.file))
+        facts.append(("archive" if spark_command.is_on_spark(job) else "file", job.file))
+    if spark_command.is_on_spark(job) and job.state not in (State.DONE, State.RUNNING):
+        facts.append(("to continue", spark_command.command_of(job)))
     return facts

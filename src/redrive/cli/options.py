@@ -106,6 +106,24 @@ FailedQueueName = Annotated[
         autocompletion=completion.queues,
     ),
 ]
+To = Annotated[
+    str | None,
+    typer.Option(
+        "--to",
+        metavar="QUEUE",
+        help="The queue to send them to, instead of the one that each failed in.",
+        autocompletion=completion.queues,
+        show_default=False,
+    ),
+]
+Via = Annotated[
+    bool,
+    typer.Option(
+        "--via",
+        help="Send each by the exchange and the key that it was first published with. Every queue "
+        "bound there gets a copy.",
+    ),
+]
 Literal = Annotated[
     bool,
     typer.Option(

@@ -2,21 +2,31 @@
 
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import typer
 
-from redrive.cli import environment, guards, options, spark_demo, spark_options, spark_output
+from redrive.cli import (
+    environment,
+    guards,
+    job_options,
+    options,
+    spark_demo,
+    spark_options,
+    spark_output,
+)
 from redrive.cli.edit_options import BodyOptions
 from redrive.cli.job_options import RecordedJobOptions
 from redrive.cli.message_options import Where
 from redrive.cli.output import Form, Printer, count_of
 from redrive.errors import ConfigurationError
 from redrive.failures.canary import Guards
+from redrive.failures.local_journal import LocalJournal
 from redrive.failures.snapshot import Snapshot
+from redrive.pubsub.url import BrokerURL
 from redrive.spark_reprocess.prerequisites import check_prerequisites
 from redrive.spark_reprocess.settings import JobOptions
 from redrive.topology.names import ExchangeFamily
@@ -28,6 +38,8 @@ if TYPE_CHECKING:
     from redrive.spark_reprocess.choice import Choice
     from redrive.spark_reprocess.reprocess import Reprocess
     from redrive.spark_reprocess.run_plan import RunPlan
+
+_MOST_PLACES = 10
 
 app = typer.Typer(
     help="Requeue failed messages by the million.",
@@ -50,24 +62,28 @@ def requeue(
     archive: spark_options.ArchivePlace,
     snapshot: spark_options.From = None,
     where: Where = None,
+    way: spark_options.WayOptions,
     change: BodyOptions,
     guard: guards.GuardOptions,
     canary_wait: spark_options.CanaryWait = None,
     send: spark_options.SendOptions,
     partitions: spark_options.Partitions = None,
     keep: spark_options.Keep = False,
+    journaled: spark_options.JournalOptions,
     dry_run: options.DryRun = False,
     yes: options.Yes = False,
     master: spark_options.Master = None,
-    broker: options.FamilyOptions,
+    broker: options.SourceOptions,
     output: options.Output = Form.TABLE,
 ) -> None:
-    """Requeue failed messages to their main queues, each with a fresh retry budget.
+    """Requeue failed messages to where they failed, each with a fresh retry budget.
 
-    It moves them into the archive, shows what it would requeue, and asks. It restores the messages
-    that were not chosen into their failed queues; those of a file stay in the archive. If it is
-    interrupted, run it again: it continues. It exits with 1 if the numbers don't add up, if a
-    message could not be sent, or if --canary or --stop-at stopped it.
+    That is the main queue of a subscription; a message of another dead-letter queue says which it
+    was, or stays in the archive. The command moves them into the archive, shows what it would
+    requeue, and asks. It restores the messages that were not chosen to where they came from; those
+    of a file stay in the archive. If it is interrupted, run it again: it continues. It exits with 1
+    if the numbers don't add up, if a message could not be sent, or if --canary or --stop-at stopped
+    it.
 
     \b
     Example:
@@ -75,27 +91,41 @@ def requeue(
     """
     printer = Printer(output)
     check_prerequisites()
-    choice = _choice(where, change, force=guard.force)
+    choice = _choice(where, change, way, force=guard.force)
     source = None if snapshot is None else Snapshot(snapshot)
     names = _queues(queues, source)
-    given = JobOptions(_guards(guard, canary_wait), send.settings, broker.family, partitions, keep)
+    given = JobOptions(
+        _guards(guard, canary_wait),
+        send.settings,
+        broker.family,
+        partitions,
+        keep,
+        literal=broker.literal,
+        management_url=broker.management_url,
+    )
     guarded = given.guards.are_up
-    with _job(_archive(archive), broker.url, master, given, on_note=printer.note) as job:
+    place = _archive(archive)
+    with (
+        _journal(printer, journaled, broker.url) as journal,
+        _job(printer, place, broker.url, master, given, journal, journaled.reason) as job,
+    ):
+        mains = names if source is not None else _tell_taken(printer, job, names)
         if dry_run:
             _look(printer, job, names, choice, broker.management_url, source)
             return
-        if guards.refused(printer, job.whereabouts(names), guarded=guarded, yes=yes):
+        places = job.whereabouts(mains if choice.to is None else [choice.to])
+        if guards.refused(printer, places, guarded=guarded, yes=yes):
             printer.note("Nothing was taken or sent.")
             raise typer.Exit(1)
 
         def approve(run: "Run", plan: "RunPlan") -> bool:
             spark_output.tell_plan(printer, plan, page=job.archive.page_of(run))
-            return _ask(printer, job, run, plan.chosen, guarded=guarded, yes=yes)
+            return _ask(printer, job, plan, guarded=guarded, yes=yes)
 
         with _stops(printer):
             identity = job.requeue(names, choice, approve=approve, snapshot=source)
     if identity is None:
-        where_they_are = "in their failed queues again" if source is None else "in the archive"
+        where_they_are = "where they came from again" if source is None else "in the archive"
         printer.note(f"Nothing was sent; all messages are {where_they_are}.")
         raise typer.Exit(1)
     spark_output.end(printer, job.archive, identity)
@@ -108,8 +138,9 @@ def drain(
     *,
     archive: spark_options.ArchivePlace,
     partitions: spark_options.Partitions = None,
+    journaled: spark_options.JournalOptions,
     master: spark_options.Master = None,
-    broker: options.FamilyOptions,
+    broker: options.SourceOptions,
     output: options.Output = Form.TABLE,
 ) -> None:
     """Move failed messages into the archive.
@@ -123,8 +154,18 @@ def drain(
     """
     printer = Printer(output)
     check_prerequisites()
-    given = JobOptions(exchanges=broker.family, tasks=partitions)
-    with _job(_archive(archive), broker.url, master, given) as job:
+    given = JobOptions(
+        exchanges=broker.family,
+        tasks=partitions,
+        literal=broker.literal,
+        management_url=broker.management_url,
+    )
+    place = _archive(archive)
+    with (
+        _journal(printer, journaled, broker.url) as journal,
+        _job(printer, place, broker.url, master, given, journal, journaled.reason) as job,
+    ):
+        _tell_taken(printer, job, queues)
         run = job.drain(queues)
         identity = job.verify(run)
     printer.result(identity.to_dict())
@@ -139,6 +180,7 @@ def plan(
     archive: spark_options.ArchivePlace,
     where: Where = None,
     *,
+    way: spark_options.WayOptions,
     change: BodyOptions,
     run_id: spark_options.RunId = None,
     master: spark_options.Master = None,
@@ -156,8 +198,8 @@ def plan(
     """
     printer = Printer(output)
     check_prerequisites()
-    choice = _choice(where, change)
-    with _job(_archive(archive), url, master) as job:
+    choice = _choice(where, change, way)
+    with _job(printer, _archive(archive), url, master) as job:
         run = job.archive.run(run_id)
         planned = job.plan(run, choice)
     page = job.archive.page_of(run)
@@ -166,18 +208,20 @@ def plan(
     printer.say(f"The page: {page}")
 
 
-@app.command("send", short_help="Requeue messages of the archive to their main queues.")
+@app.command("send", short_help="Requeue messages of the archive to where they failed.")
 @options.expanded
 def send(
     archive: spark_options.ArchivePlace,
     where: Where = None,
     *,
+    way: spark_options.WayOptions,
     change: BodyOptions,
     run_id: spark_options.RunId = None,
     guard: guards.GuardOptions,
     canary_wait: spark_options.CanaryWait = None,
     send: spark_options.SendOptions,
     partitions: spark_options.Partitions = None,
+    journaled: spark_options.JournalOptions,
     dry_run: options.DryRun = False,
     yes: options.Yes = False,
     another_broker: spark_options.AnotherBroker = False,
@@ -185,9 +229,10 @@ def send(
     broker: RecordedJobOptions,
     output: options.Output = Form.TABLE,
 ) -> None:
-    """Requeue messages of the archive to their main queues.
+    """Requeue messages of the archive to where they failed.
 
-    It shows what it would requeue, and asks. The messages that were not chosen stay in the archive.
+    It shows what it would requeue, and asks. The messages that were not chosen stay in the archive,
+    and so do those that nothing says a way of: --to names a queue for them.
 
     \b
     Example:
@@ -195,23 +240,29 @@ def send(
     """
     printer = Printer(output)
     check_prerequisites()
-    choice = _choice(where, change, force=guard.force)
+    choice = _choice(where, change, way, force=guard.force)
     guarding, sending = _guards(guard, canary_wait), send.settings
     place = _archive(archive)
     run = place.run(run_id)
     given = JobOptions(
-        guarding, sending, broker.over(run.family), partitions, another_broker=another_broker
+        guarding,
+        sending,
+        broker.over(run.family),
+        partitions,
+        another_broker=another_broker,
+        management_url=broker.management_url,
     )
-    with _job(place, broker.url, master, given, on_note=printer.note) as job:
+    with (
+        _journal(printer, journaled, broker.url) as journal,
+        _job(printer, place, broker.url, master, given, journal, journaled.reason) as job,
+    ):
         job.check_broker(run)
         planned = job.plan(run, choice)
         spark_output.tell_plan(printer, planned, page=job.archive.page_of(run))
         if dry_run:
             printer.result(planned.to_dict())
             return
-        if planned.chosen and not _ask(
-            printer, job, run, planned.chosen, guarded=given.guards.are_up, yes=yes
-        ):
+        if planned.chosen and not _ask(printer, job, planned, guarded=given.guards.are_up, yes=yes):
             printer.note("Nothing was sent.")
             raise typer.Exit(1)
         with _stops(printer):
@@ -219,7 +270,7 @@ def send(
     spark_output.end(printer, job.archive, identity)
 
 
-@app.command("restore", short_help="Restore the remaining messages into their failed queues.")
+@app.command("restore", short_help="Restore the remaining messages to where they came from.")
 @options.expanded
 def restore(
     archive: spark_options.ArchivePlace,
@@ -227,11 +278,12 @@ def restore(
     snapshot: spark_options.From = None,
     *,
     another_broker: spark_options.AnotherBroker = False,
+    journaled: spark_options.JournalOptions,
     master: spark_options.Master = None,
     broker: RecordedJobOptions,
     output: options.Output = Form.TABLE,
 ) -> None:
-    """Restore the remaining messages into their failed queues.
+    """Restore the remaining messages to the queues that they came from.
 
     These are the messages that were neither requeued nor discarded. They go back exactly as they
     were. With --from it restores the messages of a file, and copies them into the archive first.
@@ -249,7 +301,10 @@ def restore(
     drained = None if source is not None else place.run(run_id)
     family = ExchangeFamily() if drained is None else drained.family
     given = JobOptions(exchanges=broker.over(family), another_broker=another_broker)
-    with _job(place, broker.url, master, given, on_note=printer.note) as job:
+    with (
+        _journal(printer, journaled, broker.url) as journal,
+        _job(printer, place, broker.url, master, given, journal, journaled.reason) as job,
+    ):
         run = drained or job.begun([], source)
         job.restore(run)
         identity = job.verify(run)
@@ -257,10 +312,13 @@ def restore(
 
 
 @app.command("discard", short_help="Mark messages of the archive as no longer wanted.")
+@options.expanded
 def discard(
     archive: spark_options.ArchivePlace,
     where: Where = None,
     run_id: spark_options.RunId = None,
+    *,
+    journaled: spark_options.JournalOptions,
     dry_run: options.DryRun = False,
     yes: options.Yes = False,
     master: spark_options.Master = None,
@@ -277,8 +335,18 @@ def discard(
     """
     printer = Printer(output)
     check_prerequisites()
-    choice = _choice(where, force=True)
-    with _job(_archive(archive), url, master) as job:
+    choice = replace(_choice(where, force=True), discards=True)
+    with (
+        _journal(printer, journaled, url) as journal,
+        _job(
+            printer,
+            _archive(archive),
+            url,
+            master,
+            journal=journal,
+            reason=journaled.reason,
+        ) as job,
+    ):
         run = job.archive.run(run_id)
         planned = job.plan(run, choice)
         page = job.archive.page_of(run)
@@ -314,7 +382,7 @@ def verify(
     """
     printer = Printer(output)
     check_prerequisites()
-    with _job(_archive(archive), url, master) as job:
+    with _job(printer, _archive(archive), url, master) as job:
         run = job.archive.run(run_id)
         identity = job.verify(run)
     spark_output.end(printer, job.archive, identity)
@@ -324,17 +392,29 @@ app.command("demo", short_help="Watch all phases on a private RabbitMQ.")(spark_
 
 
 def _choice(
-    where: str | None, change: BodyOptions | None = None, *, force: bool = False
+    where: str | None,
+    change: BodyOptions | None = None,
+    way: spark_options.WayOptions | None = None,
+    *,
+    force: bool = False,
 ) -> "Choice":
     """Return what is chosen, checked.
 
     Raises:
-        ConfigurationError: the filter, the patch or the function can't be used.
+        ConfigurationError: the filter, the patch or the function can't be used, or --to and --via
+            are both given.
     """
     from redrive.spark_reprocess.choice import Choice
 
-    change = change or BodyOptions()
-    choice = Choice(where, change.transform, force=force, patch=change.patch_text)
+    change, way = change or BodyOptions(), way or spark_options.WayOptions()
+    choice = Choice(
+        where,
+        change.transform,
+        force=force,
+        patch=change.patch_text,
+        to=way.to,
+        via=way.via,
+    )
     choice.check()
     return choice
 
@@ -350,17 +430,39 @@ def _archive(place: str) -> "Archive":
 
 
 @contextmanager
+def _journal(
+    printer: Printer, given: spark_options.JournalOptions, url: str
+) -> Iterator[LocalJournal | None]:
+    """Give the journal that is shared at a broker; None if there can be none, after saying so: a
+    job does not depend on it.
+
+    Raises:
+        ConfigurationError: the URL or a setting can't be read.
+    """
+    BrokerURL.parse(url)
+    try:
+        journal = job_options.opened_journal(printer, given.journal, url)
+    except ConfigurationError as error:
+        reason = str(error).partition("\n")[0]
+        printer.note(f"The journal can't be used ({reason}): the job goes on, and is not in it.")
+        yield None
+        return
+    with journal:
+        yield journal
+
+
+@contextmanager
 def _job(
+    printer: Printer,
     archive: "Archive",
     url: str,
     master: str | None,
     given: JobOptions | None = None,
-    *,
-    on_note: Callable[[str], None] = lambda _: None,
+    journal: LocalJournal | None = None,
+    reason: str = "",
 ) -> "Iterator[Reprocess]":
     """Give the job, on a session of its own unless there is one already. An address that can't be
     read is an error before Spark is started."""
-    from redrive.pubsub.url import BrokerURL
     from redrive.spark_reprocess.reprocess import Reprocess
 
     BrokerURL.parse(url)
@@ -369,7 +471,16 @@ def _job(
 
     tasks = None if given is None else given.tasks
     with _session(master, tasks) as spark, Bar() as bar:
-        yield Reprocess(spark, archive, url, given, on_progress=bar.on_progress, on_note=on_note)
+        yield Reprocess(
+            spark,
+            archive,
+            url,
+            given,
+            journal=journal,
+            reason=reason,
+            on_progress=bar.on_progress,
+            on_note=printer.note,
+        )
 
 
 @contextmanager
@@ -395,8 +506,24 @@ def _session(master: str | None, partitions: int | None) -> "Iterator[SparkSessi
             os.unlink(log)
 
 
+def _tell_taken(printer: Printer, job: "Reprocess", names: list[str]) -> list[str]:
+    """Print which of the named queues are dead-letter queues that redrive did not make; return the
+    main queues of the others."""
+    run = job.unfinished(names)
+    sources = run.sources if run is not None else job.sources(names)
+    for source in sources:
+        if source.main is None:
+            printer.note(f"Taking {source.queue}, a dead-letter queue that redrive did not make.")
+            (place,) = job.whereabouts([source.queue])
+            consumers = 0 if place.main is None else place.main.consumers
+            if consumers:
+                what = "consumer takes" if consumers == 1 else "consumers take"
+                printer.note(f"{consumers:,} {what} messages from it as well.")
+    return [source.main for source in sources if source.main is not None]
+
+
 def _queues(queues: list[str] | None, snapshot: Snapshot | None) -> list[str]:
-    """Return the main queues that are meant.
+    """Return the queues that are meant.
 
     Raises:
         ConfigurationError: there are none, or both queues and a file.
@@ -429,19 +556,19 @@ def _look(
         spark_output.tell_plan(printer, planned, page=job.archive.page_of(run))
     else:
         planned = job.plan_by_looking(queues, choice, management_url, snapshot)
-        place = "in the file" if snapshot is not None else "in the failed queues"
+        place = "in the file" if snapshot is not None else "in the queues of failed messages"
         spark_output.tell_plan(printer, planned, place=place)
     printer.result(planned.to_dict())
     printer.note("Nothing was taken or sent.")
 
 
 def _ask(
-    printer: Printer, job: "Reprocess", run: "Run", count: int, *, guarded: bool, yes: bool
+    printer: Printer, job: "Reprocess", planned: "RunPlan", *, guarded: bool, yes: bool
 ) -> bool:
-    """Print who consumes the queues of a run; ask whether to requeue so many messages to them."""
-    places = job.whereabouts(run.queues)
+    """Print who consumes the queues that messages go to; ask whether to requeue them."""
+    places = job.whereabouts(planned.queues[:_MOST_PLACES])
     guards.tell(printer, places)
-    return guards.ask(printer, count, places, guarded=guarded, yes=yes)
+    return guards.ask(printer, planned.chosen, places, guarded=guarded, yes=yes)
 
 
 @contextmanager

@@ -34,7 +34,7 @@ def demo(
     check_prerequisites()
     from redrive.spark_reprocess.archive import Archive
     from redrive.spark_reprocess.choice import Choice
-    from redrive.spark_reprocess.drain import depths_of
+    from redrive.spark_reprocess.drain import depths_of, sources_of
     from redrive.spark_reprocess.page import size_in_words
     from redrive.spark_reprocess.reprocess import Reprocess
     from redrive.spark_reprocess.sample import declare_queue, fill
@@ -51,7 +51,8 @@ def demo(
         for queue in QUEUES:
             declare_queue(url, queue)
             fill(url, queue, count)
-        _tell_depths(printer, depths_of(url, QUEUES))
+        sources = sources_of(url, QUEUES)
+        _tell_depths(printer, depths_of(url, sources))
         spark = session_for(None, name="redrive demo", log=os.path.join(place, "spark.log"))
         try:
             archive = Archive(os.path.join(place, "archive"))
@@ -73,7 +74,7 @@ def demo(
             printer.say(
                 "restore: what was not chosen is in its failed queue again, with all it had there"
             )
-            _tell_depths(printer, depths_of(url, QUEUES))
+            _tell_depths(printer, depths_of(url, sources))
             identity = job.verify(run, choice)
         finally:
             spark.stop()

@@ -7,14 +7,14 @@ from typing import Annotated
 
 import typer
 
-from redrive.cli import completion, options
+from redrive.cli import completion, job_options, options
 from redrive.spark_reprocess.settings import BATCH, LEAST_SHARE, SendSettings
 
 Queues = Annotated[
     list[str],
     typer.Argument(
         metavar="QUEUE",
-        help="The main queues' names, such as ucenter@user.",
+        help="The main queues' names, such as ucenter@user, or any dead-letter queues'.",
         autocompletion=completion.queues,
     ),
 ]
@@ -23,7 +23,8 @@ QueuesOrFile = Annotated[
     typer.Argument(
         metavar="QUEUE",
         show_default=False,
-        help="The main queues' names, such as ucenter@user; none with --from.",
+        help="The main queues' names, such as ucenter@user, or any dead-letter queues'; none with "
+        "--from.",
         autocompletion=completion.queues,
     ),
 ]
@@ -108,9 +109,26 @@ Keep = Annotated[
     bool,
     typer.Option(
         "--keep",
-        help="Keep what is not chosen in the archive instead of restoring it to its failed queue.",
+        help="Keep what is not chosen in the archive instead of restoring it to where it came "
+        "from.",
     ),
 ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WayOptions:
+    """The options that say where messages are sent."""
+
+    to: options.To = None
+    via: options.Via = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JournalOptions:
+    """The options that say what the journal is told, and which it is."""
+
+    reason: job_options.Reason = ""
+    journal: job_options.JournalFile = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,8 +7,11 @@ import typer
 from redrive.cli import guards
 from redrive.cli.messages import tell_shared_ids
 from redrive.cli.output import Cell, Printer, TableColumn, count_of
+from redrive.redaction import in_one_line
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from redrive.spark_reprocess.archive import Archive
     from redrive.spark_reprocess.reconciliation import Identity
     from redrive.spark_reprocess.run_plan import RunPlan
@@ -37,6 +40,9 @@ def tell_plan(
             "discarded before."
         )
     guards.tell_too_often(printer, planned.too_often)
+    guards.tell_no_way_back(printer, planned.no_way_back)
+    _tell_without_way(printer, planned.without_way_back, planned.no_way_back)
+    _tell_ways(printer, planned)
     if not planned.groups:
         return
     shown = planned.groups[:_FEW_GROUPS]
@@ -68,6 +74,49 @@ def tell_plan(
         printer.say(f"and {count_of(len(planned.groups) - len(shown), 'further cause')}: {where}")
 
 
+def _tell_ways(printer: Printer, planned: "RunPlan") -> None:
+    """Print which way how many go, if it is not the same for all, or others get a copy."""
+    if len(planned.ways) > 1:
+        columns = (TableColumn("to", give=True), TableColumn("count", "right"))
+        ways = list(planned.ways.items())[:_FEW_GROUPS]
+        printer.table(columns, [(in_one_line(way), f"{count:,}") for way, count in ways])
+        if len(planned.ways) > len(ways):
+            printer.say(f"… and {count_of(len(planned.ways) - len(ways), 'more queue')}.")
+    if len(planned.queues) < len(planned.ways):
+        printer.say(
+            "Every queue that is bound to such an exchange with a matching key gets a copy.",
+            "yellow",
+        )
+
+
+def _tell_without_way(
+    printer: Printer, some: "Sequence[Mapping[str, str | None]]", count: int
+) -> None:
+    """Print some of the messages that nothing says a way of."""
+    shown = some[:_FEW_GROUPS]
+    if not shown:
+        return
+    printer.table(
+        (
+            TableColumn("id"),
+            TableColumn("in", give=True),
+            TableColumn("error", give=True),
+            TableColumn("text", give=True),
+        ),
+        [
+            (
+                one["id"] or "",
+                in_one_line(one["queue"] or ""),
+                one["error_type"] or "not known",
+                one["error_message"] or "–",
+            )
+            for one in shown
+        ],
+    )
+    if count > len(shown):
+        printer.say(f"and {count_of(count - len(shown), 'further message')}.")
+
+
 def end(printer: Printer, archive: "Archive", identity: "Identity") -> None:
     """The job's last lines, and its exit code."""
     printer.result(identity.to_dict())
@@ -87,6 +136,15 @@ def end(printer: Printer, archive: "Archive", identity: "Identity") -> None:
             (TableColumn("id"), TableColumn("error", give=True, wrap=True)),
             [(one["id"][:12], one["error"]) for one in identity.refusals[:_FEW_GROUPS]],
         )
+    if identity.no_way_back:
+        stay = "stays" if identity.no_way_back == 1 else "stay"
+        printer.say(
+            f"{count_of(identity.no_way_back, 'message')} {stay} in the archive: nothing says "
+            "which queue they failed in. Send them by redrive spark send --to QUEUE, or restore "
+            "them:",
+            "yellow",
+        )
+        _tell_without_way(printer, identity.without_way_back, identity.no_way_back)
     printer.say(f"The page: {archive.page_of(identity.run)}")
     printer.say(f"The report: {archive.report_of(identity.run)}")
     printer.say(

@@ -19,18 +19,24 @@ rows stand in the files' names, so that how far a task is can be told by listing
 import json
 import re
 import uuid
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from typing import Any
 
 from redrive.errors import ConfigurationError
 from redrive.failures.archive_folder import FORMAT, MARK
+from redrive.failures.failed_source import FailedSource
 from redrive.spark_reprocess.storage import Storage
 from redrive.topology.names import ExchangeFamily
 
 _RUN = re.compile(r"\d{8}T\d{6}Z-[0-9a-f]{6}")
 _ESCAPED = frozenset("\"#%'*/:=?\\{[]^\x7f") | {chr(code) for code in range(32)}
 """Source: `ExternalCatalogUtils.escapePathName` of Spark 4.3."""
+_LONGEST_NAME = 255
+"""Bytes of a name in a file system. Source: NAME_MAX of Linux."""
+_NO_TEXTS = {"depths", "exchanges", "dead_letter_queues"}
+"""What of a run's values are no texts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +50,8 @@ class Run:
         began_at: when, ISO 8601 UTC.
         source: the snapshot that the messages were copied from; empty for failed queues.
         exchanges: the exchange family, as JSON values; empty for redrive's default.
+        dead_letter_queues: those of the queues that are no subscriptions, but dead-letter queues
+            which redrive did not make.
     """
 
     id: str
@@ -52,6 +60,7 @@ class Run:
     began_at: str = ""
     source: str = ""
     exchanges: dict[str, object] = field(default_factory=dict)
+    dead_letter_queues: list[str] = field(default_factory=list)
 
     @property
     def family(self) -> ExchangeFamily:
@@ -64,8 +73,23 @@ class Run:
 
     @property
     def queues(self) -> list[str]:
-        """The main queues whose failed queues are drained."""
+        """The main queues whose failed queues are drained, and the dead-letter queues."""
         return list(self.depths)
+
+    @property
+    def sources(self) -> list[FailedSource]:
+        """The queues that are drained."""
+        return [
+            FailedSource(queue)
+            if queue in self.dead_letter_queues
+            else FailedSource.of_subscription(queue)
+            for queue in self.depths
+        ]
+
+    @property
+    def main_queues(self) -> list[str]:
+        """The main queues of the subscriptions among them."""
+        return [queue for queue in self.depths if queue not in self.dead_letter_queues]
 
 
 class Archive:
@@ -122,9 +146,14 @@ class Archive:
         if (
             values.get("id") == name
             and values.keys() <= known
-            and all(isinstance(values.get(key, ""), str) for key in known - {"depths", "exchanges"})
+            and all(isinstance(values.get(key, ""), str) for key in known - _NO_TEXTS)
             and isinstance(values.get("exchanges", {}), dict)
             and isinstance(depths, dict)
+            and isinstance(values.get("dead_letter_queues", []), list)
+            and all(
+                isinstance(queue, str) and queue in depths
+                for queue in values.get("dead_letter_queues", [])
+            )
             and all(
                 isinstance(depth, int) and not isinstance(depth, bool) and depth >= 0
                 for depth in depths.values()
@@ -155,10 +184,15 @@ class Archive:
         )
 
     def begin(
-        self, address: str, depths: dict[str, int], exchanges: ExchangeFamily | None = None
+        self,
+        address: str,
+        depths: dict[str, int],
+        exchanges: ExchangeFamily | None = None,
+        dead_letter_queues: Iterable[str] = (),
     ) -> Run:
-        """Begin a run of the queues of an exchange family; None for redrive's default."""
-        run = new_run(address, depths, exchanges=exchanges)
+        """Begin a run of the queues of an exchange family; None for redrive's default. Those that
+        are dead-letter queues are named."""
+        run = new_run(address, depths, "", exchanges, dead_letter_queues)
         self.add(run)
         return run
 
@@ -171,7 +205,7 @@ class Archive:
         values = {
             name: value
             for name, value in asdict(run).items()
-            if name not in ("source", "exchanges") or value
+            if name not in ("source", "exchanges", "dead_letter_queues") or value
         }
         self._write_json(f"runs/{run.id}/run.json", values)
 
@@ -265,6 +299,7 @@ def new_run(
     depths: dict[str, int],
     source: str = "",
     exchanges: ExchangeFamily | None = None,
+    dead_letter_queues: Iterable[str] = (),
 ) -> Run:
     """Return a run that is in no archive yet."""
     now = datetime.now(UTC)
@@ -275,12 +310,26 @@ def new_run(
         now.isoformat(timespec="seconds"),
         source,
         {} if exchanges is None or exchanges == ExchangeFamily() else exchanges.as_json(),
+        [queue for queue in depths if queue in set(dead_letter_queues)],
     )
 
 
 def messages_folder(queue: str, run: str) -> str:
-    """Where the messages of a queue's run are."""
+    """Where the messages of a queue's run are: a main queue, or a dead-letter queue."""
     return f"messages/queue={escaped(queue)}/run={run}"
+
+
+def check_folder_name(queue: str) -> None:
+    """Check that messages of a queue can have a folder: a character may take three there.
+
+    Raises:
+        ConfigurationError: its name is too long for it.
+    """
+    if len(f"queue={escaped(queue)}".encode("utf-8", "surrogateescape")) > _LONGEST_NAME:
+        raise ConfigurationError(
+            f"the queue name {queue!r} is too long for the name of a folder in an archive",
+            "Use redrive failed requeue for this queue.",
+        )
 
 
 def settled_mark(run: str, session: str) -> str:

@@ -8,6 +8,7 @@ from redrive.spark_reprocess.archive import Archive, Run
 from redrive.spark_reprocess.archive_row import (
     BODY_KIND,
     COMPUTED,
+    FAILED_IN,
     JSON_BODY,
     REDELIVERED,
     TEXT_BODY,
@@ -45,6 +46,7 @@ def stored_schema() -> "StructType":
         f"{ROUTING_KEY} binary",
         f"{PROPERTIES} binary",
         f"{REDELIVERED} boolean",
+        f"{FAILED_IN} string",
     ]
     schema = StructType.fromDDL(", ".join([*stored, *wire, "queue string", f"{RUN} string"]))
     assert isinstance(schema, StructType)
@@ -77,6 +79,7 @@ def with_columns(frame: "DataFrame") -> "DataFrame":
     text = F.col(BODY).cast("string")
     frame = frame.withColumns(
         {
+            "queue": F.coalesce(F.col(FAILED_IN), F.col("queue")),
             "body": F.when(F.col(BODY_KIND) == JSON_BODY, text),
             "body_text": F.when(F.col(BODY_KIND).isin(JSON_BODY, TEXT_BODY), text),
         }
@@ -107,7 +110,7 @@ def messages(spark: "SparkSession", archive: Archive, run: str | None = None) ->
 
 
 def distinct_ids(spark: "SparkSession", archive: Archive, run: Run, queue: str) -> int:
-    """How many failures of a queue a run has, however often each is in it."""
+    """How many failures of a queue that was drained a run has, however often each is in it."""
     from pyspark.sql import functions as F
 
     from redrive.spark_reprocess.spark_errors import explained

@@ -14,10 +14,13 @@ import pyarrow.parquet
 from redrive.amqp.frames import Received
 from redrive.failures.columns import BY_NAME, COLUMNS, SqlType, Value
 from redrive.failures.failed_message import FailedMessage
+from redrive.failures.failed_source import FailedSource
 from redrive.failures.stored_message import QUEUE, WIRE
-from redrive.pubsub.transfer.queue_reader import delivery_of
 
 REDELIVERED, BODY_KIND = "redelivered", "body_kind"
+FAILED_IN = "failed_in"
+"""The queue that a message of a dead-letter queue failed in: the file's name has the dead-letter
+queue. Of a subscription's message there is none, nor in archives of before."""
 JSON_BODY, TEXT_BODY, BINARY_BODY = "json", "text", "binary"
 
 _TYPES = {
@@ -37,17 +40,19 @@ SCHEMA = pyarrow.schema(
         pyarrow.field(BODY_KIND, pyarrow.string(), False),
         *(pyarrow.field(column.name, _TYPES[column.type], column.nullable) for column in WIRE),
         pyarrow.field(REDELIVERED, pyarrow.bool_(), False),
+        pyarrow.field(FAILED_IN, pyarrow.string()),
     ]
 )
 _READ = [column.read for column in _COLUMNS]
 _READ_WIRE = [column.read for column in WIRE]
+_READ_QUEUE = BY_NAME[QUEUE].read
 _READ_JSON, _READ_TEXT = BY_NAME["body"].read, BY_NAME["body_text"].read
 
 
-def parquet_of(queue: str, messages: Iterable[Received]) -> bytes:
-    """A Parquet file of messages received from the failed queue of `queue`, in their order."""
+def parquet_of(source: FailedSource, messages: Iterable[Received]) -> bytes:
+    """A Parquet file of messages received from a queue of failed ones, in their order."""
     return _parquet_of(
-        _values_of(FailedMessage(delivery_of(queue, received)), redelivered=received.redelivered)
+        _values_of(source.message_of(received), redelivered=received.redelivered)
         for received in messages
     )
 
@@ -77,6 +82,7 @@ def _values_of(message: FailedMessage, *, redelivered: bool) -> Sequence[Value]:
         _kind_of(message),
         *[read(message) for read in _READ_WIRE],
         redelivered,
+        None if message.dead_letter_queue is None else _READ_QUEUE(message),
     ]
 
 

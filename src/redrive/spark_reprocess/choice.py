@@ -1,28 +1,35 @@
-"""What of a run is sent: all that an expression means, changed or not."""
+"""What of a run is sent: all that an expression means, changed or not, and where to."""
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Self
 
 from redrive.errors import ConfigurationError
+from redrive.failures.direction import Direction
 from redrive.failures.edit import patching
+from redrive.failures.readable_values import text_of
+from redrive.failures.stored_message import DEAD_LETTER_QUEUE, NEEDED, bytes_of, message_of
+from redrive.failures.way_back import WayBack
+from redrive.spark_reprocess.row_message import SENT_BY, SENT_BY_TYPE
 from redrive.spark_reprocess.spark_filter import check_filter, is_chosen
 from redrive.spark_reprocess.transform import Transform, of_each, transform_named
 from redrive.topology.rewrite import MOST_REDRIVES
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
 CHOSEN = "chosen"
 STAYS = "stays"
+NO_WAY = "no_way"
+WAY = "way"
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What of a run is sent, and how it is changed.
+    """What of a run is sent, how it is changed, and where to.
 
     Args:
         where: an expression of the filter language; None for all.
@@ -30,6 +37,9 @@ class Choice:
         now: what `now()` says in the expression.
         force: whether messages go that were requeued too often already.
         patch: the text of a JSON patch or merge patch of the bodies; None for none.
+        to: a queue for all of it; None for where each message failed.
+        via: whether it is published as it was first, by its exchange and key.
+        discards: whether it is marked as not wanted instead of sent.
     """
 
     where: str | None = None
@@ -37,6 +47,18 @@ class Choice:
     now: datetime = field(default_factory=lambda: datetime.now(UTC))
     force: bool = False
     patch: str | None = None
+    to: str | None = None
+    via: bool = False
+    discards: bool = False
+
+    @property
+    def direction(self) -> Direction:
+        """Where it is sent.
+
+        Raises:
+            ConfigurationError: a queue and the way by the first exchange are both given.
+        """
+        return Direction(self.to, self.via)
 
     def change(self) -> Transform | None:
         """Return what changes the bodies; None if they are sent as they are.
@@ -56,24 +78,71 @@ class Choice:
         return self.transform if self.patch is None else f"the patch {self.patch}"
 
     def marked(self, messages: "DataFrame") -> "DataFrame":
-        """The messages with two further columns: whether each is `chosen`, which is what is sent,
-        and whether it `stays` although it is meant, because it was requeued too often."""
+        """The messages with further columns: whether each is `chosen`, which is what is sent;
+        whether it `stays` although it is meant, because it was requeued too often; whether it has
+        `no_way`, and stays for that; and the `way` that it would go, in words."""
         from pyspark.sql import functions as F
 
         meant = F.lit(True) if self.where is None else is_chosen(self.where, self.now)
         too_often = F.lit(False) if self.force else F.col("redrive_count") >= MOST_REDRIVES
+        has_no_way = F.lit(False) if self.discards else F.col(WAY).isNull()
         return (
-            messages.withColumn(CHOSEN, meant)
+            messages.withColumns({CHOSEN: meant, WAY: self._way()})
             .withColumn(STAYS, F.col(CHOSEN) & too_often)
-            .withColumn(CHOSEN, F.col(CHOSEN) & ~too_often)
+            .withColumn(NO_WAY, F.col(CHOSEN) & ~too_often & has_no_way)
+            .withColumn(CHOSEN, F.col(CHOSEN) & ~too_often & ~has_no_way)
         )
 
     def of(self, messages: "DataFrame") -> "DataFrame":
         """Those of the messages that are sent."""
         from pyspark.sql import functions as F
 
-        chosen = messages if self.where is None else messages.where(is_chosen(self.where, self.now))
-        return chosen if self.force else chosen.where(F.col("redrive_count") < MOST_REDRIVES)
+        meant = self._meant_of(messages)
+        sent = meant if self.discards else meant.where(F.col(WAY).isNotNull())
+        return sent.drop(WAY)
+
+    def without_way_of(self, messages: "DataFrame") -> "DataFrame":
+        """Those of the messages that would be sent if anything said where to."""
+        from pyspark.sql import functions as F
+
+        return self._meant_of(messages).where(F.col(WAY).isNull()).drop(WAY)
+
+    def with_ways(self, messages: "DataFrame") -> "DataFrame":
+        """The messages with the way of each, by which it is sent whatever its body is by then."""
+        return messages.withColumn(SENT_BY, self._of_each(_parts_of, SENT_BY_TYPE))
+
+    def _meant_of(self, messages: "DataFrame") -> "DataFrame":
+        """Those that are meant and were not requeued too often, with the way of each."""
+        from pyspark.sql import functions as F
+
+        meant = messages if self.where is None else messages.where(is_chosen(self.where, self.now))
+        meant = meant if self.force else meant.where(F.col("redrive_count") < MOST_REDRIVES)
+        return meant.withColumn(WAY, self._way())
+
+    def _way(self) -> "Column":
+        """The way of a message in words; null where nothing says it."""
+        from pyspark.sql import functions as F
+
+        if self.to is not None:
+            return F.lit(self.to)
+        if not self.via:
+            # As it was found when the message was drained. Archives of before have subscriptions'
+            # messages only, and no such column.
+            is_ours = F.col(DEAD_LETTER_QUEUE).isNull()
+            return F.when(is_ours, F.col("queue")).otherwise(F.col("way_back"))
+        return self._of_each(_words_of, "string")
+
+    def _of_each(self, told: Callable[[WayBack], object], kind: str) -> "Column":
+        """What is told of the way of each message; null where nothing says it."""
+        from pyspark.sql import functions as F
+
+        direction = self.direction
+
+        def way_of(*values: object) -> object:
+            way = _way_of(direction, values)
+            return None if way is None else told(way)
+
+        return F.udf(way_of, kind, useArrow=False)(*map(F.col, (*NEEDED, DEAD_LETTER_QUEUE)))
 
     @property
     def key(self) -> str:
@@ -84,9 +153,10 @@ class Choice:
         """Check that it can be used.
 
         Raises:
-            ConfigurationError: the expression or the patch can't be read, or there is no such
-                function.
+            ConfigurationError: the expression or the patch can't be read, there is no such
+                function, or it is to go two ways.
         """
+        _ = self.direction
         if self.where is not None:
             check_filter(self.where, self.now)
         self.change()
@@ -100,15 +170,40 @@ class Choice:
             datetime.fromisoformat(noted["now"] or ""),
             noted.get("force") is not None,
             noted.get("patch"),
+            noted.get("to"),
+            noted.get("via") is not None,
         )
 
     def to_dict(self) -> dict[str, str | None]:
         """For the archive."""
         # Written only where it is so: what an older version has chosen keeps its key.
-        others = {"force": "yes" if self.force else None, "patch": self.patch}
+        others = {
+            "force": "yes" if self.force else None,
+            "patch": self.patch,
+            "to": self.to,
+            "via": "yes" if self.via else None,
+        }
         return {
             "where": self.where,
             "transform": self.transform,
             "now": self.now.isoformat(),
             **{name: value for name, value in others.items() if value is not None},
         }
+
+
+def _way_of(direction: Direction, values: Iterable[object]) -> WayBack | None:
+    """The way of the message that is made of these values."""
+    # Spark passes bytes as bytearrays.
+    given = [bytes(one) if isinstance(one, bytearray) else one for one in values]
+    try:
+        return direction.way_of(message_of(given))
+    except ValueError:  # the task that sends it says so
+        return None
+
+
+def _words_of(way: WayBack) -> str:
+    return text_of(str(way))
+
+
+def _parts_of(way: WayBack) -> tuple[bytes, bytes]:
+    return bytes_of(way.exchange), bytes_of(way.routing_key)

@@ -51,11 +51,16 @@ def copy_snapshot(
         ConfigurationError: the snapshot can't be read or holds nothing, the archive can't be
             written.
     """
-    depths = Counter(message.queue for message in snapshot.browse())
+    depths: Counter[str] = Counter()
+    dead_letter_queues: set[str] = set()
+    for message in snapshot.browse():
+        depths[_place_of(message)] += 1
+        if message.dead_letter_queue is not None:
+            dead_letter_queues.add(message.dead_letter_queue)
     if not depths:
         raise ConfigurationError(f"{snapshot.path} holds no message", "Give another file.")
     address = BrokerURL.parse(url).address
-    run = new_run(address, dict(depths), source_of(snapshot), exchanges)
+    run = new_run(address, dict(depths), source_of(snapshot), exchanges, dead_letter_queues)
     waiting: dict[str, list[FailedMessage]] = {queue: [] for queue in depths}
     files = rows = 0
 
@@ -72,12 +77,20 @@ def copy_snapshot(
         on_progress("copying", rows, depths.total())
 
     for message in snapshot.browse():
-        waiting[message.queue].append(message)
-        if len(waiting[message.queue]) >= FILE_ROWS:
-            write(message.queue)
+        place = _place_of(message)
+        waiting[place].append(message)
+        if len(waiting[place]) >= FILE_ROWS:
+            write(place)
     for queue in waiting:
         write(queue)
     archive.storage.write(settled_mark(run.id, _SESSION), b"")
     archive.add(run)
     archive.end_draining(run, rows)
     return run
+
+
+def _place_of(message: FailedMessage) -> str:
+    """What the archive has a message under: its dead-letter queue, or its main queue. Of which it
+    is, each row tells."""
+    place = message.dead_letter_queue
+    return message.queue if place is None else place

@@ -1,24 +1,35 @@
-"""Draining failed queues into an archive: shares for tasks, round after round, until what was there
-at the beginning is in it."""
+"""Draining queues of failed messages into an archive: shares for tasks, round after round, until
+what was there at the beginning is in it."""
 
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING
 
 from redrive.errors import ConfigurationError
+from redrive.failures.failed_source import FailedSource, check_source_name, source_named
+from redrive.failures.index import forget
+from redrive.failures.return_safety import return_limit
 from redrive.pubsub.blocking.connection import Connector
 from redrive.pubsub.blocking.declarer import declaring
 from redrive.pubsub.lifecycle import default_name
+from redrive.pubsub.transfer.last_life import ReturnLimit
 from redrive.pubsub.url import BrokerURL
-from redrive.spark_reprocess.archive import Archive, Run, messages_folder, rows_of, session_of
+from redrive.spark_reprocess.archive import (
+    Archive,
+    Run,
+    check_folder_name,
+    messages_folder,
+    rows_of,
+    session_of,
+)
 from redrive.spark_reprocess.archive_reader import distinct_ids
 from redrive.spark_reprocess.drain_task import DrainTask, Share
 from redrive.spark_reprocess.progress import OnProgress, tell_nobody, watching
 from redrive.spark_reprocess.session import check_reads
 from redrive.spark_reprocess.settings import TIMEOUT
 from redrive.spark_reprocess.spark_errors import explained
-from redrive.topology.names import ExchangeFamily, check_queue_name, failed_queue
+from redrive.topology.names import FAILED_SUFFIX, ExchangeFamily
 
 if TYPE_CHECKING:
     import pyarrow
@@ -29,8 +40,35 @@ FILE_ROWS = 2000
 _MOST_ROUNDS = 20
 
 
-def depths_of(url: str, queues: Sequence[str]) -> dict[str, int]:
-    """How many messages are ready in the failed queue of each.
+def sources_of(url: str, queues: Sequence[str], *, literal: bool = False) -> list[FailedSource]:
+    """The queues of failed messages that people mean by these names, each once: those of
+    subscriptions, or any others.
+
+    Args:
+        url: the broker's address.
+        queues: what they have given.
+        literal: whether the queues of these very names are meant, though there may be
+            subscriptions of them.
+
+    Raises:
+        ConfigurationError: there is none of that name.
+        BrokerUnavailable, PermissionDenied: the broker can't be reached.
+    """
+    found: dict[FailedSource, None] = {}
+    connector = Connector(url, default_name("spark"))
+    with declaring(connector) as declarer:
+        for queue in queues:
+            check_source_name(queue)
+            source = source_named(queue, declarer, literal=literal)
+            if source is None:
+                raise _missing(queue, connector, literal=literal)
+            check_folder_name(source.name)
+            found[source] = None
+    return list(found)
+
+
+def depths_of(url: str, sources: Sequence[FailedSource]) -> dict[str, int]:
+    """How many messages are ready in each of these queues, by what people call them.
 
     Raises:
         ConfigurationError: there is none of that name.
@@ -39,32 +77,123 @@ def depths_of(url: str, queues: Sequence[str]) -> dict[str, int]:
     depths: dict[str, int] = {}
     connector = Connector(url, default_name("spark"))
     with declaring(connector) as declarer:
-        for queue in queues:
-            check_queue_name(queue)
-            depth = declarer.depth(failed_queue(queue))
+        for source in sources:
+            depth = declarer.depth(source.queue)
             if depth is None:
-                raise ConfigurationError(
-                    f"there is no queue {failed_queue(queue)!r} at {connector.url.address}",
-                    "Check the name of the main queue, the virtual host, and whether it was "
-                    "declared.",
-                )
-            depths[queue] = depth.messages
+                raise _missing(source.name, connector, literal=source.main is None)
+            depths[source.name] = depth.messages
     return depths
+
+
+def limits_of(
+    url: str,
+    sources: Sequence[FailedSource],
+    management_url: str | None = None,
+    *,
+    returns_all: bool = False,
+) -> dict[str, ReturnLimit | None]:
+    """How often each of these queues takes its messages back before the broker deletes them, by
+    what people call it; None for any number.
+
+    Args:
+        url: the broker's address.
+        sources: the queues.
+        management_url: the management API's address, for limits that a policy sets.
+        returns_all: whether what is taken is returned. What is taken out of a subscription's failed
+            queue comes back only where a task dies.
+
+    Raises:
+        ConfigurationError: messages of one can't be taken and returned, or not once.
+    """
+    connector = Connector(url, default_name("spark"))
+    with declaring(connector) as declarer:
+        return {
+            source.name: return_limit(declarer, source, connector, management_url)
+            if returns_all or source.main is None
+            else None
+            for source in sources
+        }
+
+
+def _missing(name: str, connector: Connector, *, literal: bool) -> ConfigurationError:
+    address = connector.url.address
+    if literal:
+        return ConfigurationError(
+            f"there is no queue {name!r} at {address}", "Check the name, and the virtual host."
+        )
+    failed = FailedSource.of_subscription(name.removesuffix(FAILED_SUFFIX)).queue
+    return ConfigurationError(
+        f"there is no queue {failed!r} at {address}, and no dead-letter queue {name!r}",
+        "Check the name of the main queue, the virtual host, and whether it was declared.",
+    )
+
+
+def check_before(
+    spark: "SparkSession",
+    archive: Archive,
+    url: str,
+    sources: Sequence[FailedSource],
+    management_url: str | None = None,
+    on_note: Callable[[str], None] = lambda _: None,
+) -> None:
+    """Check that queues can be drained into an archive, and say what that may cost.
+
+    Raises:
+        ConfigurationError: Spark can't read the archive, or a queue would delete what it takes
+            back.
+    """
+    check_reads(spark, archive.storage)
+    for source, limit in zip(
+        sources, limits_of(url, sources, management_url).values(), strict=True
+    ):
+        if limit is not None:
+            on_note(
+                f"{source.queue} has a delivery limit: what a task holds that dies has one less of "
+                f"the {limit.returns:,} returns that each of its messages has."
+            )
+
+
+def begun(
+    archive: Archive,
+    url: str,
+    sources: Sequence[FailedSource],
+    exchanges: ExchangeFamily | None = None,
+) -> Run:
+    """The run of these queues whose draining is unfinished, or else a new one.
+
+    Args:
+        archive: where it is.
+        url: the broker's address.
+        sources: the queues.
+        exchanges: their exchange family, for a new run; None for redrive's default.
+
+    Raises:
+        ConfigurationError: there is no such queue, the archive can't be written, or it has an
+            unfinished run of something else.
+    """
+    address = BrokerURL.parse(url).address
+    depths = depths_of(url, sources)
+    return _unfinished(archive, address, sources) or archive.begin(
+        address,
+        depths,
+        exchanges,
+        [source.name for source in sources if source.main is None],
+    )
 
 
 def drain(
     spark: "SparkSession",
     archive: Archive,
     url: str,
-    queues: Sequence[str],
+    run: Run,
     *,
-    exchanges: ExchangeFamily | None = None,
     tasks: int | None = None,
     file_rows: int = FILE_ROWS,
     timeout: float = TIMEOUT,
+    management_url: str | None = None,
     on_progress: OnProgress = tell_nobody,
-) -> Run:
-    """Takes what is in the failed queues into the archive, as one run; goes on with a run that was
+) -> int:
+    """Takes what is in queues of failed messages into the archive; goes on with a run that was
     broken off.
 
     A message is acked only once the file that holds it is complete and visible. What arrives
@@ -74,33 +203,70 @@ def drain(
         spark: the session.
         archive: where to.
         url: the broker's address.
-        queues: the main queues.
-        exchanges: their exchange family, for the run; None for redrive's default.
+        run: the run, of which `check_before` and `begun` have told.
         tasks: competing consumers for each queue; the cluster's cores where none are given.
         file_rows: messages in a file.
         timeout: seconds for which the broker may be away.
+        management_url: the management API's address, for limits that a policy sets.
         on_progress: is called with the phase, how many messages are through it, of how many.
 
     Returns:
-        The run.
+        How many rows the run has.
 
     Raises:
-        ConfigurationError: there is no such queue, the archive can't be written, or it has an
-            unfinished run of something else.
+        ConfigurationError: a queue is gone, or would delete what it takes back, or the archive
+            can't be written.
         BrokerUnavailable: the broker was away for too long. Each message is in its queue or in the
             archive.
     """
-    check_reads(spark, archive.storage)
-    found = depths_of(url, queues)
-    run = _unfinished(archive, BrokerURL.parse(url).address, queues) or archive.begin(
-        BrokerURL.parse(url).address, found, exchanges
-    )
-    task = DrainTask(url, archive.storage, run.id, file_rows, timeout)
+    sources = run.sources
+    limits = limits_of(url, sources, management_url)
+    _forget(url, sources)
+    try:
+        _take_all(
+            spark,
+            archive,
+            run,
+            DrainTask(url, archive.storage, run.id, file_rows, timeout),
+            limits,
+            tasks,
+            on_progress,
+        )
+    finally:
+        _forget(url, sources)
+    rows = rows_drained(archive, run)
+    on_progress("draining", rows, rows)
+    archive.end_draining(run, rows)
+    return rows
+
+
+def _forget(url: str, sources: Sequence[FailedSource]) -> None:
+    """Drops what is kept on this machine of looks at queues that messages are taken out of."""
+    for source in sources:
+        forget(BrokerURL.parse(url), source.queue)
+
+
+def _take_all(
+    spark: "SparkSession",
+    archive: Archive,
+    run: Run,
+    task: DrainTask,
+    limits: Mapping[str, ReturnLimit | None],
+    tasks: int | None,
+    on_progress: OnProgress,
+) -> None:
+    """Takes what was there at the beginning, round after round."""
     swept: set[str] = set()
     for _ in range(_MOST_ROUNDS):
         broken_off = _broken_off(archive, run)
         shares = _shares(
-            spark, archive, run, depths_of(url, run.queues), tasks, broken_off.keys() - swept
+            spark,
+            archive,
+            run,
+            depths_of(task.url, run.sources),
+            limits,
+            tasks,
+            broken_off.keys() - swept,
         )
         if not shares:
             break
@@ -114,10 +280,6 @@ def drain(
         ):
             _run(spark, task, shares)
         swept |= broken_off.keys()
-    rows = rows_drained(archive, run)
-    on_progress("draining", rows, rows)
-    archive.end_draining(run, rows)
-    return run
 
 
 def rows_drained(archive: Archive, run: Run) -> int:
@@ -129,12 +291,12 @@ def rows_drained(archive: Archive, run: Run) -> int:
     )
 
 
-def _unfinished(archive: Archive, address: str, queues: Sequence[str]) -> Run | None:
+def _unfinished(archive: Archive, address: str, sources: Sequence[FailedSource]) -> Run | None:
     """The run to go on with."""
     for run in archive.runs():
         if archive.is_drained(run):
             continue
-        if run.address != address or sorted(run.queues) != sorted(queues):
+        if run.address != address or set(run.sources) != set(sources):
             raise ConfigurationError(
                 f"the archive {archive.storage.uri} has an unfinished draining {run.id} of "
                 f"{', '.join(run.queues)} at {run.address}",
@@ -162,6 +324,7 @@ def _shares(
     archive: Archive,
     run: Run,
     depths: dict[str, int],
+    limits: Mapping[str, ReturnLimit | None],
     tasks: int | None,
     sweep: AbstractSet[str],
 ) -> list[Share]:
@@ -171,7 +334,8 @@ def _shares(
     count = tasks or max(1, spark.sparkContext.defaultParallelism)
     broken_off = _broken_off(archive, run)
     round_ = uuid.uuid4().hex[:8]
-    for queue in run.queues:
+    for source in run.sources:
+        queue = source.name
         rows = sum(rows_of(name) for name in archive.storage.names(messages_folder(queue, run.id)))
         if any(other == queue for other, _ in broken_off.values()):
             rows = min(rows, distinct_ids(spark, archive, run, queue))
@@ -184,9 +348,10 @@ def _shares(
         for index in range(min(count, wanted)):
             shares.append(
                 Share(
-                    queue,
+                    source,
                     wanted // count + (index < wanted % count),
                     f"part-{round_}-{len(shares):05d}",
+                    limits[queue],
                 )
             )
     return shares

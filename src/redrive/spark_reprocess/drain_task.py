@@ -1,20 +1,21 @@
-"""What one task does of a draining: takes its share of a failed queue into files, and acks what is
-in them."""
+"""What one task does of a draining: takes its share of a queue of failed messages into files, and
+acks what is in them."""
 
 import random
 import time
 from dataclasses import dataclass, field
 
 from redrive.errors import BrokerUnavailable
+from redrive.failures.failed_source import FailedSource
 from redrive.pubsub.blocking.connection import Connector
 from redrive.pubsub.blocking.declarer import declaring
 from redrive.pubsub.consumer import MOST_PREFETCH
 from redrive.pubsub.lifecycle import default_name, reconnect_delay
+from redrive.pubsub.transfer.last_life import ReturnLimit
 from redrive.pubsub.transfer.queue_reader import Held, QueueReader
 from redrive.spark_reprocess.archive import file_name, messages_folder, rows_of, settled_mark
 from redrive.spark_reprocess.archive_row import parquet_of
 from redrive.spark_reprocess.storage import Storage
-from redrive.topology.names import failed_queue
 
 _BYTES_IN_A_FILE = 32 * 1024 * 1024
 
@@ -24,14 +25,16 @@ class Share:
     """What a task is to take.
 
     Args:
-        queue: the main queue.
-        count: how many messages of its failed queue at most.
+        source: the queue.
+        count: how many of its messages at most.
         name: the share's name, which no other of its run has; the same for each attempt at it.
+        returns: how often the queue takes a message back; None for any number.
     """
 
-    queue: str
+    source: FailedSource
     count: int
     name: str
+    returns: ReturnLimit | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +67,14 @@ class DrainTask:
         """
         left = share.count - self._taken_before(share)
         taken = session = tries = 0
-        connector = Connector(self.url, default_name("spark drain", f"{share.queue} {share.name}"))
+        connector = Connector(
+            self.url, default_name("spark drain", f"{share.source.name} {share.name}")
+        )
         while left > 0:
             name = f"{share.name}-{attempt}-{session}"
-            files = _Files(self.storage, self.run, share.queue, name)
+            files = _Files(self.storage, self.run, share.source, name)
             try:
-                self._take(connector, share.queue, left, files)
+                self._take(connector, share, left, files)
             except BrokerUnavailable as error:
                 # What was not acked is in the queue again, and another session takes it.
                 if files.rows:
@@ -84,16 +89,23 @@ class DrainTask:
             session += 1
         return taken
 
-    def _take(self, connector: Connector, queue: str, count: int, files: "_Files") -> None:
+    def _take(self, connector: Connector, share: Share, count: int, files: "_Files") -> None:
+        queue = share.source.queue
+
         def is_empty() -> bool:
             with declaring(connector) as declarer:
-                depth = declarer.depth(failed_queue(queue))
+                depth = declarer.depth(queue)
             return depth is None or depth.messages == 0
 
         # Twice what a file holds: the broker goes on sending while one is written.
         prefetch = min(2 * self.file_rows, count, MOST_PREFETCH) if self.takes else None
         with QueueReader(
-            connector, failed_queue(queue), prefetch=prefetch, most=count, comes_back=False
+            connector,
+            queue,
+            prefetch=prefetch,
+            most=count,
+            comes_back=False,
+            limit=share.returns,
         ) as taking:
             for _ in range(count):
                 taken = taking.next(self.timeout, empty=is_empty)
@@ -113,7 +125,7 @@ class DrainTask:
             taking.ack_all(written)
 
     def _taken_before(self, share: Share) -> int:
-        names = self.storage.names(messages_folder(share.queue, self.run))
+        names = self.storage.names(messages_folder(share.source.name, self.run))
         return sum(rows_of(name) for name in names if name.startswith(f"{share.name}-"))
 
     def _wait(self, tries: int, error: BrokerUnavailable) -> None:
@@ -126,10 +138,10 @@ class DrainTask:
 class _Files:
     """The files of one session: one connection, from its first message to its end."""
 
-    def __init__(self, storage: Storage, run: str, queue: str, session: str) -> None:
+    def __init__(self, storage: Storage, run: str, source: FailedSource, session: str) -> None:
         self._storage = storage
         self._run = run
-        self._queue = queue
+        self._source = source
         self._session = session
         self._number = 0
         self._waiting: list[Held] = []
@@ -150,9 +162,9 @@ class _Files:
         """Writes what is waiting; returns it once the file is complete and visible."""
         written = self._waiting
         if written:
-            data = parquet_of(self._queue, (taken.received for taken in written))
+            data = parquet_of(self._source, (taken.received for taken in written))
             name = file_name(self._session, self._number, len(written))
-            self._storage.write(f"{messages_folder(self._queue, self._run)}/{name}", data)
+            self._storage.write(f"{messages_folder(self._source.name, self._run)}/{name}", data)
             self.rows += len(written)
             self._number += 1
             self._waiting = []

@@ -109,8 +109,13 @@ def _outcome(identity: Identity) -> str:
     tiles = [
         _tile(identity.drained, "drained"),
         _tile(identity.requeued, "requeued", "good"),
-        _tile(identity.restored, "restored to the failed queue"),
+        _tile(identity.restored, "restored to where it came from"),
         _tile(identity.kept, "kept in the archive"),
+        *(
+            (_tile(identity.no_way_back, "of these without a way back", "warn"),)
+            if identity.no_way_back
+            else ()
+        ),
         _tile(identity.discarded, "discarded"),
         _tile(identity.refused, "could not be sent", "bad" if identity.refused else ""),
         _tile(

@@ -8,6 +8,7 @@ from redrive.spark_reprocess.archived_messages import KEPT, STATE, ArchivedMessa
 from redrive.spark_reprocess.drain import rows_drained
 from redrive.spark_reprocess.ledger import Event
 from redrive.spark_reprocess.row_message import ID
+from redrive.spark_reprocess.run_plan import RunPlan
 from redrive.spark_reprocess.spark_errors import explained
 
 _SHOWN = 20
@@ -19,11 +20,11 @@ class Identity:
 
     Args:
         run: the run's id.
-        queues: the main queues.
-        depths: how many messages each failed queue held when it began.
+        queues: the main queues, and dead-letter queues that redrive did not make.
+        depths: how many failed messages each held when it began.
         drained: messages in the archive.
-        requeued: messages that their main queue has.
-        restored: messages that their failed queue has again.
+        requeued: messages that the queue has which they were sent to.
+        restored: messages that the queue which they came from has again.
         discarded: messages that nobody wants.
         kept: messages that are in the archive alone.
         refused: how many of these could not be sent.
@@ -33,6 +34,9 @@ class Identity:
         shared_ids: failure ids of several messages that differ; all but one of them made it up.
         refusals: ids of some refused messages, and why.
         too_often: messages that were meant and not sent, because they had been requeued too often.
+        no_way_back: how many of those that are kept were meant and not sent, because nothing says
+            which queue they failed in.
+        without_way_back: some of these: the id, the dead-letter queue, and the cause of each.
     """
 
     run: str
@@ -50,6 +54,8 @@ class Identity:
     shared_ids: int = 0
     refusals: list[dict[str, str]] = field(default_factory=list)
     too_often: int = 0
+    no_way_back: int = 0
+    without_way_back: list[dict[str, str | None]] = field(default_factory=list)
 
     @property
     def holds(self) -> bool:
@@ -72,13 +78,22 @@ class Identity:
         return {**asdict(self), "holds": self.holds, "identity": str(self)}
 
 
-def verify(kept: ArchivedMessages, archive: Archive, run: Run, too_often: int = 0) -> Identity:
+def verify(
+    kept: ArchivedMessages,
+    archive: Archive,
+    run: Run,
+    whole: RunPlan | None = None,
+    *,
+    is_chosen: bool = True,
+) -> Identity:
     """Counts, id by id, what became of a run's messages, and keeps the result as the run's
     report.json.
 
     Each side is counted for itself: what was drained by the number that was noted when that ended,
     what became of it from the ledger, and what is kept from the archive's files. A file that is
-    gone makes a difference. How many were requeued `too_often` is only reported.
+    gone makes a difference. What the plan of the whole run says of messages that stay, because they
+    were requeued too often or have no way back, is only reported. The latter end a run as those do
+    that could not be sent, once it `is_chosen` what of it is sent.
     """
     from pyspark.sql import functions as F
 
@@ -138,9 +153,12 @@ def verify(kept: ArchivedMessages, archive: Archive, run: Run, too_often: int = 
         unknown=unknown,
         shared_ids=kept.shared_ids(),
         refusals=[{"id": row[ID], "error": row["detail"]} for row in refusals],
-        too_often=too_often,
+        too_often=0 if whole is None else whole.too_often,
+        no_way_back=0 if whole is None else whole.no_way_back,
+        without_way_back=[] if whole is None else whole.without_way_back,
     )
     archive.write_report(run, identity.to_dict())
-    if archive.is_drained(run) and identity.holds and identity.kept == identity.refused:
+    stays = identity.refused + (identity.no_way_back if is_chosen else 0)
+    if archive.is_drained(run) and identity.holds and identity.kept == stays:
         archive.end(run)
     return identity

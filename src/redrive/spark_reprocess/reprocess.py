@@ -1,8 +1,9 @@
 """The whole job, phase by phase: drain, plan, send, restore, verify. Each can be done by itself,
 and taken up again."""
 
+import contextlib
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -18,41 +19,52 @@ from redrive.failures.canary import (
     watched,
 )
 from redrive.failures.failed_source import FailedSource
+from redrive.failures.local_journal import LocalJournal
 from redrive.failures.outcome_watch import (
-    Watch,
     Whereabouts,
     reason_of_stop,
     retry_delay,
     whereabouts,
 )
-from redrive.failures.return_safety import return_limit
 from redrive.failures.snapshot import Snapshot
+from redrive.failures.stored_message import (
+    BODY,
+    DEAD_LETTER_QUEUE,
+    EXCHANGE,
+    ROUTING_KEY,
+    text_of,
+)
+from redrive.failures.way_back import WayBack
 from redrive.pubsub.blocking.connection import Connector
-from redrive.pubsub.blocking.declarer import declaring
 from redrive.pubsub.lifecycle import default_name
 from redrive.pubsub.url import BrokerURL
 from redrive.spark_reprocess import drain, send
 from redrive.spark_reprocess.archive import Archive, Run
-from redrive.spark_reprocess.archived_messages import ArchivedMessages
+from redrive.spark_reprocess.archived_messages import STATE, ArchivedMessages
 from redrive.spark_reprocess.choice import Choice
 from redrive.spark_reprocess.copy_snapshot import copy_snapshot, source_of
-from redrive.spark_reprocess.drain import FILE_ROWS, depths_of
+from redrive.spark_reprocess.drain import FILE_ROWS, limits_of, sources_of
 from redrive.spark_reprocess.drain_task import DrainTask, Share
 from redrive.spark_reprocess.ledger import ArchiveLedger, Entry, Event
 from redrive.spark_reprocess.page import page_of
 from redrive.spark_reprocess.progress import OnProgress, tell_nobody
 from redrive.spark_reprocess.reconciliation import Identity, verify
+from redrive.spark_reprocess.recorded_job import JobRecorder, Kind, RecordedJob
 from redrive.spark_reprocess.row_message import ID, Mode
 from redrive.spark_reprocess.run_plan import RunPlan, plan
+from redrive.spark_reprocess.run_watch import RunWatch, watch_of
 from redrive.spark_reprocess.settings import JobOptions
 from redrive.spark_reprocess.spark_errors import explained
 from redrive.spark_reprocess.transform import check, transformed
-from redrive.topology.names import ExchangeFamily
+from redrive.topology.names import FAILED_SUFFIX, ExchangeFamily
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _DISCARDED_AT_A_TIME = 100_000
+_MOST_ARRIVALS = 1000
+"""Ways into dead-letter queues: if there are so many, what comes back is looked for in the queues
+themselves."""
 
 
 class Stopped(RedriveError):
@@ -86,6 +98,8 @@ class Reprocess:
         archive: where messages are kept in between.
         url: the broker's address.
         options: how it sends, and what it does besides.
+        journal: where it is written down what is done; None for nowhere.
+        reason: why it is done, for the journal.
         on_progress: is called with the phase, how many messages are through it, of how many.
         on_note: is called with a sentence that people may want to read meanwhile.
     """
@@ -97,6 +111,8 @@ class Reprocess:
         url: str,
         options: JobOptions | None = None,
         *,
+        journal: LocalJournal | None = None,
+        reason: str = "",
         on_progress: OnProgress = tell_nobody,
         on_note: Callable[[str], None] = lambda _: None,
     ) -> None:
@@ -108,6 +124,10 @@ class Reprocess:
         self._on_progress = on_progress
         self._on_note = on_note
         self._known: dict[str, ArchivedMessages] = {}
+        self._recorder = JobRecorder(
+            journal, self._connector.url.address, archive.storage.uri, reason, on_note
+        )
+        self._job: RecordedJob | None = None
 
     def requeue(
         self,
@@ -117,11 +137,11 @@ class Reprocess:
         approve: Callable[[Run, RunPlan], bool] = lambda run, plan: True,
         snapshot: Snapshot | None = None,
     ) -> Identity | None:
-        """Requeues failed messages to their main queues: all phases of the job, or those that an
+        """Requeues failed messages to where they failed: all phases of the job, or those that an
         earlier run did not come to.
 
         Args:
-            queues: the main queues; not read where there is a snapshot.
+            queues: the main queues, or any dead-letter queues; not read where there is a snapshot.
             choice: what is sent, and how it is changed; None for all as it is.
             approve: is asked, with what would be sent, whether to go on.
             snapshot: where messages are copied from in place of failed queues. What is not chosen
@@ -152,10 +172,22 @@ class Reprocess:
             choice,
             chosen=planned.chosen,
             restore=not (self._options.keep or run.source),
+            order={
+                "command": "requeue",
+                "from": run.source,
+                "keep": self._options.keep,
+                "literal": self._options.literal,
+            },
         )
 
     def send_and_verify(
-        self, run: Run, choice: Choice, *, chosen: int | None = None, restore: bool = False
+        self,
+        run: Run,
+        choice: Choice,
+        *,
+        chosen: int | None = None,
+        restore: bool = False,
+        order: Mapping[str, object] | None = None,
     ) -> Identity:
         """Send what is chosen, and count what became of each message.
 
@@ -163,19 +195,93 @@ class Reprocess:
             run: the run.
             choice: what is sent.
             chosen: how many messages that is, as the plan has counted; None to count them first.
-            restore: whether what is left is restored to its failed queue.
+            restore: whether what is left is restored to the queue that it came from. What nothing
+                says a way of stays in the archive, as what could not be sent does.
+            order: what else the journal is to say of how it was asked for, as JSON values.
 
         Raises:
             Stopped: a guard stopped it; its `identity` says what was sent by then.
+            ConfigurationError: somebody else does it just now.
         """
-        try:
-            self.send(run, choice, chosen=chosen)
-        except Stopped as stopped:
-            stopped.identity = self.verify(run, choice)
-            raise
-        if restore:
-            self.restore(run, refused=False)
-        return self.verify(run, choice)
+        with self._recording(
+            Kind.REQUEUE,
+            run,
+            {"command": "send", **self._order_of(choice), **(order or {})},
+            planned=chosen or 0,
+            counted=Event.SENT,
+        ) as job:
+            try:
+                self.send(run, choice, chosen=chosen)
+            except Stopped as stopped:
+                job.stopped = stopped.reason
+                stopped.identity = self.verify(run, choice)
+                _count(job, stopped.identity)
+                raise
+            job.stage_ended()
+            if restore:
+                self._restore(run, refused=False, choice=choice)
+            identity = self.verify(run, choice)
+            _count(job, identity)
+        return identity
+
+    @contextlib.contextmanager
+    def _recording(
+        self,
+        kind: Kind,
+        run: Run,
+        order: Mapping[str, object],
+        *,
+        planned: int = 0,
+        counted: Event | None = None,
+    ) -> Iterator[RecordedJob]:
+        """The journal has what is done in the block, and how it ends.
+
+        Args:
+            kind: what is done.
+            run: whose messages it is done with.
+            order: how it was asked for, as JSON values.
+            planned: how many messages it is about; 0 where that is told later.
+            counted: what becomes of each; None where that is not counted in the ledger.
+        """
+        with self._recorder.recording(
+            kind,
+            run,
+            {"archive": self.archive.storage.uri, "queues": run.queues, **order},
+            planned=planned,
+            counted_before=lambda: 0 if counted is None else self._count_in(run, counted),
+        ) as job:
+            self._job = job
+            try:
+                yield job
+            finally:
+                self._job = None
+
+    def _order_of(self, choice: Choice) -> dict[str, object]:
+        """How a requeue was asked for, as JSON values."""
+        given: dict[str, object] = {
+            "selection": {"where": choice.where, "groups": []},
+            "transform": choice.transform,
+            "patch": choice.patch,
+            "to": choice.to,
+            "via": choice.via,
+            "force": choice.force,
+            "rate": self._options.sending.rate,
+            "guards": self._options.guards.as_json(),
+        }
+        return {name: value for name, value in given.items() if value}
+
+    def _count_in(self, run: Run, event: Event) -> int:
+        """How many messages of a run are in a state, by the ledger alone."""
+        if not self.archive.storage.exists("ledger"):
+            return 0
+        with explained():
+            return self._messages_of(run).states().where(f"{STATE} = '{event}'").count()
+
+    def _tell(self, phase: str, done: int, total: int) -> None:
+        """Tells whoever watches, and the journal, how far a phase is."""
+        if self._job is not None and phase == _PHASES.get(self._job.record.kind):
+            self._job.progress(done, total)
+        self._on_progress(phase, done, total)
 
     def begun(self, queues: Sequence[str], snapshot: Snapshot | None = None) -> Run:
         """The run of these queues, or of this snapshot, to go on with; else a new one that is
@@ -217,19 +323,39 @@ class Reprocess:
             on_progress=self._on_progress,
         )
 
+    def sources(self, queues: Sequence[str]) -> list[FailedSource]:
+        """The queues of failed messages that are meant by these names.
+
+        Raises:
+            ConfigurationError: there is none of that name.
+            BrokerUnavailable, PermissionDenied: the broker can't be reached.
+        """
+        return sources_of(self._url, queues, literal=self._options.literal)
+
     def drain(self, queues: Sequence[str], *, file_rows: int = FILE_ROWS) -> Run:
-        """Takes the failed queues into the archive, as a new run or an unfinished one."""
-        return drain.drain(
-            self._spark,
-            self.archive,
-            self._url,
-            queues,
-            exchanges=self._options.exchanges,
-            tasks=self._options.tasks,
-            file_rows=file_rows,
-            timeout=self._options.sending.timeout,
-            on_progress=self._on_progress,
+        """Takes queues of failed messages into the archive, as a new run or an unfinished one."""
+        options = self._options
+        sources = self.sources(queues)
+        drain.check_before(
+            self._spark, self.archive, self._url, sources, options.management_url, self._on_note
         )
+        run = drain.begun(self.archive, self._url, sources, options.exchanges)
+        with self._recording(
+            Kind.DRAIN, run, {"literal": options.literal}, planned=sum(run.depths.values())
+        ) as job:
+            rows = drain.drain(
+                self._spark,
+                self.archive,
+                self._url,
+                run,
+                tasks=options.tasks,
+                file_rows=file_rows,
+                timeout=options.sending.timeout,
+                management_url=options.management_url,
+                on_progress=self._tell,
+            )
+            job.counted(rows)
+        return run
 
     def unfinished(self, queues: Sequence[str], snapshot: Snapshot | None = None) -> Run | None:
         """The latest run of these queues, or of this snapshot, of which messages are still to be
@@ -240,11 +366,19 @@ class Reprocess:
             if (
                 run.address == address
                 and run.source == source
-                and (source or sorted(run.queues) == sorted(queues))
+                and (source or self._is_of(run, queues))
                 and not self.archive.is_ended(run)
             ):
                 return run
         return None
+
+    def _is_of(self, run: Run, names: Sequence[str]) -> bool:
+        """Whether a run is of the queues of these names; a queue may be gone since it was
+        drained."""
+        if self._options.literal and run.main_queues:
+            return False
+        meant = {name if name in run.queues else name.removesuffix(FAILED_SUFFIX) for name in names}
+        return set(run.queues) == meant
 
     def chosen(self, run: Run, choice: Choice) -> Choice:
         """What is sent of a run: what was chosen when its sending began, or else this.
@@ -259,7 +393,8 @@ class Reprocess:
         if replace(begun, now=choice.now) != choice:
             raise ConfigurationError(
                 f"run {run.id} was begun with where={begun.where!r} and "
-                f"transform={begun.changed_by!r}{' and force' * begun.force}",
+                f"transform={begun.changed_by!r}{' and force' * begun.force}"
+                f"{'' if begun.to is None else f' and to={begun.to!r}'}{' and via' * begun.via}",
                 "Continue it with the same, or restore what is left of it first: redrive spark "
                 "restore.",
             )
@@ -295,7 +430,9 @@ class Reprocess:
         folder = f"_look-{uuid.uuid4().hex[:8]}"
         try:
             archive = Archive(f"{self.archive.storage.uri}/{folder}")
-            looked = Reprocess(self._spark, archive, self._url, self._options)
+            looked = Reprocess(
+                self._spark, archive, self._url, self._options, on_note=self._on_note
+            )
             run = (
                 looked._looked(queues, management_url)
                 if snapshot is None
@@ -306,23 +443,32 @@ class Reprocess:
             self.archive.storage.delete_folder(folder)
 
     def _looked(self, queues: Sequence[str], management_url: str | None) -> Run:
-        """What is in failed queues, as a run that has taken nothing."""
-        depths = depths_of(self._url, queues)
-        connector = Connector(self._url, default_name("spark look"))
-        run = self.archive.begin(connector.url.address, depths)
+        """What is in queues of failed messages, as a run that has taken nothing."""
+        sources = self.sources(queues)
+        limits = limits_of(
+            self._url,
+            sources,
+            management_url or self._options.management_url,
+            returns_all=True,
+        )
+        for source in sources:
+            limit = limits[source.name]
+            if limit is not None:
+                self._on_note(
+                    f"{source.queue} has a delivery limit: each look uses up one of the "
+                    f"{limit.returns:,} returns that each of its messages has."
+                )
+        run = drain.begun(self.archive, self._url, sources)
         timeout = self._options.sending.timeout
         task = DrainTask(self._url, self.archive.storage, run.id, FILE_ROWS, timeout, takes=False)
-        for queue, depth in depths.items():
-            with declaring(connector) as declarer:
-                return_limit(
-                    declarer, FailedSource.of_subscription(queue), connector, management_url
-                )
+        for source in sources:
             # One consumer: the order of what several of them return is not theirs.
-            task.take(Share(queue, depth, "look"), 0)
+            depth = run.depths[source.name]
+            task.take(Share(source, depth, "look", limits[source.name]), 0)
         return run
 
     def whereabouts(self, queues: Sequence[str]) -> list[Whereabouts]:
-        """How much is in the queues of these subscriptions, and who consumes their main queues.
+        """How much is in these queues, which messages are sent to, and who consumes them.
 
         Raises:
             BrokerUnavailable: no broker answered.
@@ -350,25 +496,33 @@ class Reprocess:
             messages = self._chosen(run, choice)
             total = messages.count() if chosen is None else chosen
         if total and guards.canary:
-            total -= self._send_canary(run, messages, total, guards)
+            total -= self._send_canary(run, choice, messages, total, guards)
             with explained():
                 messages = self._chosen(run, choice)
         if total:
-            self._send_under(run, messages, total, guards.stop_at)
+            self._send_under(run, choice, messages, total, guards.stop_at)
 
-    def _send_canary(self, run: Run, messages: "DataFrame", total: int, guards: Guards) -> int:
+    def _send_canary(
+        self, run: Run, choice: Choice, messages: "DataFrame", total: int, guards: Guards
+    ) -> int:
         """Send a few, and wait until each has succeeded; return how many were sent."""
-        longest = self._longest_watch(run, messages) if guards.watch is None else guards.watch
-        canary = Canary(min(guards.canary, total), 0, longest, guards.unknown)
+        longest = (
+            self._longest_watch(run, choice, messages) if guards.watch is None else guards.watch
+        )
         job = str(uuid.uuid4())
-        with Watch(self._connector, self._family_of(run), run.queues, job) as watch:
-            # In the order of their ids: a task that is tried again has the same ones.
+        # In the order of their ids: a task that is tried again has the same ones.
+        some = messages.orderBy(ID).limit(min(guards.canary, total))
+        with self._watch(run, choice, some, job) as watch:
+            canary = Canary(
+                min(guards.canary, total), 0, longest, guards.unknown, watch.comes_back_to
+            )
             ledger = self._send(
                 run,
-                messages.orderBy(ID).limit(canary.sent),
+                choice,
+                some,
                 canary.sent,
                 job=job,
-                judge=lambda _: canary.verdict(watch.standing, time_is_up=False),
+                judge=lambda _: canary.verdict(watch.look(), time_is_up=False),
             )
             # A possible duplicate may succeed twice, and is not to be counted as two of them.
             canary = canary._replace(
@@ -378,7 +532,7 @@ class Reprocess:
             self._on_note(canary.in_words)
             verdict = watched(
                 canary,
-                lambda: watch.standing,
+                watch.look,
                 lambda: False,
                 lambda standing: self._on_progress(
                     "watching the canary", min(standing.heard_of, canary.sent), canary.sent
@@ -386,27 +540,48 @@ class Reprocess:
             )
             if verdict.act is Act.STOP:
                 raise Stopped(
-                    reason_of_stop(verdict, watch.standing, lambda: self.whereabouts(run.queues))
+                    verdict.reason
+                    if canary.comes_back_to
+                    else reason_of_stop(
+                        verdict,
+                        watch.standing,
+                        lambda: self.whereabouts([choice.to] if choice.to else run.queues),
+                    )
                 )
         self._on_note(f"{verdict.reason}.")
         return canary.sent
 
-    def _send_under(self, run: Run, messages: "DataFrame", total: int, share: float | None) -> None:
+    def _send_under(
+        self, run: Run, choice: Choice, messages: "DataFrame", total: int, share: float | None
+    ) -> None:
         """Sends messages until too large a share of them is failing."""
         if share is None:
-            self._send(run, messages, total)
+            self._send(run, choice, messages, total)
             return
         job = str(uuid.uuid4())
-        with Watch(self._connector, self._family_of(run), run.queues, job) as watch:
+        with self._watch(run, choice, messages, job) as watch:
             self._send(
                 run,
+                choice,
                 messages,
                 total,
                 job=job,
-                judge=lambda sent: verdict_on_share(sent, watch.standing, share),
+                judge=lambda sent: verdict_on_share(sent, watch.look(), share),
             )
 
-    def _longest_watch(self, run: Run, messages: "DataFrame") -> timedelta:
+    def _watch(self, run: Run, choice: Choice, messages: "DataFrame", job: str) -> RunWatch:
+        """What watches messages that are sent as a job of this id."""
+        return watch_of(
+            self._url,
+            run,
+            self._family_of(run),
+            choice,
+            job,
+            arrivals=lambda: _arrivals_of(messages),
+            management_url=self._options.management_url,
+        )
+
+    def _longest_watch(self, run: Run, choice: Choice, messages: "DataFrame") -> timedelta:
         """How long a canary is watched at most, where nobody said."""
         from pyspark.sql import functions as F
 
@@ -418,7 +593,7 @@ class Reprocess:
             ).collect()
         delays = [
             delay
-            for queue in run.queues
+            for queue in ([choice.to] if choice.to else run.main_queues)
             if (delay := retry_delay(self._connector, queue)) is not None
         ]
         return longest_watch(
@@ -428,23 +603,34 @@ class Reprocess:
         )
 
     def restore(self, run: Run, *, refused: bool = True) -> None:
-        """Puts what is left back into the failed queues.
+        """Puts what is left back into the queues that it came from.
 
         Raises:
             ConfigurationError: they were drained from another broker.
             RedriveError: the broker was away for too long, or refused.
         """
         self.check_broker(run)
+        with self._recording(Kind.RESTORE, run, {}, counted=Event.RESTORED) as job:
+            self._restore(run, refused=refused)
+            if self._recorder.is_on:
+                job.counted(self._count_in(run, Event.RESTORED) - job.counted_before)
+
+    def _restore(self, run: Run, *, refused: bool, choice: Choice | None = None) -> None:
+        """Restores what is left, but what a choice means and has no way of."""
+        kept = self._messages_of(run)
+        # Of a subscription's messages the way is known, unless they go by the first exchange.
+        has_some = choice is not None and (run.dead_letter_queues or choice.via)
         send.restore(
             self._spark,
             self.archive,
             run,
             self._url,
-            self._messages_of(run),
+            kept,
             refused=refused,
+            without=choice.without_way_of(kept.open()) if choice and has_some else None,
             sending=self._options.sending,
             exchanges=self._options.exchanges,
-            on_progress=self._on_progress,
+            on_progress=self._tell,
         )
 
     def discard(self, run: Run, choice: Choice) -> int:
@@ -452,12 +638,16 @@ class Reprocess:
         many."""
         ledger = ArchiveLedger(self.archive.storage, run.id, str(uuid.uuid4()))
         count = 0
+        choice = replace(choice, discards=True)
         with explained():
             ids = [row[ID] for row in choice.of(self._messages_of(run).open()).select(ID).collect()]
-        for start in range(0, len(ids), _DISCARDED_AT_A_TIME):
-            some = ids[start : start + _DISCARDED_AT_A_TIME]
-            ledger.write("discard", 0, count, [Entry(id_, Event.DISCARDED) for id_ in some])
-            count += len(some)
+        order: dict[str, object] = {"selection": {"where": choice.where, "groups": []}}
+        with self._recording(Kind.DISCARD, run, order, planned=len(ids)) as job:
+            for start in range(0, len(ids), _DISCARDED_AT_A_TIME):
+                some = ids[start : start + _DISCARDED_AT_A_TIME]
+                ledger.write("discard", 0, count, [Entry(id_, Event.DISCARDED) for id_ in some])
+                count += len(some)
+            job.counted(count)
         return count
 
     def verify(self, run: Run, choice: Choice | None = None) -> Identity:
@@ -470,7 +660,8 @@ class Reprocess:
         """
         kept = self._messages_of(run)
         whole = plan(run, kept.with_states(), choice or self._noted(run), whole=True)
-        identity = verify(kept, self.archive, run, whole.too_often)
+        is_chosen = choice is not None or self.archive.choice(run) is not None
+        identity = verify(kept, self.archive, run, whole, is_chosen=is_chosen)
         self.archive.write_page(run, page_of(whole, identity))
         return identity
 
@@ -510,11 +701,15 @@ class Reprocess:
         # bodies.
         everything = choice.of(kept.messages())
         changed = transformed(self._spark, self.archive, run, choice.key, everything, change)
-        return changed.join(messages.select(ID), ID, "left_semi")
+        if choice.to is None and (run.dead_letter_queues or choice.via):
+            # By what a message was, and not by what somebody has made of its body.
+            messages = choice.with_ways(messages)
+        return messages.drop(BODY).join(changed.select(ID, BODY), ID)
 
     def _send(
         self,
         run: Run,
+        choice: Choice,
         messages: "DataFrame",
         total: int,
         *,
@@ -531,10 +726,13 @@ class Reprocess:
             total=total,
             sending=self._options.sending,
             exchanges=self._options.exchanges,
-            on_progress=self._on_progress,
+            direction=choice.direction,
+            on_progress=self._tell,
             job=job,
             judge=judge,
         )
+        if self._job is not None:
+            self._job.stage_ended()
         ledger = ArchiveLedger(self.archive.storage, run.id, job)
         stopped = ledger.stopped()
         if stopped is not None:
@@ -556,6 +754,41 @@ class Reprocess:
         return len(refused)
 
 
+_PHASES = {
+    str(Kind.DRAIN): "draining",
+    str(Kind.REQUEUE): "requeueing",
+    str(Kind.RESTORE): "restoring",
+}
+"""The phase by whose progress a job is measured."""
+
+
+def _count(job: RecordedJob, identity: Identity) -> None:
+    """Has the journal say what a requeue came to."""
+    job.counted(
+        identity.requeued - job.counted_before, identity.possible_duplicates, identity.refused
+    )
+
+
+def _arrivals_of(messages: "DataFrame") -> dict[str, set[WayBack]]:
+    """By which exchanges and keys messages came to which dead-letter queue; nothing where these are
+    too many to be watched."""
+    with explained():
+        rows = (
+            messages.where(f"{DEAD_LETTER_QUEUE} is not null")
+            .select(DEAD_LETTER_QUEUE, EXCHANGE, ROUTING_KEY)
+            .distinct()
+            .limit(_MOST_ARRIVALS)
+            .collect()
+        )
+    found: dict[str, set[WayBack]] = {}
+    if len(rows) == _MOST_ARRIVALS:
+        return found
+    for row in rows:
+        way = WayBack(text_of(bytes(row[EXCHANGE])), text_of(bytes(row[ROUTING_KEY])))
+        found.setdefault(row[DEAD_LETTER_QUEUE], set()).add(way)
+    return found
+
+
 def requeue(
     spark: "SparkSession",
     archive: Archive,
@@ -565,25 +798,34 @@ def requeue(
     where: str | None = None,
     transform: str | None = None,
     force: bool = False,
+    to: str | None = None,
+    via: bool = False,
     options: JobOptions | None = None,
+    journal: LocalJournal | None = None,
+    reason: str = "",
 ) -> Identity:
-    """Requeues failed messages to their main queues: `Reprocess.requeue` without being asked.
+    """Requeues failed messages to where they failed: `Reprocess.requeue` without being asked.
 
     Args:
         spark: the session.
         archive: where messages are kept in between.
         url: the broker's address.
-        queues: the main queues.
+        queues: the main queues, or any dead-letter queues.
         where: which; None for all.
         transform: `module:function`, which changes bodies.
         force: whether messages go that were requeued too often already.
+        to: a queue for all of them; None for where each failed.
+        via: whether each is published as it was first, by its exchange and key: everything that is
+            bound there gets a copy.
         options: how it sends, and what it does besides.
+        journal: where it is written down what is done; None for nowhere.
+        reason: why it is done, for the journal.
 
     Returns:
         What became of each message, counted.
     """
-    identity = Reprocess(spark, archive, url, options).requeue(
-        queues, Choice(where, transform, force=force)
+    identity = Reprocess(spark, archive, url, options, journal=journal, reason=reason).requeue(
+        queues, Choice(where, transform, force=force, to=to, via=via)
     )
     assert identity is not None, "nobody was asked"
     return identity

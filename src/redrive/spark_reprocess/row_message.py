@@ -1,8 +1,8 @@
-"""How a row of a DataFrame becomes a publish: as it is, requeued to its main queue, or
-restored to its failed queue.
+"""How a row of a DataFrame becomes a publish: as it is, requeued to where it failed, or restored to
+the queue of failed messages that it came from.
 
-The rules are `topology`'s. A row is ours where it has the archive's columns, and anybody's where it
-has a routing key and a body.
+The rules are those of `failures` and `topology`. A row is ours where it has the archive's columns,
+and anybody's where it has a routing key and a body.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,23 +12,30 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from redrive.amqp.field_table import FieldValue
 from redrive.amqp.properties import Properties
 from redrive.errors import ConfigurationError
+from redrive.failures.dialects.known import renewed
+from redrive.failures.direction import Direction
+from redrive.failures.failed_message import FailedMessage
 from redrive.failures.stored_message import (
     BODY,
+    DEAD_LETTER_QUEUE,
     EXCHANGE,
     NEEDED,
     PROPERTIES,
     ROUTING_KEY,
     message_of,
+    text_of,
 )
+from redrive.failures.way_back import WayBack
 from redrive.topology import rewrite
 from redrive.topology.fast_requeue import BulkRequeue
-from redrive.topology.headers import Delivery
 from redrive.topology.names import ExchangeFamily
 
 if TYPE_CHECKING:
     import pyarrow
 
 ID = "id"
+SENT_BY, SENT_BY_TYPE = "sent_by", "struct<exchange:binary,routing_key:binary>"
+"""The way of a message whose body was changed since it was told."""
 
 
 class Mode(StrEnum):
@@ -61,6 +68,9 @@ _ARCHIVED = {
     PROPERTIES: "binary",
     BODY: "binary",
 }
+_ARCHIVED_TOO = {DEAD_LETTER_QUEUE: "string", SENT_BY: SENT_BY_TYPE}
+"""Rows without a dead-letter queue are of subscriptions, and those without a way tell theirs
+themselves."""
 _PUBLISHED = {"routing_key": ("string",), "body": ("binary", "string")}
 _OPTIONAL: dict[str, tuple[str, ...]] = {
     ID: ("string",),
@@ -90,6 +100,11 @@ def check_columns(mode: Mode, columns: Mapping[str, str]) -> None:
                 f"the column {name!r} is {columns[name]}, not {' or '.join(kinds)}", remedy
             )
     if mode is not Mode.PUBLISH:
+        for name, kind in _ARCHIVED_TOO.items():
+            if columns.get(name, kind) != kind:
+                raise ConfigurationError(
+                    f"the column {name!r} is {columns[name]}, not {kind}", "Cast it."
+                )
         return
     for name, kind in columns.items():
         if name not in required and name not in _OPTIONAL:
@@ -104,7 +119,13 @@ def check_columns(mode: Mode, columns: Mapping[str, str]) -> None:
 
 
 def preparer(
-    mode: Mode, *, job: str, frame_max: int, exchange: str, exchanges: ExchangeFamily
+    mode: Mode,
+    *,
+    job: str,
+    frame_max: int,
+    exchange: str,
+    exchanges: ExchangeFamily,
+    direction: Direction,
 ) -> Prepare:
     """What makes a publish of a row, on a connection with this largest frame.
 
@@ -114,11 +135,12 @@ def preparer(
         frame_max: in bytes; 0 for no limit.
         exchange: where a row without one is published to.
         exchanges: the family of the failed queues.
+        direction: where messages are requeued to.
     """
     match mode:
         case Mode.REQUEUE:
             bulk = BulkRequeue(job, frame_max)
-            return lambda row: _requeued(row, bulk, job, frame_max)
+            return lambda row: _requeued(row, direction, bulk, job, frame_max)
         case Mode.RESTORE:
             return lambda row: _restored(row, exchanges, frame_max)
         case Mode.PUBLISH:
@@ -134,32 +156,54 @@ def rows_of(batch: "pyarrow.RecordBatch", names: Sequence[str]) -> Iterator[Row]
 
 def columns_read(mode: Mode, names: Sequence[str]) -> list[str]:
     """The columns that are looked at: the others are not turned into Python values."""
-    return [name for name in names if mode is Mode.PUBLISH or name in _ARCHIVED]
+    return [
+        name for name in names if mode is Mode.PUBLISH or name in _ARCHIVED or name in _ARCHIVED_TOO
+    ]
 
 
-def _delivery(row: Row) -> Delivery:
+def _message(row: Row) -> FailedMessage:
     """Return the message of a row of the archive, in which anybody may have written.
 
     Raises:
         ConfigurationError: it is damaged.
     """
     try:
-        return message_of([row[name] for name in NEEDED]).delivery
+        return message_of([*(row[name] for name in NEEDED), row.get(DEAD_LETTER_QUEUE)])
     except ValueError as error:
         raise ConfigurationError(
             f"its stored form is damaged: {error}", "It stays in the archive."
         ) from error
 
 
-def _requeued(row: Row, bulk: BulkRequeue, job: str, frame_max: int) -> Prepared:
-    ordinary = bulk.requeue(row[PROPERTIES])
-    if ordinary is not None:
-        return Prepared(row[ID], "", row["queue"], ordinary.properties, row[BODY])
-    return _prepared(row[ID], rewrite.requeue(_delivery(row), job=job, frame_max=frame_max))
+def _requeued(
+    row: Row, direction: Direction, bulk: BulkRequeue, job: str, frame_max: int
+) -> Prepared:
+    is_ours = row.get(DEAD_LETTER_QUEUE) is None
+    # What is in a subscription's failed queue goes all one way, and need not be looked into.
+    if is_ours and not direction.via:
+        ordinary = bulk.requeue(row[PROPERTIES])
+        if ordinary is not None:
+            to = direction.to or row["queue"]
+            return Prepared(row[ID], "", to, ordinary.properties, row[BODY])
+    message = _message(row)
+    given = row.get(SENT_BY)
+    way = (
+        direction.way_of(message)
+        if given is None
+        else WayBack(text_of(given["exchange"]), text_of(given["routing_key"]))
+    )
+    if way is None:
+        raise ConfigurationError(
+            "nothing says which queue it failed in", "It stays in the archive: --to names one."
+        )
+    publish = rewrite.requeue(renewed(message.delivery), job=job, frame_max=frame_max)
+    return Prepared(row[ID], *way, publish.properties.encode(), publish.body)
 
 
 def _restored(row: Row, exchanges: ExchangeFamily, frame_max: int) -> Prepared:
-    return _prepared(row[ID], rewrite.restore(_delivery(row), exchanges, frame_max=frame_max))
+    return _prepared(
+        row[ID], rewrite.restore(_message(row).delivery, exchanges, frame_max=frame_max)
+    )
 
 
 def _published(row: Row, exchange: str) -> Prepared:

@@ -9,15 +9,17 @@ sorted times that `failures.groups` has at hand.
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from redrive.failures.groups import FAR
+from redrive.failures.stored_message import DEAD_LETTER_QUEUE
 from redrive.redaction import in_one_line, redact
 from redrive.spark_reprocess.archive import Run
 from redrive.spark_reprocess.archived_messages import OPEN, STATE, STATES
-from redrive.spark_reprocess.choice import CHOSEN, STAYS, Choice
+from redrive.spark_reprocess.choice import CHOSEN, NO_WAY, STAYS, WAY, Choice
+from redrive.spark_reprocess.row_message import ID
 from redrive.spark_reprocess.spark_errors import explained
 
 if TYPE_CHECKING:
@@ -27,6 +29,11 @@ _ABOUT = "about"
 _ENDS = [0.0, 0.05, 0.95, 1.0]
 """The first, the last, and where the earliest and the latest of twenty end."""
 _MOST_GROUPS = 200
+_MOST_WAYS = 100
+_FEW = 20
+_BY_EXCHANGE = "exchange "
+"""How a way begins, in words, that is no queue. Such a queue is not told of, and gets its messages
+all the same."""
 _BUCKETS = 48
 
 
@@ -36,7 +43,7 @@ class RunGroup:
 
     Args:
         id: the id of the cause, `Cause.group_id`.
-        queue: the main queue.
+        queue: the queue that they failed in.
         error_type: the exception's class; None where a peer did not say.
         error_message: one of its texts.
         count: how many messages.
@@ -70,6 +77,10 @@ class RunPlan:
         too_often: how many of those that are meant stay, because they were requeued too often.
         earlier: how many failed so much earlier than most that `times` leaves them out.
         later: how many failed so much later.
+        no_way_back: how many of those that are meant stay, because nothing says which queue they
+            failed in.
+        without_way_back: some of these: the id, the dead-letter queue, and the cause of each.
+        ways: how many would go which way, in words; those that most go.
         size: the bodies of all, in bytes.
         chosen_size: the bodies of those that would be sent.
         largest: the largest body.
@@ -96,6 +107,15 @@ class RunPlan:
     too_often: int = 0
     earlier: int = 0
     later: int = 0
+    no_way_back: int = 0
+    without_way_back: list[dict[str, str | None]] = field(default_factory=list)
+    ways: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def queues(self) -> list[str]:
+        """The queues that they would go to, the one that gets most first; without what an exchange
+        chooses."""
+        return [way for way in self.ways if not way.startswith(_BY_EXCHANGE)]
 
     @property
     def done_before(self) -> int:
@@ -127,8 +147,11 @@ def plan(run: Run, messages: "DataFrame", choice: Choice, *, whole: bool = False
     marked = (
         choice.marked(messages)
         .select(
+            ID,
             "group_id",
             "queue",
+            DEAD_LETTER_QUEUE,
+            WAY,
             "error_type",
             "error_message",
             "size",
@@ -137,6 +160,8 @@ def plan(run: Run, messages: "DataFrame", choice: Choice, *, whole: bool = False
             about.alias(_ABOUT),
             (F.col(CHOSEN) & about).alias(CHOSEN),
             (F.col(STAYS) & about).alias(STAYS),
+            # What was restored since is where it came from.
+            (F.col(NO_WAY) & F.col(STATE).isin(*OPEN)).alias(NO_WAY),
         )
         .persist()
     )
@@ -147,6 +172,7 @@ def plan(run: Run, messages: "DataFrame", choice: Choice, *, whole: bool = False
             F.count_if(_ABOUT).alias("count"),
             F.count_if(CHOSEN).alias("chosen"),
             F.count_if(STAYS).alias("too_often"),
+            F.count_if(NO_WAY).alias("no_way"),
             F.sum(size).alias("size"),
             F.sum(F.when(F.col(CHOSEN), F.col("size"))).alias("chosen_size"),
             F.max(size).alias("largest"),
@@ -169,6 +195,23 @@ def plan(run: Run, messages: "DataFrame", choice: Choice, *, whole: bool = False
             .orderBy(F.desc("count"), "group_id", "queue")
             .limit(_MOST_GROUPS)
             .collect()
+        )
+        ways = (
+            marked.where(CHOSEN)
+            .groupBy(WAY)
+            .count()
+            .orderBy(F.desc("count"), WAY)
+            .limit(_MOST_WAYS)
+            .collect()
+        )
+        without_way = (
+            marked.where(NO_WAY)
+            .select(ID, DEAD_LETTER_QUEUE, "error_type", "error_message")
+            .orderBy(ID)
+            .limit(_FEW)
+            .collect()
+            if found["no_way"]
+            else []
         )
         begin, end = _most_of(found["ends"])
         stretch = _stretch(begin, end)
@@ -199,7 +242,7 @@ def plan(run: Run, messages: "DataFrame", choice: Choice, *, whole: bool = False
                 row["group_id"],
                 row["queue"],
                 row["error_type"],
-                None if row["error_message"] is None else redact(in_one_line(row["error_message"])),
+                _shown(row["error_message"]),
                 row["count"],
                 row["chosen"],
                 row["size"],
@@ -215,7 +258,22 @@ def plan(run: Run, messages: "DataFrame", choice: Choice, *, whole: bool = False
         too_often=found["too_often"],
         earlier=sum(row["count"] for row in times if row["start"] is None and row["earlier"]),
         later=sum(row["count"] for row in times if row["start"] is None and not row["earlier"]),
+        no_way_back=found["no_way"],
+        without_way_back=[
+            {
+                "id": row[ID],
+                "queue": row[DEAD_LETTER_QUEUE],
+                "error_type": row["error_type"],
+                "error_message": _shown(row["error_message"]),
+            }
+            for row in without_way
+        ],
+        ways={row[WAY]: row["count"] for row in ways},
     )
+
+
+def _shown(text: str | None) -> str | None:
+    return None if text is None else redact(in_one_line(text))
 
 
 @contextlib.contextmanager

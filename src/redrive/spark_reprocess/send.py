@@ -1,4 +1,5 @@
-"""Sending what a run has drained: back to its main queues, or into the failed queues again."""
+"""Sending what a run has drained: to where it failed, or back into the queues that it came
+from."""
 
 import json
 import uuid
@@ -6,12 +7,19 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from redrive.failures.canary import Act, Ruling
-from redrive.failures.stored_message import BODY, EXCHANGE, PROPERTIES, ROUTING_KEY
+from redrive.failures.direction import Direction
+from redrive.failures.stored_message import (
+    BODY,
+    DEAD_LETTER_QUEUE,
+    EXCHANGE,
+    PROPERTIES,
+    ROUTING_KEY,
+)
 from redrive.spark_reprocess.archive import Archive, Run
 from redrive.spark_reprocess.archived_messages import KEPT, STATE, ArchivedMessages
 from redrive.spark_reprocess.ledger import ArchiveLedger
 from redrive.spark_reprocess.progress import OnProgress, tell_nobody, watching
-from redrive.spark_reprocess.row_message import ID, Mode
+from redrive.spark_reprocess.row_message import ID, SENT_BY, Mode
 from redrive.spark_reprocess.settings import SendSettings
 from redrive.spark_reprocess.spark_errors import explained
 from redrive.topology.names import ExchangeFamily
@@ -19,7 +27,7 @@ from redrive.topology.names import ExchangeFamily
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-SENT_COLUMNS = (ID, "queue", EXCHANGE, ROUTING_KEY, PROPERTIES, BODY)
+SENT_COLUMNS = (ID, "queue", EXCHANGE, ROUTING_KEY, PROPERTIES, BODY, DEAD_LETTER_QUEUE)
 
 
 def send(
@@ -33,6 +41,7 @@ def send(
     total: int,
     sending: SendSettings | None = None,
     exchanges: ExchangeFamily | None = None,
+    direction: Direction | None = None,
     on_progress: OnProgress = tell_nobody,
     job: str | None = None,
     judge: Callable[[int], Ruling] | None = None,
@@ -44,11 +53,12 @@ def send(
         archive: where the run is.
         run: the run.
         url: the broker's address.
-        messages: what is sent, with the columns of `SENT_COLUMNS`.
-        mode: whether they go to their main queues, or back into their failed queues.
+        messages: what is sent, with the columns of `SENT_COLUMNS`, and the way of each.
+        mode: whether they go to where they failed, or back into the queues that they came from.
         total: how many they are, for the progress.
         sending: how fast, and how carefully.
         exchanges: the exchange family; None for the run's own.
+        direction: where they are requeued to; None for where each failed.
         on_progress: is called with the phase, how many messages are through it, of how many.
         job: the job's id; a UUID where none is given.
         judge: asked twice a second, with how many are settled, whether to go on.
@@ -71,6 +81,7 @@ def send(
         "family": json.dumps((exchanges or run.family).as_json()),
         "ledger": archive.storage.uri,
         "run": run.id,
+        **_options_of(direction or Direction()),
     }
     phase = "restoring" if mode is Mode.RESTORE else "requeueing"
 
@@ -82,7 +93,8 @@ def send(
         on_progress(phase, settled, total)
 
     with watching(look), explained():
-        messages.select(*SENT_COLUMNS).write.format(NAME).options(**options).mode("append").save()
+        columns = [*SENT_COLUMNS, *({SENT_BY} & set(messages.columns))]
+        messages.select(*columns).write.format(NAME).options(**options).mode("append").save()
     return job
 
 
@@ -94,11 +106,12 @@ def restore(
     kept: ArchivedMessages,
     *,
     refused: bool = True,
+    without: "DataFrame | None" = None,
     sending: SendSettings | None = None,
     exchanges: ExchangeFamily | None = None,
     on_progress: OnProgress = tell_nobody,
 ) -> str | None:
-    """Restores what was drained and neither sent nor discarded to its failed queue.
+    """Restores what was drained and neither sent nor discarded to the queue that it came from.
 
     Args:
         spark: the session.
@@ -107,6 +120,7 @@ def restore(
         url: the broker's address.
         kept: what the run has.
         refused: whether what could not be sent is restored, too.
+        without: what is left in the archive, by its ids; None for nothing.
         sending: how fast, and how carefully.
         exchanges: the exchange family; None for the run's own.
         on_progress: is called with the phase, how many messages are through it, of how many.
@@ -116,6 +130,8 @@ def restore(
     """
     with explained():
         messages = kept.open() if refused else kept.open().where(f"{STATE} = '{KEPT}'")
+        if without is not None:
+            messages = messages.join(without.select(ID), ID, "left_anti")
         total = messages.count()
     if not total:
         return None
@@ -131,6 +147,11 @@ def restore(
         exchanges=exchanges,
         on_progress=on_progress,
     )
+
+
+def _options_of(direction: Direction) -> dict[str, str]:
+    options = {"via": "true"} if direction.via else {}
+    return options if direction.to is None else {**options, "to": direction.to}
 
 
 def _options(spark: "SparkSession", sending: SendSettings, mode: Mode) -> dict[str, str]:

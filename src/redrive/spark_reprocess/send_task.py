@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from redrive.errors import BrokerUnavailable, ConfigurationError, PublishRefused, RedriveError
+from redrive.failures.direction import Direction
 from redrive.pubsub.blocking.connection import Connector
 from redrive.pubsub.blocking.tickets import ThreadInFlight
 from redrive.pubsub.confirms import Outgoing
@@ -37,6 +38,7 @@ class SendTask:
         least_share: the share of confirmed messages below which the whole job stops.
         exchange: where a row that names none is published to.
         exchanges: the family of the failed queues.
+        direction: where messages are requeued to.
     """
 
     url: str = field(repr=False)
@@ -49,6 +51,7 @@ class SendTask:
     least_share: float = LEAST_SHARE
     exchange: str = "master"
     exchanges: ExchangeFamily = field(default_factory=ExchangeFamily)
+    direction: Direction = field(default_factory=Direction)
 
     def send(self, rows: Iterator[Row], part: str, attempt: int) -> "Sent":
         """Publishes a part, less what earlier attempts at it have settled.
@@ -180,6 +183,7 @@ class _Part:
             frame_max=frame_max,
             exchange=task.exchange,
             exchanges=task.exchanges,
+            direction=task.direction,
         )
 
     def _chunks(self, rows: Iterator[Row], prepare: Prepare) -> Iterator[_Chunk]:

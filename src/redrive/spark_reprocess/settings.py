@@ -43,6 +43,9 @@ class JobOptions:
         keep: whether what is not chosen stays in the archive; else it is restored.
         another_broker: whether messages may go to another broker than the one that they were
             drained from.
+        literal: whether queues are named by themselves, though there may be subscriptions of these
+            names.
+        management_url: the management API's address, for delivery limits that a policy sets.
     """
 
     guards: Guards = field(default_factory=Guards)
@@ -51,3 +54,5 @@ class JobOptions:
     tasks: int | None = None
     keep: bool = False
     another_broker: bool = False
+    literal: bool = False
+    management_url: str | None = None

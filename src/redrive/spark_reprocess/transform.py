@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from redrive.errors import ConfigurationError, RedriveError
 from redrive.failures.edit import Edit, calling, function_named
-from redrive.failures.stored_message import BODY, NEEDED, message_of
+from redrive.failures.stored_message import BODY, DEAD_LETTER_QUEUE, NEEDED, message_of
 from redrive.spark_reprocess.archive import Archive, Run
 from redrive.spark_reprocess.row_message import ID
 from redrive.spark_reprocess.send import SENT_COLUMNS
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 Transform = Callable[["DataFrame"], "DataFrame"]
 _RULE = "A transform changes body_bytes, and leaves the other columns and the rows as they are."
 _SHOWN = 3
+_GIVEN = tuple(name for name in SENT_COLUMNS if name != DEAD_LETTER_QUEUE)
+"""What a transform's result has at least. Only its bodies are sent, so it need not have all."""
 
 
 def transform_named(name: str) -> Transform:
@@ -66,7 +68,7 @@ def of_each(edit: Edit) -> Transform:
         from pyspark.sql import functions as F
 
         changed = F.udf(body_of, "binary", useArrow=False)
-        return messages.withColumn(BODY, changed(*map(F.col, NEEDED)))
+        return messages.withColumn(BODY, changed(*map(F.col, (*NEEDED, DEAD_LETTER_QUEUE))))
 
     return transform
 
@@ -143,7 +145,7 @@ def _applied(transform: Transform, messages: "DataFrame") -> "DataFrame":
         raise ConfigurationError(
             f"the transform gave a {type(changed).__name__}, not a DataFrame", _RULE
         )
-    wanted = {name: messages.schema[name].dataType.simpleString() for name in SENT_COLUMNS}
+    wanted = {name: messages.schema[name].dataType.simpleString() for name in _GIVEN}
     for name, kind in wanted.items():
         if name not in changed.columns:
             raise ConfigurationError(f"the transform's result has no column {name!r}", _RULE)
@@ -152,14 +154,14 @@ def _applied(transform: Transform, messages: "DataFrame") -> "DataFrame":
             raise ConfigurationError(
                 f"the transform's result has the column {name!r} as {found}, not {kind}", _RULE
             )
-    return changed.select(*SENT_COLUMNS)
+    return changed.select(*_GIVEN)
 
 
 def _check_rows(before: "DataFrame", after: "DataFrame") -> None:
     """Each id once, as before, and only the body changed."""
     from pyspark.sql import functions as F
 
-    untouched = [name for name in SENT_COLUMNS if name not in (ID, BODY)]
+    untouched = [name for name in _GIVEN if name not in (ID, BODY)]
     with explained():
         old = before.select(ID, F.xxhash64(*untouched).alias("was"))
         new = after.groupBy(ID).agg(

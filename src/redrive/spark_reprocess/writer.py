@@ -19,6 +19,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from redrive.errors import ConfigurationError, PublishRefused
+from redrive.failures.direction import Direction
 from redrive.pubsub.url import BrokerURL
 from redrive.spark_reprocess.ledger import ArchiveLedger
 from redrive.spark_reprocess.row_message import Mode, check_columns, columns_read, rows_of
@@ -43,8 +44,8 @@ class RabbitMQ(DataSource):
     """Publishes the rows of a DataFrame.
 
     Options: `url`; `mode` (publish, requeue, restore); `job`; `exchange`; `ledger` (an archive's
-    place), `run`; `batch`; `rate` (messages a second of each task); `timeout` (seconds);
-    `least_share`.
+    place), `run`; `to` (a queue), `via` (true or false); `batch`; `rate` (messages a second of each
+    task); `timeout` (seconds); `least_share`.
     """
 
     @classmethod
@@ -171,6 +172,7 @@ def _prepared(options: Mapping[str, str], schema: StructType) -> tuple[SendTask,
         exchanges=ExchangeFamily()
         if (family := options.get("family")) is None
         else ExchangeFamily.from_json(json.loads(family)),
+        direction=Direction(options.get("to"), _flag(options, "via")),
     )
     return task, columns_read(mode, names)
 
@@ -182,6 +184,13 @@ def _mode(text: str) -> Mode:
         raise ConfigurationError(
             f"the writer's mode is {text!r}", f"Give one of {', '.join(Mode)}."
         ) from error
+
+
+def _flag(options: Mapping[str, str], name: str) -> bool:
+    text = options.get(name, "false")
+    if text not in ("true", "false"):
+        raise ConfigurationError(f"the option {name} is {text!r}", "Give true or false.")
+    return text == "true"
 
 
 def _number(options: Mapping[str, str], name: str, default: float, least: float) -> float:

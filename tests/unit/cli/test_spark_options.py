@@ -20,7 +20,8 @@ FAMILY = {"--exchange", "--retry-suffix", "--failed-suffix"}
 ALIKE = FAMILY | {
     *("--where", "--patch", "--transform", "--rate"),
     *("--canary", "--watch", "--stop-at", "--unknown", "--force"),
-    *("--dry-run", "--yes", "--output"),
+    *("--dry-run", "--yes", "--output", "--reason", "--journal"),
+    *("--to", "--via", "--literal"),
     *("--url", "--management-url"),
 }
 COMMANDS = ("requeue", "drain", "plan", "send", "restore", "discard", "verify", "demo")

@@ -7,10 +7,20 @@ from pathlib import Path
 import pytest
 
 from redrive.errors import ConfigurationError
-from redrive.spark_reprocess.archive import Archive, escaped, file_name, rows_of, session_of
+from redrive.failures.failed_source import FailedSource
+from redrive.spark_reprocess.archive import (
+    Archive,
+    check_folder_name,
+    escaped,
+    file_name,
+    rows_of,
+    session_of,
+)
 from redrive.spark_reprocess.ledger import ArchiveLedger, Entry, Event
 from redrive.spark_reprocess.storage import Storage
 from redrive.topology.names import ExchangeFamily
+
+BROKER = "amqp://guest@localhost:5672/%2F"
 
 
 def test_a_run_is_found_again(tmp_path: Path) -> None:
@@ -169,3 +179,36 @@ def test_a_ledger_counts_what_may_have_been_delivered_twice(tmp_path: Path) -> N
     ledger.write("part-0", 1, 0, [Entry("sent by the second attempt", Event.SENDING)])
     ledger.write("part-0", 1, 1, [Entry("sent by the second attempt", Event.SENT)])
     assert ledger.possible_duplicates() == 3
+
+
+def test_a_run_knows_which_of_its_queues_are_dead_letter_queues(tmp_path: Path) -> None:
+    archive = Archive(str(tmp_path))
+    archive.begin(BROKER, {"a@b": 1, "c.dlq": 2}, dead_letter_queues=["c.dlq"])
+    run = Archive(str(tmp_path)).run()
+    assert run.sources == [FailedSource("a@b@failed", "a@b"), FailedSource("c.dlq")]
+    assert (run.main_queues, run.dead_letter_queues) == (["a@b"], ["c.dlq"])
+
+
+def test_a_run_of_subscriptions_alone_is_written_as_before(tmp_path: Path) -> None:
+    run = Archive(str(tmp_path)).begin(BROKER, {"a@b": 1})
+    written = json.loads((tmp_path / "runs" / run.id / "run.json").read_text())
+    assert "dead_letter_queues" not in written
+
+
+@pytest.mark.parametrize("found", [5, "c.dlq", [5], ["elsewhere"], {"c.dlq": 1}])
+def test_dead_letter_queues_that_are_none_of_the_run_are_damage(
+    tmp_path: Path, found: object
+) -> None:
+    run = Archive(str(tmp_path)).begin(BROKER, {"c.dlq": 1, "5": 1}, dead_letter_queues=["c.dlq"])
+    file = tmp_path / "runs" / run.id / "run.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "dead_letter_queues": found}))
+    with pytest.raises(ConfigurationError, match="is damaged"):
+        Archive(str(tmp_path)).runs()
+
+
+def test_a_queue_whose_name_makes_no_folder_is_refused() -> None:
+    check_folder_name("q" * 249)
+    check_folder_name("a/b*c")
+    for name in ("q" * 250, "/" * 100):
+        with pytest.raises(ConfigurationError, match="too long for the name of a folder"):
+            check_folder_name(name)

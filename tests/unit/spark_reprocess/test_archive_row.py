@@ -9,6 +9,7 @@ from field_tables import QUEUE, properties
 from redrive.amqp.frames import Received
 from redrive.amqp.properties import Properties
 from redrive.failures.columns import BY_NAME, row_of
+from redrive.failures.failed_source import FailedSource
 from redrive.spark_reprocess.archive_row import SCHEMA, parquet_of
 from redrive.topology.headers import Delivery
 
@@ -27,7 +28,9 @@ _received = st.builds(
 
 def rows_of(messages: list[Received]) -> list[dict[str, object]]:
     """The rows of the Parquet file of these messages."""
-    table = pyarrow.parquet.read_table(pyarrow.BufferReader(parquet_of(QUEUE, messages)))
+    table = pyarrow.parquet.read_table(
+        pyarrow.BufferReader(parquet_of(FailedSource.of_subscription(QUEUE), messages))
+    )
     found: list[dict[str, object]] = table.to_pylist()
     return found
 

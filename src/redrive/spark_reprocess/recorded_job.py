@@ -1,0 +1,232 @@
+"""What Spark does to failed messages, written into the journal: by the driver, never by a task."""
+
+import contextlib
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from enum import StrEnum
+
+from redrive.errors import RedriveError
+from redrive.failures.job_record import JobRecord, State
+from redrive.failures.local_journal import LocalJournal, is_running
+from redrive.spark_reprocess.archive import Run
+
+_RUN = "run"
+_CHOICE = ("selection", "transform", "patch", "to", "via", "force")
+"""What of an order says which messages are meant, and what is done with them: a run may be worked
+on by several, one after the other."""
+_COUNTED_BEFORE = "counted_before"
+"""How many messages of its run were where a job sends them before it began, by the ledger."""
+
+
+class Kind(StrEnum):
+    """What a job on Spark does, as the journal calls it."""
+
+    DRAIN = "spark drain"
+    REQUEUE = "spark requeue"
+    RESTORE = "spark restore"
+    DISCARD = "spark discard"
+
+
+class RecordedJob:
+    """A job that is under way, as the journal has it. Where the journal can't be used any more, the
+    job goes on without it.
+
+    Args:
+        journal: the journal; None for none.
+        record: the job.
+        on_note: is told, once, where the journal can't be used.
+    """
+
+    def __init__(
+        self, journal: LocalJournal | None, record: JobRecord, on_note: Callable[[str], None]
+    ) -> None:
+        self._journal = journal
+        self._on_note = on_note
+        self.record = record
+        self._sent_in_stages = record.sent
+        self.stopped = ""
+        """Why it stopped itself; empty where it did not."""
+
+    @property
+    def counted_before(self) -> int:
+        """How many messages of its run were where it sends them before it began."""
+        # The journal may be somebody else's.
+        counted = self.record.order.get(_COUNTED_BEFORE)
+        return counted if isinstance(counted, int) else 0
+
+    def progress(self, done: int, total: int) -> None:
+        """So many of a stage's messages are through it; from any thread."""
+        sent = self._sent_in_stages + done
+        if sent > self.record.sent:
+            planned = self.record.planned or total
+            self._write(replace(self.record, sent=sent, planned=planned))
+
+    def stage_ended(self) -> None:
+        """What follows counts from nothing again."""
+        self._sent_in_stages = self.record.sent
+
+    def counted(self, sent: int, possible_duplicates: int = 0, not_sent: int = 0) -> None:
+        """It is known what it has sent, and what may be there twice, or could not be sent."""
+        self.record = replace(
+            self.record,
+            sent=max(0, sent),
+            possible_duplicates=possible_duplicates,
+            not_sent=not_sent,
+        )
+
+    def end(self, state: State, problem: str = "") -> None:
+        """It has ended."""
+        self._write(replace(self.record, state=state, problem=problem))
+
+    def _write(self, record: JobRecord) -> None:
+        self.record = record
+        if self._journal is None:
+            return
+        try:
+            self.record = self._journal.update(record)
+        except RedriveError as error:
+            self._journal = None
+            self._on_note(_goes_on_without(error))
+
+
+class JobRecorder:
+    """Writes jobs on Spark into the journal.
+
+    Args:
+        journal: the journal; None for none.
+        broker: the broker's address, without the password.
+        archive: where the messages are kept in between.
+        reason: why, in the user's words.
+        on_note: is told, in a sentence, where the journal can't be used.
+    """
+
+    def __init__(
+        self,
+        journal: LocalJournal | None,
+        broker: str,
+        archive: str,
+        reason: str,
+        on_note: Callable[[str], None],
+    ) -> None:
+        self._journal = journal
+        self._broker = broker
+        self._archive = archive
+        self._reason = reason
+        self._on_note = on_note
+
+    @property
+    def is_on(self) -> bool:
+        """Whether there is a journal."""
+        return self._journal is not None
+
+    @contextlib.contextmanager
+    def recording(
+        self,
+        kind: Kind,
+        run: Run,
+        order: Mapping[str, object],
+        *,
+        planned: int = 0,
+        counted_before: Callable[[], int] = lambda: 0,
+    ) -> Iterator[RecordedJob]:
+        """Writes down that a job begins, or that one of this run goes on, and how it ends.
+
+        Args:
+            kind: what it does.
+            run: whose messages it works on.
+            order: how it was asked for, as JSON values.
+            planned: how many messages it is to send; 0 where that is told later.
+            counted_before: counts the messages of the run that are where it sends them.
+
+        Raises:
+            ConfigurationError: somebody runs it.
+        """
+        job = self._begun(kind, run, order, planned, counted_before)
+        try:
+            yield job
+        except RedriveError as error:
+            problem = job.stopped or str(error).partition("\n")[0]
+            job.end(State.STOPPED if job.stopped else State.FAILED, problem)
+            raise
+        except BaseException:
+            job.end(State.INTERRUPTED)
+            raise
+        job.end(State.DONE)
+
+    def _begun(
+        self,
+        kind: Kind,
+        run: Run,
+        order: Mapping[str, object],
+        planned: int,
+        counted_before: Callable[[], int],
+    ) -> RecordedJob:
+        journal = self._journal
+        new = JobRecord(
+            str(uuid.uuid4()),
+            kind.value,
+            ", ".join(run.queues),
+            self._broker,
+            {**order, _RUN: run.id},
+            reason=self._reason,
+            planned=planned,
+            exchanges=run.family.as_json(),
+            file=self._archive,
+            literal=bool(run.dead_letter_queues) and not run.main_queues,
+        )
+        if journal is None:
+            return RecordedJob(None, new, self._on_note)
+        known = self._unfinished(journal, kind, run, order)
+        if self._journal is None:
+            return RecordedJob(None, new, self._on_note)
+        if known is not None:
+            if known.state is State.RUNNING:
+                raise is_running(known)
+            # Who begins it in the meantime is told of here.
+            return RecordedJob(
+                journal, journal.begin(self._again(known, order, planned)), self._on_note
+            )
+        new = replace(new, order={**new.order, _COUNTED_BEFORE: counted_before()})
+        try:
+            return RecordedJob(journal, journal.begin(new), self._on_note)
+        except RedriveError as error:
+            self._journal = None
+            self._on_note(_goes_on_without(error))
+            return RecordedJob(None, new, self._on_note)
+
+    def _unfinished(
+        self, journal: LocalJournal, kind: Kind, run: Run, order: Mapping[str, object]
+    ) -> JobRecord | None:
+        """The job of this kind and order on a run that did not come to its end."""
+        try:
+            return next(
+                (
+                    job
+                    for job in journal.jobs()
+                    if job.kind == kind.value
+                    and job.state is not State.DONE
+                    and job.order.get(_RUN) == run.id
+                    and all(job.order.get(name) == order.get(name) for name in _CHOICE)
+                    and journal.belongs_to(job, self._broker)
+                ),
+                None,
+            )
+        except RedriveError as error:
+            self._on_note(_goes_on_without(error))
+            self._journal = None
+            return None
+
+    def _again(self, known: JobRecord, order: Mapping[str, object], planned: int) -> JobRecord:
+        """A job that goes on: what is left is to be sent besides what it has sent."""
+        return replace(
+            known,
+            order={**known.order, **order},
+            reason=self._reason or known.reason,
+            planned=max(known.planned, known.sent + planned),
+        )
+
+
+def _goes_on_without(error: RedriveError) -> str:
+    reason = str(error).partition("\n")[0]
+    return f"The journal can't be used ({reason}): the job goes on, and is not in it from here on."
