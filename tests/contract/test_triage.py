@@ -24,7 +24,6 @@ from redrive import (
     Message,
     Snapshot,
 )
-from redrive.failures.journal import Sharing
 from redrive.pubsub.reports import LookProgress, RequeueProgress
 from waiting import wait_until
 
@@ -254,7 +253,7 @@ def stops_at(count: int, cancel: threading.Event) -> Callable[[RequeueProgress],
 @contextmanager
 def journal_at(url: str, path: Path) -> Iterator[Journal]:
     """The team's journal, as somebody sees it who has this local file."""
-    with Journal(url, path, Sharing()) as journal:
+    with Journal(url, path) as journal:
         yield journal
 
 

@@ -22,7 +22,7 @@ from redrive import FailedQueue
 from redrive.amqp.field_table import Table
 from redrive.amqp.properties import Properties
 from redrive.failures.job_record import JobRecord, State
-from redrive.failures.journal import Journal, Sharing
+from redrive.failures.journal import Journal
 from redrive.failures.journal_entry import FORMAT, JobStep, JournalEntry
 from redrive.failures.local_journal import LocalJournal
 from redrive.failures.operator_name import whoami
@@ -298,7 +298,7 @@ def test_without_bodies_whoever_asks_for_originals_is_told_who_has_them(
     rabbitmq_url: str, here: Path, there: Path, tmp_path: Path
 ) -> None:
     secret = b"the card is 4711"
-    with Journal(rabbitmq_url, here, Sharing(bodies=False)) as journal:
+    with Journal(rabbitmq_url, here, bodies=False) as journal:
         order = Order(edits={"0" * 64: "c2VjcmV0"}).as_json()
         job = journal.begin(job_of(rabbitmq_url, order=order))
         journal.keep(job.id, "failure-1", failed_delivery(body=secret))

@@ -12,7 +12,8 @@ from redrive.cli.options import BrokerOptions
 from redrive.cli.output import Printer
 from redrive.errors import ConfigurationError
 from redrive.failures.job_record import JobRecord
-from redrive.failures.journal import Journal, Sharing
+from redrive.failures.journal import Journal
+from redrive.failures.journal_stream import DEFAULT_MAX_AGE
 from redrive.topology.durations import duration_of
 from redrive.topology.names import ExchangeFamily
 
@@ -95,17 +96,14 @@ def opened_journal(printer: Printer, file: Path | None, url: str) -> Journal:
     Raises:
         ConfigurationError: the local file or the URL can't be used, or a setting can't be read.
     """
-    sharing = Sharing()
     age = os.environ.get(environment.JOURNAL_AGE_VARIABLE)
-    if age:
-        sharing = replace(sharing, max_age=duration_of(age, environment.JOURNAL_AGE_VARIABLE))
+    kept = duration_of(age, environment.JOURNAL_AGE_VARIABLE) if age else DEFAULT_MAX_AGE
     bodies = os.environ.get(environment.JOURNAL_BODIES_VARIABLE) or "yes"
     if bodies not in ("yes", "no"):
         raise ConfigurationError(
             f"{environment.JOURNAL_BODIES_VARIABLE} is {bodies!r:.40}", "Give yes or no."
         )
-    sharing = replace(sharing, bodies=bodies == "yes")
-    return Journal(url, file, sharing, on_notice=printer.note)
+    return Journal(url, file, max_age=kept, bodies=bodies == "yes", on_notice=printer.note)
 
 
 def tell_unread(printer: Printer, journal: Journal) -> None:

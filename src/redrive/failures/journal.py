@@ -13,8 +13,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from datetime import timedelta
+from dataclasses import replace
 from pathlib import Path
 
 from redrive.errors import BrokerUnavailable, ConfigurationError, RedriveError
@@ -33,6 +32,7 @@ from redrive.failures.local_journal import LocalJournal, is_running
 from redrive.failures.operator_name import whoami
 from redrive.pubsub.url import BrokerURL
 from redrive.redaction import in_one_line
+from redrive.topology.durations import Duration, duration_of
 
 logger = logging.getLogger("redrive")
 
@@ -44,46 +44,37 @@ _TOGETHER = 500
 """Entries that are appended, or taken over into the file, at a time."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sharing:
-    """How a journal is shared.
-
-    Args:
-        max_age: how long the broker keeps an entry; of a stream that is not there yet.
-        bodies: whether bodies that people have edited, and their originals, are shared too.
-    """
-
-    max_age: timedelta = DEFAULT_MAX_AGE
-    bodies: bool = True
-
-
 class Journal(LocalJournal):
     """The shared journal of the broker and virtual host at a URL; a context manager.
 
     Args:
         url: the broker's address.
         path: the local file; None for the one in the user's state directory.
-        sharing: how it is shared.
-        on_notice: is told, in a sentence, where the file is used alone, and what can't be read.
+        max_age: how long the broker keeps an entry; of a stream that is not there yet.
+        bodies: whether bodies that people have edited, and their originals, are shared too.
+        on_notice: is told, in a sentence, where the file is used alone, and what can't be read; the
+            log is by default.
 
     Raises:
-        ConfigurationError: the file can't be opened, read or written, or the URL can't be read.
+        ConfigurationError: the file can't be opened, read or written, or the URL or the age can't
+            be read.
     """
 
     def __init__(
         self,
         url: str,
         path: Path | None = None,
-        sharing: Sharing | None = None,
         *,
-        on_notice: Notice = lambda _: None,
+        max_age: Duration = DEFAULT_MAX_AGE,
+        bodies: bool = True,
+        on_notice: Notice | None = None,
     ) -> None:
-        self._sharing = sharing or Sharing()
+        self._shares_bodies = bodies
         address = replace(BrokerURL.parse(url), username="", password="")
         self.place = address.address
         """The broker's address and virtual host, of whichever user."""
-        self._stream = JournalStream(url, self._sharing.max_age)
-        self._on_notice = on_notice
+        self._stream = JournalStream(url, duration_of(max_age, "max_age"))
+        self._on_notice = on_notice or logger.warning
         self._offline = ""
         self._is_fresh = False
         self._told_of_dropped = False
@@ -272,7 +263,7 @@ class Journal(LocalJournal):
         self._firm = self._firm or firm
 
     def _encoded(self, entry: JournalEntry) -> bytes:
-        body = entry.encode(bodies=self._sharing.bodies)
+        body = entry.encode(bodies=self._shares_bodies)
         if len(body) > LONGEST_ENTRY and entry.record is not None:
             # Nobody would read it: an order that names so many messages is in this file alone.
             short = replace(entry, record=replace(entry.record, order={}))
