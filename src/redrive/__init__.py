@@ -47,7 +47,7 @@ if TYPE_CHECKING:
         RequeueReport,
     )
     from redrive.pubsub.telemetry import instrument, uninstrument
-    from redrive.topology.backoff import Backoff, Delays, Exponential
+    from redrive.topology.backoff import Backoff, Delays, Exponential, Linear
     from redrive.topology.durations import Duration
     from redrive.topology.names import ExchangeFamily
     from redrive.topology.policy import NO_RETRY, ErrorRule, RetryPolicy
@@ -75,6 +75,7 @@ __all__ = [
     "GiveUp",
     "HandlerTimeout",
     "InvalidMessage",
+    "Linear",
     "Message",
     "PermissionDenied",
     "PublishError",
@@ -145,6 +146,7 @@ _MODULES = {
         "Backoff",
         "Delays",
         "Exponential",
+        "Linear",
     ),
     "redrive.topology.durations": ("Duration",),
     "redrive.topology.names": ("ExchangeFamily",),

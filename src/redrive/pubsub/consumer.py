@@ -10,6 +10,7 @@ from redrive.amqp.frames import (
     ack_frame,
     reject_frame,
     return_all_frame,
+    return_frame,
 )
 from redrive.errors import RedriveError
 from redrive.pubsub import broker_errors
@@ -238,6 +239,21 @@ class Consumer:
         at once."""
         if self.alive:
             self._connection.write(return_all_frame(self._number))
+
+    def return_all_but(self, kept: set[int]) -> None:
+        """Returns each unsettled delivery but these to its place in the queue, uncounted: by a
+        nack. Cancel first, or it comes again at once."""
+        if not self.alive:
+            return
+        self.flush()
+        tags = range(self._settled_up_to + 1, self._last_tag + 1)
+        self._connection.write(
+            b"".join(
+                return_frame(self._number, tag)
+                for tag in tags
+                if tag not in self._settled and tag not in self._acks and tag not in kept
+            )
+        )
 
     def _opened(self, channel: Channel) -> None:
         self._channel = channel
