@@ -34,6 +34,8 @@ class Consumer:
         most: the deliveries that are wanted in all; None for any number. Not one more is taken,
             which would have to be returned.
         priority: among the queue's consumers; None for the usual one.
+        held_back: whether the queue holds back what a channel ends with, as failed: then it is
+            returned before.
         received: called with each delivery.
         refused: called when the broker closes the channel or cancels the consumer.
         begun: called each time the broker has begun to deliver.
@@ -49,6 +51,7 @@ class Consumer:
         refused: Callable[[RedriveError], None],
         most: int | None = None,
         priority: int | None = None,
+        held_back: bool = False,
         begun: Callable[[], None] | None = None,
     ) -> None:
         self._connection = connection
@@ -56,6 +59,7 @@ class Consumer:
         self._prefetch = prefetch
         self._most = most
         self._priority = priority
+        self._held_back = held_back
         self._begun = begun
         self._received = received
         self._refused = refused
@@ -230,6 +234,8 @@ class Consumer:
             if channel is None or not channel.is_open:
                 done(None)
             else:
+                if self._held_back:
+                    self._connection.write(return_all_frame(self._number))
                 channel.close(lambda: done(self._last_tag - self._acked))
 
         self.finish(taken_in)

@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import assert_never
 
 from redrive.amqp.properties import Properties
 from redrive.errors import BrokerUnavailable, ConfigurationError, RedriveError, TopologyMismatch
@@ -85,6 +86,7 @@ class Migration:
         self._quiet: set[str] = set()
         self._twins: dict[str, Counter[str]] = {}
         self._races = 0
+        self._is_held_back = False
 
     def run(self) -> MigrationReport:
         """Does what is left to be done.
@@ -92,8 +94,13 @@ class Migration:
         Raises:
             RedriveError: the broker refused, or went away. Nothing is lost; a further run goes on.
         """
+        self._declare_exchanges()
         while True:
-            step = next_step(self._subscription, self._management.observe(), frozenset(self._quiet))
+            observed = self._management.observe()
+            self._is_held_back = "x-delayed-retry-type" in observed.queues.get(
+                self._subscription.queue, {}
+            )
+            step = next_step(self._subscription, observed, frozenset(self._quiet))
             if step is None:
                 return self._report
             self._on_progress(str(step))
@@ -101,6 +108,14 @@ class Migration:
                 self._tell_of_a_run_that_died()
             self._do(step)
             self._report.steps += 1
+
+    def _declare_exchanges(self) -> None:
+        """Another mechanism may need an exchange that nobody has needed so far, and a newer
+        broker."""
+        with declaring(self._connector) as declarer:
+            self._subscription.check_broker(declarer.version)
+            for exchange in self._subscription.topology().exchanges:
+                declarer.declare(exchange)
 
     def _do(self, step: Step) -> None:
         match step.kind:
@@ -112,8 +127,12 @@ class Migration:
                 self._replace(step)
             case "restore":
                 self._restore(step)
-            case "return":
+            case "return" | "release":
                 self._return(step)
+            case "remove":
+                self._remove(step)
+            case _:
+                assert_never(step.kind)
 
     def _divert(self, step: Step) -> None:
         """Switches, and begins to drain: from before the switch on no other consumer gets anything.
@@ -179,6 +198,17 @@ class Migration:
                         "Stop it, or give it the new arguments; then run this again.",
                     ) from None
 
+    def _remove(self, step: Step) -> None:
+        """Deletes the empty retry queue, and has nothing come to its transit queue any more."""
+        with declaring(self._connector) as declarer:
+            depth = declarer.depth(step.queue.name)
+            if depth is not None and depth.messages:
+                self._quiet.discard(step.queue.name)  # an old subscriber has put something into it
+                return
+            declarer.delete(step.queue)
+            for binding in step.bindings:
+                declarer.unbind(replace(binding, destination=step.transit.name))
+
     def _restore(self, step: Step) -> None:
         """Binds the new queue. What reaches both queues meanwhile is held here, so that its copy is
         known before a consumer has it."""
@@ -189,6 +219,7 @@ class Migration:
                 prefetch=0,
                 comes_back=False,
                 priority=_BEFORE_ALL_OTHERS,
+                held_back=self._holds_back(step.queue.name),
             ) as holder,
             declaring(self._connector) as declarer,
         ):
@@ -278,6 +309,13 @@ class Migration:
             received.body,
             received.redelivered,
             way_back,
+            held_back=self._is_held_back,
+        )
+
+    def _holds_back(self, queue: str) -> bool:
+        """Whether the broker holds back in this queue what a channel ends with, as failed."""
+        return queue == self._subscription.queue and (
+            self._is_held_back or self._subscription.retry_via == "broker"
         )
 
     def _move(
@@ -301,6 +339,7 @@ class Migration:
                 prefetch=most_in_flight,
                 comes_back=False,
                 priority=_BEFORE_ALL_OTHERS,
+                held_back=self._holds_back(source),
             ) as taking,
         ):
             _wait_until_consuming(taking, self._connector)
