@@ -233,3 +233,23 @@ def test_what_another_library_rejects_for_good_is_kept_in_the_failed_queue(
     (failed,) = service.wait_for_failed()
 
     assert failed.message_id == message_id
+
+
+def test_a_message_that_kills_its_worker_each_time_ends_in_the_failed_queue(
+    service: Service,
+) -> None:
+    if not holds_back(service):
+        return
+    retry = retrying(1, BRIEF, max_crashes=2)
+    service.declare(retry=retry, **BROKER)
+    message_id = service.publish()
+    for _ in range(3):
+        with pika.BlockingConnection(pika.URLParameters(service.url)) as connection:
+            taken = next(connection.channel().consume(service.queue, inactivity_timeout=DEADLINE))
+            assert taken[0] is not None
+    handler = Recorder()
+    with service.subscriber(handler, retry=retry, **BROKER):
+        (failed,) = service.wait_for_failed()
+
+    assert (failed.message_id, failed.reason) == (message_id, "crashed")
+    assert handler.attempts == []

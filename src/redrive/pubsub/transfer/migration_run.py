@@ -226,7 +226,7 @@ class Migration:
             _wait_until_consuming(holder, self._connector)
             _switch(declarer, step, step.queue.name, step.transit.name)
             self._twins[step.queue.name] = self._identities_of(
-                holder, None, time.monotonic() + _SETTLING
+                holder, step.queue.name, None, time.monotonic() + _SETTLING
             )
 
     def _tell_of_a_run_that_died(self) -> None:
@@ -271,10 +271,10 @@ class Migration:
         with QueueReader(
             self._connector, queue, prefetch=None, most=count, comes_back=False
         ) as holder:
-            return self._identities_of(holder, count, time.monotonic() + _PATIENCE)
+            return self._identities_of(holder, queue, count, time.monotonic() + _PATIENCE)
 
     def _identities_of(
-        self, holder: QueueReader, most: int | None, deadline: float
+        self, holder: QueueReader, queue: str, most: int | None, deadline: float
     ) -> Counter[str]:
         """The identities of the next messages: of so many, or of those that come until the
         deadline."""
@@ -287,12 +287,12 @@ class Migration:
             if taken is None:
                 break
             taken_in_all += 1
-            identity = identity_of(self._delivery(taken))
+            identity = identity_of(self._delivery(taken, queue))
             if identity is not None:
                 found[identity] += 1
         return found
 
-    def _delivery(self, taken: Held) -> Delivery:
+    def _delivery(self, taken: Held, source: str) -> Delivery:
         received = taken.received
         main = self._subscription.exchanges.main
         # Of the interop kind, messages come back from the retry queue through the main exchange.
@@ -309,7 +309,8 @@ class Migration:
             received.body,
             received.redelivered,
             way_back,
-            held_back=self._is_held_back,
+            # What a transit queue has taken back has not failed.
+            held_back=self._is_held_back and source == self._subscription.queue,
         )
 
     def _holds_back(self, queue: str) -> bool:
@@ -352,7 +353,7 @@ class Migration:
             while (
                 taken := taking.next(_PATIENCE, empty=is_empty, stop=moving.has_failed)
             ) is not None:
-                delivery = self._delivery(taken)
+                delivery = self._delivery(taken, source)
                 identity = identity_of(delivery)
                 if identity is not None and twins[identity] > 0:
                     twins[identity] -= 1
