@@ -373,7 +373,7 @@ def rejection(
             return RejectIt()
         case RetryByBroker():
             return ReturnIt()
-        case RetryByRepublish():
+        case _:
             return None
 
 

@@ -327,3 +327,22 @@ def test_what_does_not_fit_into_the_new_failed_queue_is_refused() -> None:
 @pytest.mark.parametrize("most", [None, 3, 4])
 def test_what_fits_into_the_new_failed_queue_may_go(most: int | None) -> None:
     check_room(replace(NEW, max_failed=most), 3)
+
+
+def test_it_says_beforehand_what_waits_and_what_comes_back_sooner() -> None:
+    assert pauses(NEW, ModelBroker(HELD_BACK).observe())[0] == (
+        "messages that the broker holds back in shop@orders are waited for, up to 30 s"
+    )
+    assert pauses(HELD_BACK, ModelBroker(NEW).observe())[0].startswith(
+        "messages in shop@orders@retry come back once the new queue is there"
+    )
+
+
+def test_a_retry_queue_that_is_left_beside_the_new_main_queue_is_emptied_and_goes() -> None:
+    broker, old = ModelBroker(HELD_BACK), ModelBroker(NEW)
+    retry = "shop@orders@retry"
+    broker.queues[retry], broker.messages[retry] = old.queues[retry], {"waits"}
+    broker.bindings.add(Binding("master.retry", retry, "shop@orders"))
+    before = broker.everything
+    migrate(broker, new=HELD_BACK)
+    assert_migrated(broker, before, HELD_BACK)
