@@ -77,7 +77,7 @@ def _run(
         if scenario.action == "requeue":
             _child("benchmarks.failures", "fill", place, count)
         elif not entry.own_queue:
-            declare(place)
+            declare(place, entry.retry_via)
         if scenario.action == "consume":
             _child(
                 module if entry.own_queue else "benchmarks.contenders.pika_in_flight",

@@ -9,12 +9,13 @@ from dataclasses import replace
 
 import pika
 
-from benchmarks.measure import Place
+from benchmarks.measure import RETRY_SECONDS, Place
 from redrive.testing import Broker
 from redrive.testing.address import Address
 from redrive.testing.container_engine import engine_answers
-from redrive.topology.model import Subscription
+from redrive.topology.model import RetryVia, Subscription
 from redrive.topology.names import ExchangeFamily
+from redrive.topology.policy import RetryPolicy
 
 _PORT = 5672
 
@@ -65,10 +66,23 @@ def past_the_proxy(url: str) -> str:
     return url
 
 
-def declare(place: Place) -> None:
+def declare(place: Place, retry_via: RetryVia | None = None) -> None:
     """Declares what redrive's subscriber would: the same queue, down to its arguments, for every
-    contender that can use one."""
-    topology = Subscription(place.queue, [place.pattern], ExchangeFamily(place.exchange)).topology()
+    contender that can use one.
+
+    Args:
+        place: where.
+        retry_via: by which mechanism it waits for the time of the retries; None for the usual
+            queue.
+    """
+    delay = RetryPolicy() if retry_via is None else RetryPolicy(delay=RETRY_SECONDS)
+    topology = Subscription(
+        place.queue,
+        [place.pattern],
+        ExchangeFamily(place.exchange),
+        delay,
+        retry_via=retry_via or "dead-letter",
+    ).topology()
     with pika.BlockingConnection(pika.URLParameters(place.url)) as connection:
         channel = connection.channel()
         for exchange in topology.exchanges:

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from redrive.topology.model import RetryVia
+
 SIZE = 512
 PREFETCH = 200
 
@@ -18,6 +20,8 @@ class Entry:
         prefetch: unsettled deliveries; None for its default.
         own_queue: whether it declares a queue of its own and fills it in its own wire format.
         tls: whether it connects over TLS.
+        retry_via: the mechanism by which its queue waits for the time of the retries; None for the
+            usual queue.
     """
 
     name: str
@@ -27,6 +31,7 @@ class Entry:
     prefetch: int | None = PREFETCH
     own_queue: bool = False
     tls: bool = False
+    retry_via: RetryVia | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +173,18 @@ SCENARIOS = (
         "consume",
         (
             Entry("redrive, delay ladder", "redrive", "consume_by_ladder"),
+            Entry(
+                "redrive, dead-letter",
+                "redrive",
+                "consume_by_dead_lettering",
+                retry_via="dead-letter",
+            ),
+            Entry(
+                "redrive, broker (RabbitMQ 4.3)",
+                "redrive",
+                "consume_held_back",
+                retry_via="broker",
+            ),
             Entry("dramatiq", "dramatiq", "consume_failing_once", share=0.5, own_queue=True),
             Entry("Celery", "celery", "consume_failing_once", share=0.25, own_queue=True),
         ),
@@ -228,6 +245,13 @@ TARGETS = (
         "redrive Subscriber, TLS",
         "pika, blocking loop, TLS",
         1.2,
+    ),
+    Target(
+        "retries held back by the broker ≥ 1.5 × dead-lettered ones",
+        "retry",
+        "redrive, broker (RabbitMQ 4.3)",
+        "redrive, dead-letter",
+        1.5,
     ),
     Target("requeue ≥ 0.7 × shovel", "requeue", "redrive requeue", "shovel", 0.7),
     Target(

@@ -21,6 +21,7 @@ from redrive import (
     RedriveError,
     RetryPolicy,
     Subscriber,
+    TopologyMismatch,
 )
 from redrive.pubsub.admin.management_api import ManagementAPI
 from redrive.pubsub.blocking.connection import Connector
@@ -48,6 +49,8 @@ OLD = {
         NEW, retry=_LONG, queue_type="classic", retry_via="republish"
     ),
 }
+HELD_BACK = replace(NEW, retry_via="broker")
+HELD_BACK_FILE = FILE + "    retry_via: broker\n"
 EACH = 60
 
 
@@ -69,6 +72,7 @@ class Shop:
         management_url: where its management API is.
         file: where the subscription is described as it is to be.
         old: the subscription as it is.
+        new: the subscription as the file says it is to be.
         patient: whether what the broker does not take is published again, with its id, as a
             service does whose broker has faults.
     """
@@ -80,17 +84,19 @@ class Shop:
         file: Path,
         old: Subscription,
         *,
+        new: Subscription = NEW,
         patient: bool = False,
     ) -> None:
         self.url = url
         self.management_url = management_url
         self.file = file
         self.old = old
+        self.new = new
         self._patient = patient
         self.recorder = Recorder(_act)
         self.published: dict[str, str] = {}
         self._stopping = threading.Event()
-        file.write_text(FILE)
+        file.write_text(HELD_BACK_FILE if new.retry_via == "broker" else FILE)
         declare(Connector(url, "test"), old)
 
     def publish(self, count: int) -> None:
@@ -131,16 +137,17 @@ class Shop:
             thread.join()
 
     @contextlib.contextmanager
-    def consuming(self, subscription: Subscription) -> Iterator[None]:
-        """Consumes as long as the block, without declaring anything."""
+    def consuming(self, subscription: Subscription, *, declares: bool = False) -> Iterator[None]:
+        """Consumes as long as the block, without declaring anything; or only until the queue is
+        another one than it declares."""
         subscriber = Subscriber(
             self.url,
             subscription.queue,
             tuple(subscription.routing_keys),
-            retry=RetryPolicy(3, timedelta(hours=1)),
+            retry=subscription.retry if declares else RetryPolicy(3, timedelta(hours=1)),
             queue_type=subscription.queue_type,
             retry_via=subscription.retry_via,
-            declare=False,
+            declare=declares,
         )
         subscriber.handler(self.recorder)
         subscriber.start()
@@ -148,7 +155,8 @@ class Shop:
             yield
         finally:
             subscriber.stop()
-            subscriber.wait()
+            with contextlib.suppress(*([TopologyMismatch] if declares else [])):
+                subscriber.wait()
 
     @property
     def failed(self) -> FailedQueue:
@@ -203,5 +211,5 @@ class Shop:
             assert {self.recorder.tried[id_] for id_ in self.ids("flaky")} == {2}
         with ManagementAPI(self.url, self.management_url) as management:
             observed = management.observe()
-        assert compare(NEW.topology(), observed) == []
-        assert set(observed.queues) == {"shop@orders", "shop@orders@retry", "shop@orders@failed"}
+        assert compare(self.new.topology(), observed) == []
+        assert set(observed.queues) == {queue.name for queue in self.new.topology().queues}

@@ -6,6 +6,7 @@ from datetime import timedelta
 
 from benchmarks.measure import RETRY_SECONDS, Clock, Ledger, Load, Place
 from redrive import FailedQueue, Publisher, RetryPolicy, Subscriber
+from redrive.topology.model import RetryVia
 
 
 def publish(place: Place, load: Load, clock: Clock) -> int:
@@ -50,7 +51,19 @@ def consume_by_ladder(place: Place, ledger: Ledger) -> None:
     _fail_once(place, ledger, RetryPolicy(max_retries=1, backoff=timedelta(seconds=RETRY_SECONDS)))
 
 
-def _fail_once(place: Place, ledger: Ledger, policy: RetryPolicy) -> None:
+def consume_by_dead_lettering(place: Place, ledger: Ledger) -> None:
+    """Each message fails once and waits in the retry queue."""
+    _fail_once(place, ledger, RetryPolicy(max_retries=1, delay=RETRY_SECONDS))
+
+
+def consume_held_back(place: Place, ledger: Ledger) -> None:
+    """Each message fails once, and RabbitMQ 4.3 itself holds it back."""
+    _fail_once(place, ledger, RetryPolicy(max_retries=1, delay=RETRY_SECONDS), "broker")
+
+
+def _fail_once(
+    place: Place, ledger: Ledger, policy: RetryPolicy, retry_via: RetryVia = "dead-letter"
+) -> None:
     logging.getLogger("redrive").setLevel(
         logging.CRITICAL
     )  # it says of every message where it now is
@@ -61,6 +74,7 @@ def _fail_once(place: Place, ledger: Ledger, policy: RetryPolicy) -> None:
         exchange=place.exchange,
         prefetch=place.prefetch,
         retry=policy,
+        retry_via=retry_via,
     )
 
     @subscriber.handler

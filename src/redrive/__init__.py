@@ -58,7 +58,7 @@ if TYPE_CHECKING:
         RequeueReport,
     )
     from redrive.pubsub.telemetry import instrument, uninstrument
-    from redrive.topology.backoff import Backoff, Delays, Exponential
+    from redrive.topology.backoff import Backoff, Delays, Exponential, Linear
     from redrive.topology.durations import Duration
     from redrive.topology.names import ExchangeFamily
     from redrive.topology.policy import NO_RETRY, ErrorRule, RetryPolicy
@@ -93,6 +93,7 @@ __all__ = [
     "JobOutcome",
     "JobRecord",
     "Journal",
+    "Linear",
     "Message",
     "Order",
     "PermissionDenied",
@@ -182,6 +183,7 @@ _MODULES = {
         "Backoff",
         "Delays",
         "Exponential",
+        "Linear",
     ),
     "redrive.topology.durations": ("Duration",),
     "redrive.topology.names": ("ExchangeFamily",),

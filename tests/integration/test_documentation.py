@@ -130,11 +130,14 @@ stop_when_ready("subscriber")
     "docs/waiting.md": """
 from datetime import UTC, datetime, timedelta
 
-from redrive import NO_RETRY, ErrorRule, ExchangeFamily, Exponential, Publisher, RetryPolicy
+from redrive import (
+    NO_RETRY, ErrorRule, ExchangeFamily, Exponential, Linear, Publisher, RetryPolicy, Subscriber
+)
 
 class ValidationFailed(Exception): ...
 
-reminder, publisher = {"id": 121}, Publisher("amqp://")
+url = "amqp://"
+reminder, publisher = {"id": 121}, Publisher(url)
 """,
     "docs/testing.md": """
 from redrive import Publisher

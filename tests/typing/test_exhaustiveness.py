@@ -19,11 +19,7 @@ class Novelty:
 
 
 '''
-SETTLEMENTS = """\
-Settlement = (
-    Ack | RetryByReject | RetryByRepublish | RetryByLadder | RetryInPlace | MoveToFailed | Drop
-)
-"""
+SETTLEMENTS = "Settlement = Ack | Retried | MoveToFailed | Drop\n"
 OUTCOMES = "Outcome = Arrived | Handled | Raised\n"
 
 

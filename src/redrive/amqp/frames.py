@@ -364,6 +364,14 @@ def reject_frame(channel: int, delivery_tag: int, *, requeue: bool = False) -> b
     return _TAG_AND_BITS.pack(METHOD, channel, 13, _REJECT, delivery_tag, requeue, _END_CODE)
 
 
+def return_frame(channel: int, delivery_tag: int) -> bytes:
+    """The frame of a `basic.nack` that returns one delivery to its queue.
+
+    Source: measured on RabbitMQ 4.3.6: what is returned so has not failed, and is not held back.
+    """
+    return _TAG_AND_BITS.pack(METHOD, channel, 13, _NACK, delivery_tag, 0b10, _END_CODE)
+
+
 def return_all_frame(channel: int) -> bytes:
     """The frame of a `basic.nack` that returns all that is unsettled to its queue, in its order.
 

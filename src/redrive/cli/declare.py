@@ -78,9 +78,10 @@ def declare(
         str,
         typer.Option(
             "--retry-via",
-            metavar="dead-letter|republish",
-            help="How a failed message gets to the retry queue. republish is for classic queues "
-            "that PHP or Java services declare too.",
+            metavar="dead-letter|republish|broker",
+            help="How a failed message comes back. republish is for classic queues that PHP or "
+            "Java services declare too; broker needs RabbitMQ 4.3, which holds failed messages "
+            "back in the main queue.",
         ),
     ] = "dead-letter",
     ordered: Annotated[

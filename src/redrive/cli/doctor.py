@@ -22,7 +22,13 @@ from redrive.pubsub.blocking.connection import Connector, default_name
 from redrive.pubsub.blocking.declarer import declaring
 from redrive.topology import names
 from redrive.topology.broker_version import BrokerVersion
-from redrive.topology.doctor.diagnosis import Question, diagnose, diagnose_upgrade
+from redrive.topology.doctor.diagnosis import (
+    Question,
+    diagnose,
+    diagnose_upgrade,
+    holds_back,
+    would_gain,
+)
 from redrive.topology.doctor.facts import Facts
 from redrive.topology.doctor.finding import Finding
 from redrive.topology.doctor.permissions import Right, Role, lacking, least_rights
@@ -136,12 +142,14 @@ def doctor(
                 "management": listed is not None,
                 "findings": [asdict(finding) for finding in findings],
                 "after_upgrade": [asdict(finding) for finding in later],
+                "would_gain": would_gain(facts, questions),
             }
         )
     else:
         _print(printer, findings, names_, facts)
         if version is not None:
             _print_upgrade(printer, later, version)
+        _tell_who_would_gain(printer, would_gain(facts, questions))
     if blind:
         printer.note(f"Bindings, policies and consumers were not checked: {blind}.")
     if unwatched:
@@ -250,7 +258,11 @@ def _permissions(
     try:
         with connector.blocking() as connection:
             for queue in queues:
-                subscription = Subscription(queue, exchanges=family)
+                subscription = Subscription(
+                    queue,
+                    exchanges=family,
+                    retry_via="broker" if holds_back(facts, queue) else "dead-letter",
+                )
                 missing: dict[Role, list[Right]] = {
                     role: missing_rights(connection, least_rights(role, subscription))
                     for role in roles
@@ -280,6 +292,18 @@ def _print(
         printer.say(f"{count_of(len(findings), 'problem')} in {looked_at}.", "bold")
     else:
         printer.say(f"No problem found in {looked_at}.", "green")
+
+
+def _tell_who_would_gain(printer: Printer, queues: Sequence[str]) -> None:
+    """Say which subscriptions need no retry queue on this broker; that they have one is no
+    problem."""
+    if queues:
+        printer.note(
+            f"This broker can hold failed messages back by itself, with fewer moves: "
+            f"{', '.join(queues)}. Put retry_via: broker into the topology file (redrive topology "
+            "init writes one), then: redrive topology migrate FILE. Subscribers ask for "
+            'retry_via="broker" from then on.'
+        )
 
 
 def _print_upgrade(printer: Printer, findings: Sequence[Finding], version: BrokerVersion) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from types import MappingProxyType
 from typing import Annotated
 
 import typer
@@ -10,7 +11,7 @@ import typer
 from redrive.cli import completion, dead_letter_output, options
 from redrive.cli.output import Cell, Form, Printer, TableColumn, count_of
 from redrive.errors import ConfigurationError, PermissionDenied, RedriveError
-from redrive.failures.failed_count import dead_lettering, depths
+from redrive.failures.failed_count import dead_lettering, depths, held_back
 from redrive.pubsub.admin import dead_letter_survey
 from redrive.pubsub.admin.dead_letter_survey import CountedQueue
 from redrive.pubsub.admin.management_api import ManagementAPI
@@ -85,15 +86,29 @@ def status(
     for one in others:
         del found[one.queue.name]
     moving = dead_lettering(connector, broker.management_url)
+    # Only what has no retry queue may be one of these.
+    waiting_there = held_back(
+        connector,
+        broker.management_url,
+        [queue for queue, places in found.items() if places["main"] and not places["retry"]],
+    )
     printer.result(
         [
-            {"queue": queue, **json_of(places), "dead_lettering": _moving(queue, moving)}
+            {
+                "queue": queue,
+                **json_of(places),
+                "dead_lettering": _moving(queue, moving),
+                **({"held_back": waiting_there[queue]} if queue in waiting_there else {}),
+            }
             for queue, places in found.items()
         ]
         + [_json_of_other(one) for one in others]
     )
     if not printer.as_json and found:
-        printer.table(COLUMNS, [row_of(queue, places) for queue, places in found.items()])
+        printer.table(
+            COLUMNS, [row_of(queue, places, waiting_there) for queue, places in found.items()]
+        )
+        _tell_of_held_back(printer, waiting_there)
         _tell_of_held(printer, found)
         _tell_of_dead_lettering(printer, found, moving)
         try:
@@ -112,7 +127,7 @@ def status(
         _name(queue, place)
         for queue, places in found.items()
         for place, depth in places.items()
-        if depth is None
+        if depth is None and not (place == "retry" and queue in waiting_there)
     ]
     if gone:
         printer.note(
@@ -202,6 +217,21 @@ def _tell_of_held(printer: Printer, found: Mapping[str, Depths]) -> None:
             )
 
 
+def _tell_of_held_back(printer: Printer, waiting_there: Mapping[str, int | None]) -> None:
+    for queue, count in waiting_there.items():
+        if count is None:
+            printer.say(
+                f"{queue} has no retry queue. If the broker holds its failed messages back by "
+                "itself, the management API alone knows how many, and it does not tell.",
+                "yellow",
+            )
+        elif count:
+            printer.say(
+                f"{count_of(count, 'failed message')} of {queue} {'is' if count == 1 else 'are'} "
+                "held back in the main queue by the broker."
+            )
+
+
 def _moving(queue: str, moving: Mapping[str, int] | None) -> int | None:
     """Return how many messages the main and the retry queue are dead-lettering; None if that is not
     known."""
@@ -276,9 +306,22 @@ def _by_due_time(found: Waiting) -> list[tuple[str, int]]:
     return [(within, count) for within, count in counts.items() if count]
 
 
-def row_of(queue: str, places: Depths) -> list[str | Cell]:
-    """Return a subscription as a row of a table with `COLUMNS`."""
-    return [queue, *(_cell(place, depth) for place, depth in places.items()), _consumers(places)]
+def row_of(
+    queue: str, places: Depths, waiting_there: Mapping[str, int | None] = MappingProxyType({})
+) -> list[str | Cell]:
+    """Return a subscription as a row of a table with `COLUMNS`; in place of a retry queue, what the
+    broker holds back in the main queue."""
+    cells = [
+        _held_back_cell(waiting_there[queue])
+        if place == "retry" and queue in waiting_there
+        else _cell(place, depth)
+        for place, depth in places.items()
+    ]
+    return [queue, *cells, _consumers(places)]
+
+
+def _held_back_cell(count: int | None) -> Cell:
+    return Cell("unknown", "yellow") if count is None else Cell(f"{count:,}")
 
 
 def json_of(places: Depths) -> dict[str, object]:

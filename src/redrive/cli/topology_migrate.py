@@ -60,7 +60,7 @@ def migrate(
             printer.result({"dry_run": dry_run, "migrated": []})
             printer.say("Nothing to migrate: each queue has the arguments that the file asks for.")
             return
-        _refuse_what_has_no_room(connector, due, observed)
+        _refuse_what_can_not_be(connector, due, observed)
         for subscription in due:
             _announce(printer, subscription, observed)
         if dry_run:
@@ -115,11 +115,12 @@ def _refuse_what_is_shared(due: list[Subscription]) -> None:
             )
 
 
-def _refuse_what_has_no_room(
+def _refuse_what_can_not_be(
     connector: Connector, due: list[Subscription], observed: Observed
 ) -> None:
     with declaring(connector) as declarer:
         for subscription in due:
+            subscription.check_broker(declarer.version)
             depths = [declarer.depth(queue) for queue in into_failed(subscription, observed)]
             check_room(subscription, sum(depth.messages for depth in depths if depth is not None))
 

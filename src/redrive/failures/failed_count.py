@@ -1,12 +1,14 @@
 """How many messages are in a failed queue, those included that somebody holds who looks at them:
 AMQP tells only what is ready."""
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import timedelta
 
-from redrive.errors import RedriveError
+from redrive.errors import PermissionDenied, RedriveError
 from redrive.failures.failed_source import FailedSource
+from redrive.pubsub.admin.amqp_survey import arguments_of
 from redrive.pubsub.admin.management_api import ManagementAPI
 from redrive.pubsub.blocking.connection import Connector
 from redrive.pubsub.blocking.declarer import Declarer, Depth, declaring
@@ -61,6 +63,33 @@ def dead_lettering(access: BrokerAccess, management_url: str | None) -> Mapping[
             return management.dead_lettering()
     except RedriveError:
         return None
+
+
+def held_back(
+    connector: Connector, management_url: str | None, queues: Iterable[str]
+) -> dict[str, int | None]:
+    """How many failed messages the broker holds back in those of these main queues that were
+    declared so, up to five seconds old; None for an unknown number, where the management API, which
+    alone knows, does not tell."""
+    asked = list(queues)
+    try:
+        with ManagementAPI.of(connector, management_url, _PATIENCE) as management:
+            told = management.held_back()
+        return {queue: told[queue] for queue in asked if queue in told}
+    except RedriveError:
+        with declaring(connector) as declarer:
+            return {
+                queue: None
+                for queue in asked
+                if "x-delayed-retry-type" in (_arguments(declarer, queue) or {})
+            }
+
+
+def _arguments(declarer: Declarer, queue: str) -> Mapping[str, object] | None:
+    """The arguments of a queue that is there; None where this user is not told."""
+    with contextlib.suppress(PermissionDenied):
+        return arguments_of(declarer, queue)
+    return None
 
 
 def depths(connector: Connector, queue: str, management_url: str | None) -> dict[str, Depth | None]:

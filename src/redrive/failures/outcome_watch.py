@@ -248,7 +248,8 @@ def reason_of_stop(
 
 
 def retry_delay(connector: Connector, queue: str) -> timedelta | None:
-    """How long a retry queue holds a message; None where there is none, or this user is not told.
+    """How long a retry queue, or the broker itself, holds a message at most; None where nothing
+    does, or this user is not told.
 
     Raises:
         BrokerUnavailable: no broker answered.
@@ -257,6 +258,9 @@ def retry_delay(connector: Connector, queue: str) -> timedelta | None:
         if declarer.exists(Queue(names.retry_queue(queue))):
             ttl = (arguments_of(declarer, names.retry_queue(queue)) or {}).get("x-message-ttl")
             return timedelta(milliseconds=ttl) if isinstance(ttl, int) else None
+        if declarer.exists(Queue(queue)):
+            most = (arguments_of(declarer, queue) or {}).get("x-delayed-retry-max")
+            return timedelta(milliseconds=most) if isinstance(most, int) else None
     return None
 
 

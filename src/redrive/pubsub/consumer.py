@@ -10,6 +10,7 @@ from redrive.amqp.frames import (
     ack_frame,
     reject_frame,
     return_all_frame,
+    return_frame,
 )
 from redrive.errors import RedriveError
 from redrive.pubsub import broker_errors
@@ -33,6 +34,8 @@ class Consumer:
         most: the deliveries that are wanted in all; None for any number. Not one more is taken,
             which would have to be returned.
         priority: among the queue's consumers; None for the usual one.
+        held_back: whether the queue holds back what a channel ends with, as failed: then it is
+            returned before.
         received: called with each delivery.
         refused: called when the broker closes the channel or cancels the consumer.
         begun: called each time the broker has begun to deliver.
@@ -48,6 +51,7 @@ class Consumer:
         refused: Callable[[RedriveError], None],
         most: int | None = None,
         priority: int | None = None,
+        held_back: bool = False,
         begun: Callable[[], None] | None = None,
     ) -> None:
         self._connection = connection
@@ -55,6 +59,7 @@ class Consumer:
         self._prefetch = prefetch
         self._most = most
         self._priority = priority
+        self._held_back = held_back
         self._begun = begun
         self._received = received
         self._refused = refused
@@ -229,6 +234,8 @@ class Consumer:
             if channel is None or not channel.is_open:
                 done(None)
             else:
+                if self._held_back:
+                    self._connection.write(return_all_frame(self._number))
                 channel.close(lambda: done(self._last_tag - self._acked))
 
         self.finish(taken_in)
@@ -238,6 +245,21 @@ class Consumer:
         at once."""
         if self.alive:
             self._connection.write(return_all_frame(self._number))
+
+    def return_all_but(self, kept: set[int]) -> None:
+        """Returns each unsettled delivery but these to its place in the queue, uncounted: by a
+        nack. Cancel first, or it comes again at once."""
+        if not self.alive:
+            return
+        self.flush()
+        tags = range(self._settled_up_to + 1, self._last_tag + 1)
+        self._connection.write(
+            b"".join(
+                return_frame(self._number, tag)
+                for tag in tags
+                if tag not in self._settled and tag not in self._acks and tag not in kept
+            )
+        )
 
     def _opened(self, channel: Channel) -> None:
         self._channel = channel

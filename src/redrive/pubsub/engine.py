@@ -38,7 +38,9 @@ from redrive.topology.decision import (
     MoveToFailed,
     PublishThenAck,
     RejectIt,
+    RetryByBroker,
     RetryByReject,
+    ReturnIt,
     Settlement,
     Step,
     crashes_seen,
@@ -261,8 +263,11 @@ class Engine:
             )
         if self._subscription.ordered:
             self._link.abort()
-        else:
-            self._link.close()
+            return
+        if self._consumer is not None and self._subscription.retry_via == "broker":
+            # To the broker, what a connection ends with has failed.
+            self._consumer.return_all_but({item.received.delivery_tag for item in self._open})
+        self._link.close()
 
     # --- where handlers run -----------------------------------------------------------------------
 
@@ -279,13 +284,14 @@ class Engine:
                 received.redelivered,
                 self._subscription.way_back,
                 self._subscription.ordered,
+                self._subscription.retry_via == "broker",
             )
             arrival = item.decider.arrival(item.delivery)
         except Exception:
             # a defect of ours: the message must not be lost over it, nor come again and again at
             # full speed
             logger.exception("queue %s: a message could not be judged", self._subscription.queue)
-            return _SOMETHING_IS_WRONG
+            return self._as_it_is()
         if not isinstance(arrival, Handle):
             return arrival
         return self._declined(item, item.delivery) if self._options.where is not None else None
@@ -315,7 +321,13 @@ class Engine:
             )
         except Exception:  # as above
             logger.exception("queue %s: a message could not be judged", self._subscription.queue)
-            return _SOMETHING_IS_WRONG
+            return self._as_it_is()
+
+    def _as_it_is(self) -> Verdict:
+        """What becomes of a message that a defect of ours keeps from being judged."""
+        return (
+            _HELD_BACK_AS_IT_IS if self._subscription.retry_via == "broker" else _REJECTED_AS_IT_IS
+        )
 
     def leave(self, item: WorkItem) -> None:
         """Leaves a delivery unsettled: what ran its handler was ended from outside."""
@@ -349,6 +361,9 @@ class Engine:
                 self._done(item, verdict)
             case RejectIt():
                 item.consumer.reject(item.received.delivery_tag)
+                self._done(item, verdict)
+            case ReturnIt():
+                item.consumer.return_one(item.received.delivery_tag)
                 self._done(item, verdict)
             case PublishThenAck():
                 self._publish(item, verdict, step)
@@ -428,12 +443,13 @@ class Engine:
         elif (
             isinstance(error, PublishRefused)
             and item.delivery is not None
-            and item.decider.may_reject(item.delivery)
+            and (rejection := item.decider.rejection(item.delivery)) is not None
         ):
-            logger.error(
-                "%s can't be set aside, and goes to its retry queue again: %s", item.name, error
-            )
-            item.consumer.reject(item.received.delivery_tag)
+            logger.error("%s can't be set aside, and is retried again: %s", item.name, error)
+            if isinstance(rejection, ReturnIt):
+                item.consumer.return_one(item.received.delivery_tag)
+            else:
+                item.consumer.reject(item.received.delivery_tag)
             self._open.discard(item)
             self._flush()
         elif self._stopping:
@@ -485,9 +501,9 @@ class Engine:
         self._open -= items
 
 
-_SOMETHING_IS_WRONG = Verdict(
-    RetryByReject(0, timedelta(0), 0), RejectIt(), ErrorReport("redrive.Defect", "see the log")
-)
+_DEFECT = ErrorReport("redrive.Defect", "see the log")
+_REJECTED_AS_IT_IS = Verdict(RetryByReject(0, timedelta(0), 0), RejectIt(), _DEFECT)
+_HELD_BACK_AS_IT_IS = Verdict(RetryByBroker(0, timedelta(0), 0), ReturnIt(), _DEFECT)
 
 
 def _log(subscription: Subscription, item: WorkItem, verdict: Verdict) -> None:

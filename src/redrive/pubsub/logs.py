@@ -17,6 +17,8 @@ from redrive.topology.decision import (
     Ack,
     Drop,
     MoveToFailed,
+    Retried,
+    RetryByBroker,
     RetryByLadder,
     RetryByReject,
     RetryByRepublish,
@@ -70,6 +72,7 @@ def _outcome(subscription: Subscription, verdict: Verdict) -> Fields:
             RetryByReject(retry, delay, allowed)
             | RetryByRepublish(retry, delay, allowed)
             | RetryByLadder(retry, delay, allowed)
+            | RetryByBroker(retry, delay, allowed)
             | RetryInPlace(retry, delay, allowed)
         ):
             return {
@@ -90,14 +93,11 @@ def _outcome(subscription: Subscription, verdict: Verdict) -> Fields:
             assert_never(settlement)
 
 
-def _waiting_in(
-    subscription: Subscription,
-    retried: RetryByReject | RetryByRepublish | RetryByLadder | RetryInPlace,
-) -> str:
+def _waiting_in(subscription: Subscription, retried: Retried) -> str:
     match retried:
         case RetryByLadder():
             return "the delay ladder"
-        case RetryInPlace():
+        case RetryInPlace() | RetryByBroker():
             return subscription.queue
         case RetryByReject() | RetryByRepublish():
             return subscription.retry_queue

@@ -66,7 +66,8 @@ class SubscriberBase:
             retry: the retry budget.
             queue_type: `quorum` or `classic`. Only quorum queues move a failed message safely while
                 a node dies, and count crashes.
-            retry_via: how a failed attempt gets to the retry queue.
+            retry_via: how a failed attempt comes back: `dead-letter` and `republish` through a
+                retry queue, `broker` held back in the main queue by RabbitMQ itself, from 4.3 on.
             concurrency: handlers that run at a time: each on a thread of its own, or each a task.
             prefetch: unsettled deliveries the broker may send, thirty for each handler where none
                 is given. A message waits behind them all: prefetch × handler time must stay far

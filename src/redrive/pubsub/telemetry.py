@@ -25,6 +25,7 @@ from redrive.topology.decision import (
     Ack,
     Drop,
     MoveToFailed,
+    RetryByBroker,
     RetryByLadder,
     RetryByReject,
     RetryByRepublish,
@@ -195,7 +196,13 @@ class Telemetry:
         match settlement:
             case Ack():
                 self._handled.add(1, attributes)
-            case RetryByReject() | RetryByRepublish() | RetryByLadder() | RetryInPlace():
+            case (
+                RetryByReject()
+                | RetryByRepublish()
+                | RetryByLadder()
+                | RetryByBroker()
+                | RetryInPlace()
+            ):
                 self._retried.add(1, attributes)
             case Drop():
                 self._let_go.add(1, attributes)

@@ -23,11 +23,13 @@ from redrive.topology.decision import (
     MoveToFailed,
     Outcome,
     Raised,
+    RejectIt,
     RetryByLadder,
+    ReturnIt,
     Settlement,
     Step,
     decide,
-    may_be_rejected,
+    rejection,
     route,
     whereabouts,
     without_ladder,
@@ -101,9 +103,9 @@ class Decider:
         note = f"it was to wait {postponed.delay.total_seconds():g} s, which can't be had: {why}"
         return self._routed(instead, delivery, verdict.error)._replace(note=note)
 
-    def may_reject(self, delivery: Delivery) -> bool:
-        """Whether a rejected message gets to the retry queue; else it would be lost."""
-        return may_be_rejected(delivery, self._subscription, self._broker)
+    def rejection(self, delivery: Delivery) -> RejectIt | ReturnIt | None:
+        """What has a message tried again without a publish; None where nothing does."""
+        return rejection(delivery, self._subscription, self._broker)
 
     def whereabouts(self, settlement: Settlement) -> str:
         """Where the message is once the verdict was carried out."""

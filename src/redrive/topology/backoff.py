@@ -111,11 +111,7 @@ class Exponential:
         set_(self, "cap", _delay_of("the cap of the backoff", cap))
         set_(self, "jitter", jitter)
         if self.cap < self.first:
-            raise ConfigurationError(
-                f"the cap of the backoff, {self.cap}, is shorter than "
-                f"its first delay, {self.first}",
-                "Raise the cap.",
-            )
+            raise _cap_is_too_short(self.first, self.cap)
         if not _is_number(self.factor) or not 1 <= self.factor < float("inf"):
             raise ConfigurationError(
                 f"the factor of the backoff is {self.factor!r}", "Give a number from 1."
@@ -140,7 +136,41 @@ class Exponential:
         return self._capped(max(1, retries))
 
 
-Backoff = Delays | Exponential
+@dataclass(frozen=True, slots=True, init=False)
+class Linear:
+    """The n-th retry waits n times as long as the first, up to `cap`: as a quorum queue of RabbitMQ
+    4.3 holds messages back by itself (`retry_via="broker"`).
+
+    Args:
+        first: what the first retry waits: a timedelta, a number of seconds, or a text such as
+            `30s`.
+        cap: the longest delay.
+
+    Raises:
+        ConfigurationError: a delay is no duration above zero, or the cap is shorter than the first
+            one.
+    """
+
+    first: timedelta
+    cap: timedelta
+
+    def __init__(self, first: Duration, cap: Duration = timedelta(hours=1)) -> None:
+        set_ = object.__setattr__
+        set_(self, "first", _delay_of("the first delay of the backoff", first))
+        set_(self, "cap", _delay_of("the cap of the backoff", cap))
+        if self.cap < self.first:
+            raise _cap_is_too_short(self.first, self.cap)
+
+    def delay(self, retry: int, chance: float) -> timedelta:
+        """How long the n-th retry waits, from 1."""
+        return self.cap if retry > self.cap // self.first else self.first * retry
+
+    def longest(self, retries: int) -> timedelta:
+        """The longest that one of the first `retries` waits."""
+        return self.delay(max(1, retries), 0.0)
+
+
+Backoff = Delays | Exponential | Linear
 
 
 def backoff_of(value: Backoff | Duration | Sequence[Duration]) -> Backoff:
@@ -150,7 +180,7 @@ def backoff_of(value: Backoff | Duration | Sequence[Duration]) -> Backoff:
         ConfigurationError: it is none of these.
     """
     match value:
-        case Delays() | Exponential():
+        case Delays() | Exponential() | Linear():
             return value
         case list() | tuple():
             return Delays(value)
@@ -158,7 +188,7 @@ def backoff_of(value: Backoff | Duration | Sequence[Duration]) -> Backoff:
             return Delays((value,))
     raise ConfigurationError(
         f"the backoff is {value!r:.200}",
-        "Give a duration such as '30s', a list of them, Exponential(…), or "
+        "Give a duration such as '30s', a list of them, Exponential(…), Linear(…), or "
         "RetryPolicy.levels('10s 1m').",
     )
 
@@ -168,6 +198,13 @@ def _delay_of(what: str, value: Duration) -> timedelta:
     if delay <= NOTHING:
         raise ConfigurationError(f"{what} is {delay}", "Give one above zero.")
     return delay
+
+
+def _cap_is_too_short(first: timedelta, cap: timedelta) -> ConfigurationError:
+    return ConfigurationError(
+        f"the cap of the backoff, {cap}, is shorter than its first delay, {first}",
+        "Raise the cap.",
+    )
 
 
 def _is_number(value: object) -> bool:

@@ -9,6 +9,7 @@ from datetime import timedelta
 from redrive.errors import ConfigurationError
 from redrive.redaction import in_one_line, printable
 from redrive.topology import names
+from redrive.topology.backoff import Linear
 from redrive.topology.delay_route import delivery_pattern
 from redrive.topology.diff import Observed, compare
 from redrive.topology.durations import text_of
@@ -78,6 +79,8 @@ class _Unlike(Exception):
 
 def _subscription(queue: str, observed: Observed) -> Subscription:
     arguments = observed.queues[queue]
+    if "x-delayed-retry-type" in arguments:
+        return _held_back(queue, observed)
     retry = observed.queues.get(names.retry_queue(queue))
     if retry is None:
         raise _Unlike("it has no retry queue")
@@ -93,18 +96,13 @@ def _subscription(queue: str, observed: Observed) -> Subscription:
     if kind not in ("quorum", "classic"):
         raise _Unlike(f"it is a queue of type {kind}")
     filter_ = _filter(queue, family.main, observed)
-    keys = _keys(family.main, filter_ or queue, observed) - {queue}
-    if delivery_pattern("p", queue) in _keys(family.deliver, filter_ or queue, observed):
-        # Every queue is bound to the main exchange by its name, but only one that asks for it to
-        # what is delayed.
-        keys |= {queue}
     shared = (
         "x-dead-letter-exchange" not in arguments
         and retry.get("x-dead-letter-exchange") == family.main
     )
     return Subscription(
         queue,
-        sorted(keys),
+        _patterns(queue, family, filter_, observed),
         family,
         RetryPolicy(delay=timedelta(milliseconds=delay)),
         "quorum" if kind == "quorum" else "classic",
@@ -113,6 +111,40 @@ def _subscription(queue: str, observed: Observed) -> Subscription:
         ordered=arguments.get("x-single-active-consumer") is True,
         max_failed=_max_failed(observed.queues.get(names.failed_queue(queue), {})),
     )
+
+
+def _held_back(queue: str, observed: Observed) -> Subscription:
+    """A subscription whose messages the broker itself holds back."""
+    arguments = observed.queues[queue]
+    least, most = (arguments.get(f"x-delayed-retry-{end}") for end in ("min", "max"))
+    if not isinstance(least, int) or not isinstance(most, int) or not 0 < least <= most:
+        raise _Unlike(f"it holds messages back from {least} to {most} ms")
+    if most > MAX_TTL_MS:
+        raise _Unlike(f"it holds messages back for up to {most} ms")
+    family = _family_without_retries(queue, observed)
+    filter_ = _filter(queue, family.main, observed)
+    first, cap = timedelta(milliseconds=least), timedelta(milliseconds=most)
+    return Subscription(
+        queue,
+        _patterns(queue, family, filter_, observed),
+        family,
+        RetryPolicy(delay=first, backoff=None if first == cap else Linear(first, cap)),
+        retry_via="broker",
+        tags=_tags(filter_, queue, observed) if filter_ else None,
+        max_failed=_max_failed(observed.queues.get(names.failed_queue(queue), {})),
+    )
+
+
+def _patterns(
+    queue: str, family: ExchangeFamily, filter_: str | None, observed: Observed
+) -> list[str]:
+    """The patterns that a queue subscribes to, in order."""
+    keys = _keys(family.main, filter_ or queue, observed) - {queue}
+    if delivery_pattern("p", queue) in _keys(family.deliver, filter_ or queue, observed):
+        # Every queue is bound to the main exchange by its name, but only one that asks for it to
+        # what is delayed.
+        keys |= {queue}
+    return sorted(keys)
 
 
 def _max_failed(arguments: Mapping[str, object]) -> int | None:
@@ -201,6 +233,21 @@ def _family(queue: str, arguments: Mapping[str, object], observed: Observed) -> 
     return ExchangeFamily(main, retry.removeprefix(main), failed.removeprefix(main))
 
 
+def _family_without_retries(queue: str, observed: Observed) -> ExchangeFamily:
+    """The exchange family of a queue that needs no retry exchange: how that is called can't be
+    seen."""
+    failed = _only_source(names.failed_queue(queue), queue, observed)
+    mains = {
+        binding.source
+        for binding in observed.bindings
+        if failed and binding.destination == queue and failed.startswith(binding.source)
+    } - {failed}
+    if failed is None or not mains:
+        raise _Unlike("its failed queue is bound to no exchange that goes with it")
+    main = max(mains, key=len)
+    return ExchangeFamily(main, failed_suffix=failed.removeprefix(main))
+
+
 def _only_source(destination: str, key: str, observed: Observed) -> str | None:
     """The exchange that gives `destination` what has the routing key `key`; None where there is not
     exactly one."""
@@ -234,7 +281,7 @@ def _settings(subscription: Subscription) -> Iterable[tuple[str, str]]:
     yield "routing_keys", f"[{', '.join(map(_quoted, subscription.routing_keys))}]"
     if subscription.tags is not None:
         yield "tags", _quoted(subscription.tags.expression)
-    yield "retry", f"{{delay: {text_of(subscription.retry.delay)}}}"
+    yield "retry", f"{{delay: {text_of(subscription.retry.delay)}{_growing(subscription)}}}"
     if family == ExchangeFamily(family.main) and family != usual.exchanges:
         yield "exchange", _quoted(family.main)
     elif family != usual.exchanges:
@@ -254,6 +301,15 @@ def _settings(subscription: Subscription) -> Iterable[tuple[str, str]]:
         yield "ordered", "true"
     if subscription.max_failed is not None:
         yield "max_failed", str(subscription.max_failed)
+
+
+def _growing(subscription: Subscription) -> str:
+    """The delays that the broker lets grow, as a further part of the retry budget."""
+    backoff = subscription.retry.backoff
+    if not isinstance(backoff, Linear):
+        return ""
+    first, cap = text_of(backoff.first), text_of(backoff.cap)
+    return f", backoff: {{growth: linear, first: {first}, cap: {cap}}}"
 
 
 def _quoted(text: str) -> str:

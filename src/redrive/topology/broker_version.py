@@ -64,6 +64,12 @@ class BrokerVersion:
         return self >= BrokerVersion(3, 10)
 
     @property
+    def holds_failed_messages_back(self) -> bool:
+        """Whether quorum queues hold back what is rejected, for a time of their own
+        (`x-delayed-retry-type`). Source: RabbitMQ 4.3 release notes; measured on 4.3.6."""
+        return self >= BrokerVersion(4, 3, 0)
+
+    @property
     def deletes_after_deliveries(self) -> int | None:
         """The delivery limit of a quorum queue that sets none: after so many returns the broker
         deletes a message.

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from typing import Literal, assert_never, get_args
 
 from redrive.topology import headers, rewrite
+from redrive.topology.backoff import Linear
 from redrive.topology.broker_version import BrokerVersion
 from redrive.topology.headers import Delivery
 from redrive.topology.ladder import Ladder
@@ -124,6 +125,21 @@ class RetryByLadder:
 
 
 @dataclass(frozen=True, slots=True)
+class RetryByBroker:
+    """Reject it with requeueing: the broker itself counts it, and holds it back in its queue.
+
+    Args:
+        retry: which retry this is, from 1.
+        delay: how long it is held back.
+        allowed: how many retries a message that fails so is allowed.
+    """
+
+    retry: int
+    delay: timedelta
+    allowed: int
+
+
+@dataclass(frozen=True, slots=True)
 class RetryInPlace:
     """Hold it for a while and give it back: it comes again at once, before all others, and the
     broker has counted it.
@@ -159,20 +175,24 @@ class Drop:
     """It failed and is done all the same: nobody retries a broadcast message."""
 
 
-Settlement = (
-    Ack | RetryByReject | RetryByRepublish | RetryByLadder | RetryInPlace | MoveToFailed | Drop
-)
+Retried = RetryByReject | RetryByRepublish | RetryByLadder | RetryByBroker | RetryInPlace
+Settlement = Ack | Retried | MoveToFailed | Drop
 Decision = Handle | Settlement
+WithoutLadder = RetryByReject | RetryByRepublish | RetryByBroker
 
 
 def retries_made(delivery: Delivery) -> int:
     """How many retries of this message were made before this delivery.
 
     What came by another way than that of a retry can't have been retried here: headers that say so
-    are copied or forged. In an ordered queue each return counts, whoever made it: a worker that
-    dies has tried, or would have given it back.
+    are copied or forged. In an ordered queue, and where the broker holds messages back, each return
+    counts, whoever made it: a worker that dies has tried, or would have given it back.
     """
     noted = headers.counted(delivery.note(headers.RETRIES)) if delivery.came_back else 0
+    if delivery.held_back:
+        # A message may have been rejected into a retry queue before, and the broker goes on
+        # counting: its returns include these.
+        return noted + max(deaths_of(delivery), _returns_of(delivery))
     return noted + (_returns_of(delivery) if delivery.in_place else deaths_of(delivery))
 
 
@@ -187,16 +207,25 @@ def crashes_seen(delivery: Delivery) -> int:
 
     A message that was never delivered before can only have a count that its publisher made up.
     """
-    return max(0, _returns_of(delivery) - (0 if delivery.in_place else deaths_of(delivery)))
+    are_retries = delivery.in_place or delivery.held_back
+    return max(0, _returns_of(delivery) - (0 if are_retries else deaths_of(delivery)))
 
 
 def _returns_of(delivery: Delivery) -> int:
-    """How many times the broker has taken the message back into its queue."""
-    return (
-        headers.counted(delivery.properties.headers.scalar(headers.DELIVERY_COUNT))
-        if delivery.redelivered
-        else 0
-    )
+    """How many times the broker has taken the message back into its queue, as failed.
+
+    A nack does not count where the broker holds messages back, and leaves a count that a publisher
+    made up; but it writes how often it has delivered the message, so a count beyond that is made
+    up. Source: measured on RabbitMQ 4.3.6, which counts deliveries anew after a dead-lettering.
+    """
+    if not delivery.redelivered:
+        return 0
+    values = delivery.properties.headers
+    returns = headers.counted(values.scalar(headers.DELIVERY_COUNT))
+    if delivery.held_back:
+        delivered = headers.counted(values.scalar(headers.ACQUIRED_COUNT))
+        return returns if returns <= delivered + deaths_of(delivery) else 0
+    return returns
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,10 +257,11 @@ def decide(
             if subscription.broadcast:
                 return Handle(0)
             crashes = crashes_seen(delivery) if subscription.queue_type == "quorum" else 0
-            # In an ordered queue retries are among them.
-            if crashes >= policy.max_crashes + (policy.most_retries if subscription.ordered else 0):
+            # In an ordered queue, and where the broker holds messages back, retries are among them.
+            among_them = subscription.ordered or subscription.retry_via == "broker"
+            if crashes >= policy.max_crashes + (policy.most_retries if among_them else 0):
                 return MoveToFailed("crashed", _crash_report(crashes), retries)
-            if retries > policy.most_retries and not subscription.ordered:
+            if retries > policy.most_retries and not among_them:
                 return MoveToFailed(
                     "retries-exhausted", _overdue_report(retries, policy.most_retries), retries
                 )
@@ -290,15 +320,23 @@ def _retry(
     by the ladder."""
     if subscription.ordered:
         return RetryInPlace(retry, delay, allowed)
-    if delay != subscription.retry.delay and subscription.can_be_delayed:
+    usual = (
+        _held_back_for(delivery, subscription)
+        if subscription.retry_via == "broker"
+        else subscription.retry.delay
+    )
+    if delay != usual and subscription.can_be_delayed:
         return RetryByLadder(retry, delay, allowed)
     return _by_the_retry_queue(delivery, subscription, retry, allowed, broker)
 
 
 def _by_the_retry_queue(
     delivery: Delivery, subscription: Subscription, retry: int, allowed: int, broker: BrokerVersion
-) -> RetryByReject | RetryByRepublish:
-    """How a message gets to its retry queue, and waits for as long as that makes it wait."""
+) -> WithoutLadder:
+    """How a message gets to its retry queue, and waits for as long as that makes it wait; where the
+    broker holds it back, it stays in its queue for as long as that does."""
+    if subscription.retry_via == "broker":
+        return RetryByBroker(retry, _held_back_for(delivery, subscription), allowed)
     usual = subscription.retry.delay
     anew = must_start_x_death_anew(delivery, broker)
     if anew or subscription.retry_via == "republish":
@@ -310,20 +348,33 @@ def _by_the_retry_queue(
 
 def without_ladder(
     postponed: RetryByLadder, delivery: Delivery, subscription: Subscription, broker: BrokerVersion
-) -> RetryByReject | RetryByRepublish:
-    """The same retry of a message by its retry queue, where the delay ladder can't be had: it
-    counts the same, and waits as usual."""
+) -> WithoutLadder:
+    """The same retry of a message by its retry queue, or by the broker, where the delay ladder
+    can't be had: it counts the same, and waits as usual."""
     return _by_the_retry_queue(delivery, subscription, postponed.retry, postponed.allowed, broker)
 
 
-def may_be_rejected(delivery: Delivery, subscription: Subscription, broker: BrokerVersion) -> bool:
-    """Whether a rejected message gets to the retry queue; else it would be lost."""
-    in_retry_queue = _by_the_retry_queue(delivery, subscription, 0, 0, broker)
-    return (
-        isinstance(in_retry_queue, RetryByReject)
-        and not subscription.ordered
-        and not subscription.broadcast
-    )
+def _held_back_for(delivery: Delivery, subscription: Subscription) -> timedelta:
+    """How long the broker holds a message back that it takes back now: the least delay times the
+    returns that it has counted, this one included. Source: measured on RabbitMQ 4.3.6."""
+    least, most = subscription.held_back_for
+    return Linear(least, most).delay(_returns_of(delivery) + 1, 0.0)
+
+
+def rejection(
+    delivery: Delivery, subscription: Subscription, broker: BrokerVersion
+) -> "RejectIt | ReturnIt | None":
+    """What has a message tried again without a publish; None where nothing does, and rejecting it
+    would lose it."""
+    if subscription.ordered or subscription.broadcast:
+        return None
+    match _by_the_retry_queue(delivery, subscription, 0, 0, broker):
+        case RetryByReject():
+            return RejectIt()
+        case RetryByBroker():
+            return ReturnIt()
+        case _:
+            return None
 
 
 def must_start_x_death_anew(delivery: Delivery, broker: BrokerVersion) -> bool:
@@ -369,6 +420,12 @@ class RejectIt:
 
 
 @dataclass(frozen=True, slots=True)
+class ReturnIt:
+    """Reject the delivery with requeueing, one at a time: the broker counts it, and holds it back;
+    it does neither for a nack."""
+
+
+@dataclass(frozen=True, slots=True)
 class PublishThenAck:
     """Publish, mandatory; ack the delivery once that is confirmed, and not before.
 
@@ -393,7 +450,7 @@ class HoldThenReturn:
     delay: timedelta
 
 
-Step = AckIt | RejectIt | PublishThenAck | HoldThenReturn
+Step = AckIt | RejectIt | ReturnIt | PublishThenAck | HoldThenReturn
 
 
 def route(
@@ -408,6 +465,8 @@ def route(
             return AckIt()
         case RetryByReject():
             return RejectIt()
+        case RetryByBroker():
+            return ReturnIt()
         case RetryInPlace(_, delay):
             return HoldThenReturn(delay)
         case RetryByRepublish(retry, _, _, counts_on):
@@ -461,6 +520,11 @@ def whereabouts(settlement: Settlement, subscription: Subscription) -> str:
         case RetryByLadder(retry, delay, allowed):
             return (
                 f"on the delay ladder for {delay.total_seconds():g} s (retry {retry} of {allowed})"
+            )
+        case RetryByBroker(retry, delay, allowed):
+            return (
+                f"held back in {subscription.queue} for {delay.total_seconds():g} s (retry {retry} "
+                f"of {allowed})"
             )
         case RetryInPlace(retry, delay, allowed):
             return (

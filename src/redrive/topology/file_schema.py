@@ -15,7 +15,7 @@ Reading YAML, and finding the line of a mistake, is `redrive.pubsub.admin.topolo
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -32,7 +32,7 @@ from pydantic import (
 
 from redrive.errors import ConfigurationError
 from redrive.topology import names
-from redrive.topology.backoff import Backoff, Exponential
+from redrive.topology.backoff import Backoff, Exponential, Linear
 from redrive.topology.durations import duration_of, text_of
 from redrive.topology.model import QueueType, RetryVia, Subscription, Topology
 from redrive.topology.names import ExchangeFamily
@@ -158,6 +158,11 @@ Exchange = Annotated[
 class BackoffSpec(_Spec):
     """Delays that grow from retry to retry."""
 
+    growth: Literal["exponential", "linear"] = Field(
+        default="exponential",
+        description="Whether each retry waits factor times as long as the one before it, or the "
+        "n-th n times as long as the first.",
+    )
     first: Duration = Field(description="What the first retry waits.")
     factor: float = Field(
         default=2.0,
@@ -175,7 +180,18 @@ class BackoffSpec(_Spec):
     )
 
     def built(self) -> Backoff:
-        """The backoff that it means."""
+        """The backoff that it means.
+
+        Raises:
+            ConfigurationError: it grows linearly, and has a factor or jitter.
+        """
+        if self.growth == "linear":
+            if self.model_fields_set & {"factor", "jitter"}:
+                raise ConfigurationError(
+                    "the backoff grows linearly and has a factor or jitter",
+                    "Leave them out: the n-th retry waits n times as long as the first.",
+                )
+            return Linear(self.first, self.cap)
         return Exponential(self.first, self.factor, self.cap, self.jitter)
 
 
@@ -245,7 +261,9 @@ class SubscriptionDefaults(_Spec):
         default="quorum", description="The type of the main, the retry and the failed queue."
     )
     retry_via: RetryVia = Field(
-        default="dead-letter", description="How a failed attempt gets to the retry queue."
+        default="dead-letter",
+        description="How a failed attempt comes back: through the retry queue (dead-letter, "
+        "republish), or held back in the main queue by RabbitMQ itself, from 4.3 on (broker).",
     )
     max_failed: int | None = Field(
         default=None,

@@ -25,6 +25,9 @@ class QueueCount:
             fewer.
         dead_lettering: messages that the broker has taken out of a quorum queue to dead-letter
             them, and whose target has not confirmed them. AMQP does not report these.
+        held_back: failed messages that the broker itself holds back until their delay is over. AMQP
+            does not report these either.
+        holds_back: whether it was declared to do so.
     """
 
     ready: int = 0
@@ -35,11 +38,13 @@ class QueueCount:
     acked: float | None = 0.0
     held_growth: float = 0.0
     dead_lettering: int = 0
+    held_back: int = 0
+    holds_back: bool = False
 
     @property
     def total(self) -> int:
         """All messages that are in it."""
-        return self.ready + self.held + self.dead_lettering
+        return self.ready + self.held + self.dead_lettering + self.held_back
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +54,8 @@ class Flow:
     Args:
         queue: the main queue's name.
         main, retry, failed: messages in its queues, those that are held or being dead-lettered
-            included; None for a queue that is not there.
+            included; None for a queue that is not there. Where the broker holds failed messages
+            back in the main queue, those count as `retry`.
         consumers: who consumes the main queue.
         rate_in: published to the main queue, requeued ones included.
         rate_done: acked in the main queue, and not republished for a retry: handled or set aside.
@@ -86,10 +92,13 @@ def _flow(queue: str, queues: Mapping[str, QueueCount]) -> Flow:
     main, retry, failed = (
         queues.get(name) for name in (queue, names.retry_queue(queue), names.failed_queue(queue))
     )
+    depth, waiting = _depth(main), _depth(retry)
+    if main is not None and main.holds_back:
+        depth, waiting = main.total - main.held_back, (waiting or 0) + main.held_back
     flow = Flow(
         queue,
-        _depth(main),
-        _depth(retry),
+        depth,
+        waiting,
         _depth(failed),
         main.consumers if main is not None else 0,
         dead_lettering=sum(count.dead_lettering for count in (main, retry) if count is not None),

@@ -132,13 +132,18 @@ def _branches(subscription: Subscription) -> list[str]:
     retry = subscription.retry
     branches = [
         f"takes {', '.join(subscription.routing_keys) or 'only what is requeued to it'}",
-        (
-            f"{subscription.retry_queue}  after {text_of(retry.delay)}, "
-            f"at most {retry.max_retries} times"
-        ),
+        (f"{_where_retries_wait(subscription)}, at most {retry.max_retries} times"),
         f"{subscription.failed_queue}  what was given up",
     ]
     return [f"├─ {branch}" for branch in branches[:-1]] + [f"└─ {branches[-1]}"]
+
+
+def _where_retries_wait(subscription: Subscription) -> str:
+    if subscription.retry_via != "broker":
+        return f"{subscription.retry_queue}  after {text_of(subscription.retry.delay)}"
+    least, most = subscription.held_back_for
+    growing = "" if least == most else f" to {text_of(most)}"
+    return f"{subscription.queue} itself holds failed messages back for {text_of(least)}{growing}"
 
 
 def _by_ends(bindings: Iterable[Binding]) -> dict[tuple[str, str, str], list[str]]:

@@ -16,6 +16,7 @@ from redrive.topology import delay_route, names
 
 X_DEATH = "x-death"
 DELIVERY_COUNT = "x-delivery-count"
+ACQUIRED_COUNT = "x-acquired-count"
 ORIG_ROUTING_KEY = "x-orig-routing-key"
 
 RETRIES = "redrive-retries"
@@ -74,7 +75,7 @@ def stays_behind(name: str) -> bool:
     `CC` and `BCC` would send copies elsewhere; the rest are the broker's notes on one stay in one
     queue, stale or forged elsewhere.
     """
-    return name in {DELIVERY_COUNT, "x-acquired-count", "CC", "BCC"} or name.startswith(
+    return name in {DELIVERY_COUNT, ACQUIRED_COUNT, "CC", "BCC"} or name.startswith(
         ("x-first-death-", "x-last-death-", "x-opt-")
     )
 
@@ -268,6 +269,7 @@ class Delivery:
         redelivered: the broker's flag; no more than a hint.
         way_back: the exchange through which messages come back from the retry queue.
         in_place: whether a failed message is tried again where it is, at the head of its queue.
+        held_back: whether the broker itself holds a failed message back, in its queue.
         dead_letter_queue: the queue that it was read from, where redrive did not make that: then
             `queue` is the one that it failed in, as far as that is known. Empty for a message of a
             subscription's queues.
@@ -281,6 +283,7 @@ class Delivery:
     redelivered: bool = False
     way_back: str = ""
     in_place: bool = False
+    held_back: bool = False
     dead_letter_queue: str = ""
     _deaths: list[Deaths] = field(default_factory=list, init=False, repr=False, compare=False)
 

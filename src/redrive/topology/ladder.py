@@ -141,7 +141,7 @@ class Ladder:
 def levels_of(subscription: Subscription) -> int:
     """How many levels a subscription's policy uses; a handler's own `Retry(after=…)` may need
     more."""
-    longest = subscription.retry.longest_on_the_ladder
+    longest = subscription.longest_on_the_ladder
     return Ladder(subscription.exchanges).levels_for(longest) if longest else 0
 
 

@@ -10,6 +10,12 @@ A queue's arguments change by another queue of the same name. Meanwhile a *trans
     restore  the new queue gets the bindings, then the transit queue loses them
     return   what is in the transit queue moves to the new queue, and the transit queue is deleted
 
+Where the broker is to hold failed messages back itself (`retry_via="broker"`) there is no retry
+queue any more: the old one is diverted and drained as before, and then
+
+    remove   the empty retry queue is deleted, and its transit queue loses its bindings
+    release  what waited goes to the main queue at once, and the transit queue is deleted
+
 `next_step` says which comes next from what is on the broker alone: nothing else is remembered, so a
 migration that died at any moment goes on where it was, and one that is done finds nothing to do.
 Between two steps every message is in one of the two queues.
@@ -30,7 +36,7 @@ from redrive.topology.names import check_name
 from redrive.topology.rewrite import Publish
 
 TRANSIT_SUFFIX = "@migrating"
-Kind = Literal["divert", "drain", "replace", "restore", "return"]
+Kind = Literal["divert", "drain", "replace", "restore", "return", "remove", "release"]
 Place = Literal["main", "retry", "failed"]
 
 
@@ -43,7 +49,9 @@ class Step:
         place: which of the subscription's queues it is about.
         queue: that queue, as it is to be.
         transit: the queue that stands in for it.
-        bindings: those that are moved: to the transit queue (divert), or to the queue (restore).
+        bindings: those that are moved: to the transit queue (divert), or to the queue (restore); or
+            that the transit queue loses (remove).
+        due: the main queue, where what waits is to go there (release).
     """
 
     kind: Kind
@@ -51,9 +59,12 @@ class Step:
     queue: Queue
     transit: Queue
     bindings: tuple[Binding, ...] = ()
+    due: str = ""
 
     def __str__(self) -> str:
-        return _SENTENCES[self.kind].format(queue=self.queue.name, transit=self.transit.name)
+        return _SENTENCES[self.kind].format(
+            queue=self.queue.name, transit=self.transit.name, due=self.due
+        )
 
 
 _SENTENCES: Mapping[Kind, str] = {
@@ -62,6 +73,8 @@ _SENTENCES: Mapping[Kind, str] = {
     "replace": "{queue} is deleted, empty as it is, and created again",
     "restore": "what comes for {queue} goes to it again",
     "return": "what is in {transit} moves to {queue}, and {transit} is deleted",
+    "remove": "{queue} is deleted, empty as it is",
+    "release": "what is in {transit} goes to {due}, and {transit} is deleted",
 }
 
 
@@ -122,8 +135,9 @@ class _Migration:
     ) -> None:
         topology = subscription.topology()
         self.main = _Swap("main", _queue(topology, subscription.queue), topology, observed, quiet)
+        self.wants_retry_queue = subscription.retry_via != "broker"
         self.retry = _Swap(
-            "retry", _queue(topology, subscription.retry_queue), topology, observed, quiet
+            "retry", _retry_queue(subscription, topology, observed), topology, observed, quiet
         )
         self.failed = _Swap(
             "failed", _queue(topology, subscription.failed_queue), topology, observed, quiet
@@ -135,10 +149,37 @@ class _Migration:
         step = self.failed.next_step()
         if step is not None:
             return step
-        step = self._making_way() if self.main.is_old else None
+        step = (self._made_first() or self._making_way()) if self.main.is_old else None
         if step is not None:
             return step
-        return self.main.until_restored() or self.retry.next_step() or self.main.next_step()
+        return (
+            self.main.until_restored()
+            or (self.retry.next_step() if self.wants_retry_queue else self._without_retry_queue())
+            or self.main.next_step()
+        )
+
+    def _made_first(self) -> Step | None:
+        """What a main queue that comes to dead-letter needs beforehand: a retry queue, which there
+        is none of where the broker held messages back."""
+        retry = self.retry
+        if not self.wants_retry_queue or retry.transit_is_there:
+            return None
+        if not retry.is_there:
+            return retry.step("replace")
+        return None if retry.ways_in else retry.step("restore", retry.wanted)
+
+    def _without_retry_queue(self) -> Step | None:
+        """The next step until the retry queue is gone, once nothing is rejected into it."""
+        retry = self.retry
+        if retry.is_there:
+            if not retry.is_diverted:
+                return retry.step("divert", retry.ways_in)
+            return retry.step("remove" if retry.is_quiet else "drain", retry.ways_to_transit)
+        if not retry.transit_is_there:
+            return None
+        if retry.ways_to_transit:
+            return retry.step("remove", retry.ways_to_transit)
+        return replace(retry.step("release"), due=self.main.queue.name)
 
     def _making_way(self) -> Step | None:
         """What comes before the main queue is replaced: nothing may come from the retry queue while
@@ -148,6 +189,9 @@ class _Migration:
         without a message on its way to it.
         """
         main, retry = self.main, self.retry
+        if not (retry.is_there or retry.transit_is_there):
+            # The broker holds messages back, before and after.
+            return main.way_out()
         if not main.is_diverted:
             if not retry.is_diverted:
                 return retry.step("divert", retry.ways_in)
@@ -156,7 +200,7 @@ class _Migration:
             return main.step("drain")
         if retry.is_diverted and not retry.is_quiet:
             return retry.step("drain")
-        return retry.until_restored() if retry.transit_is_there else None
+        return retry.until_restored() if retry.transit_is_there and self.wants_retry_queue else None
 
 
 class _Swap:
@@ -181,7 +225,7 @@ class _Swap:
         self.ways_in = _bindings_to(queue.name, observed)
         self.ways_to_transit = _bindings_to(self.transit.name, observed)
         self.is_quiet = queue.name in quiet
-        self._wanted = tuple(
+        self.wanted = tuple(
             binding for binding in topology.bindings if binding.destination == queue.name
         )
 
@@ -193,13 +237,17 @@ class _Swap:
     def next_step(self) -> Step | None:
         """The next step where the queue is replaced by itself."""
         if self.is_old:
-            if not self.is_diverted:
-                return self.step("divert", self.ways_in)
-            return self.step("drain") if not self.is_quiet else self.step("replace")
+            return self.way_out() or self.step("replace")
         step = self.until_restored()
         if step is not None:
             return step
         return self.step("return") if self.transit_is_there else None
+
+    def way_out(self) -> Step | None:
+        """The next step until nothing is in the queue, and nothing comes."""
+        if not self.is_diverted:
+            return self.step("divert", self.ways_in)
+        return None if self.is_quiet else self.step("drain")
 
     def until_restored(self) -> Step | None:
         """The next step until what comes goes to the new queue."""
@@ -209,7 +257,7 @@ class _Swap:
             moved = tuple(
                 replace(binding, destination=self.queue.name) for binding in self.ways_to_transit
             )
-            return self.step("restore", tuple(dict.fromkeys((*self._wanted, *moved))))
+            return self.step("restore", tuple(dict.fromkeys((*self.wanted, *moved))))
         return None
 
     def step(self, kind: Kind, bindings: tuple[Binding, ...] = ()) -> Step:
@@ -236,6 +284,18 @@ def _queue(topology: Topology, name: str) -> Queue:
     return next(queue for queue in topology.queues if queue.name == name)
 
 
+def _retry_queue(subscription: Subscription, topology: Topology, observed: Observed) -> Queue:
+    """The retry queue as it is to be; where there is to be none, as it is."""
+    name = subscription.retry_queue
+    if subscription.retry_via != "broker":
+        return _queue(topology, name)
+    arguments = observed.queues.get(name, observed.queues.get(name + TRANSIT_SUFFIX, {}))
+    return Queue(
+        name,
+        {argument: value for argument, value in arguments.items() if isinstance(value, str | int)},
+    )
+
+
 def moved(step: Step, delivery: Delivery, source: str, *, frame_max: int) -> Publish:
     """The publish that takes a message from `source`, the queue or its transit queue, to the other
     one.
@@ -243,6 +303,8 @@ def moved(step: Step, delivery: Delivery, source: str, *, frame_max: int) -> Pub
     What was moved before is only passed on.
     """
     destination = step.queue.name if source == step.transit.name else step.transit.name
+    if step.kind == "release":
+        return _released(step, delivery, frame_max=frame_max)
     if delivery.exchange == "" and delivery.routing_key == step.transit.name:
         return rewrite.pass_on(delivery, destination)
     match step.place:
@@ -253,14 +315,29 @@ def moved(step: Step, delivery: Delivery, source: str, *, frame_max: int) -> Pub
                 delivery, destination, retries=retries_made(delivery), frame_max=frame_max
             )
         case "retry":
-            # As it would come back: what is in the retry queue got there from the main queue.
-            waiting = replace(delivery, exchange=delivery.way_back)
-            retries = headers.counted(waiting.note(headers.RETRIES)) + headers.trips_before(
-                waiting.deaths, waiting.queue
-            )
+            waiting, retries = _waiting(delivery)
             return rewrite.relocate(waiting, destination, retries=retries, frame_max=frame_max)
         case _:
             assert_never(step.place)
+
+
+def _waiting(delivery: Delivery) -> tuple[Delivery, int]:
+    """A message of the retry queue as it would come back, and its retries before this trip: what is
+    there got there from the main queue."""
+    waiting = replace(delivery, exchange=delivery.way_back)
+    noted = headers.counted(waiting.note(headers.RETRIES))
+    return waiting, noted + headers.trips_before(waiting.deaths, waiting.queue)
+
+
+def _released(step: Step, delivery: Delivery, *, frame_max: int) -> Publish:
+    """The publish that has a message which waited for a retry come back now: that is one more, and
+    no broker counts it."""
+    waiting, retries = _waiting(
+        replace(delivery, routing_key=delivery.queue)
+        if delivery.routing_key == step.transit.name
+        else delivery
+    )
+    return rewrite.relocate(waiting, step.due, retries=retries + 1, frame_max=frame_max)
 
 
 def identity_of(delivery: Delivery) -> str | None:
@@ -282,6 +359,19 @@ def pauses(subscription: Subscription, observed: Observed) -> tuple[str, ...]:
     """What stands still while the migration runs, in sentences."""
     migration = _Migration(subscription, observed, frozenset())
     sentences: list[str] = []
+    held = observed.queues.get(subscription.queue, {}).get("x-delayed-retry-max")
+    if migration.main.is_old and isinstance(held, int):
+        sentences.append(
+            f"messages that the broker holds back in {subscription.queue} are waited for, up to "
+            f"{held / 1000:g} s"
+        )
+    if not migration.wants_retry_queue and (
+        migration.retry.is_there or migration.retry.transit_is_there
+    ):
+        sentences.append(
+            f"messages in {subscription.retry_queue} come back once the new queue is there, sooner "
+            "or later than their delay"
+        )
     if migration.main.is_old or migration.main.transit_is_there:
         sentences.append(
             f"consumers of {subscription.queue} finish what they hold and get nothing further "
@@ -289,7 +379,11 @@ def pauses(subscription: Subscription, observed: Observed) -> tuple[str, ...]:
             "consumer is cancelled then, and they come back by themselves (a subscriber that still "
             "asks for the old arguments does not)"
         )
-    if migration.retry.is_old or migration.retry.transit_is_there or migration.main.is_old:
+    if migration.wants_retry_queue and (
+        migration.retry.is_old
+        or migration.retry.transit_is_there
+        or (migration.main.is_old and migration.retry.is_there)
+    ):
         sentences.append(
             f"messages in {subscription.retry_queue} wait longer: their delay starts again "
             "afterwards"

@@ -14,13 +14,14 @@ from typing import Literal, get_args
 from redrive.amqp.field_table import MAX_SHORT_STRING
 from redrive.errors import ConfigurationError
 from redrive.topology import delay_route, names, tags
+from redrive.topology.backoff import Linear
 from redrive.topology.broker_version import CONSUMER_TIMEOUT, BrokerVersion
 from redrive.topology.names import ExchangeFamily
-from redrive.topology.policy import RetryPolicy
+from redrive.topology.policy import MAX_TTL_MS, RetryPolicy
 from redrive.topology.tags import TagFilter
 
 QueueType = Literal["quorum", "classic"]
-RetryVia = Literal["dead-letter", "republish"]
+RetryVia = Literal["dead-letter", "republish", "broker"]
 Argument = str | int
 
 DELIVERY_LIMIT = 1_000_000_000
@@ -38,6 +39,7 @@ AT_LEAST_ONCE: Mapping[str, Argument] = MappingProxyType(
 """What makes a quorum queue dead-letter with confirms; it needs reject-publish.
 Source: https://www.rabbitmq.com/docs/quorum-queues#dead-lettering"""
 
+_MILLISECOND = timedelta(milliseconds=1)
 _NO_ARGUMENTS: Mapping[str, Argument] = MappingProxyType({})
 
 
@@ -137,7 +139,8 @@ class Subscription:
         exchanges: the exchange family.
         retry: the retry budget.
         queue_type: `quorum` or `classic`.
-        retry_via: how a failed attempt gets to the retry queue.
+        retry_via: how a failed attempt comes back: through the retry queue, dead-lettered by the
+            broker or published there, or held back in the main queue by the broker itself.
         tags: which tags it wants, besides the routing keys; None for any.
         broadcast: whether the queue is one instance's own: it goes with its consumer, and what
             fails is let go.
@@ -190,6 +193,8 @@ class Subscription:
                 "the services it is shared with declare classic ones",
                 "Use queue_type='classic', or retry_via='dead-letter'.",
             )
+        if self.retry_via == "broker":
+            self._check_held_back()
         if self.tags is not None:
             names.check_name("exchange", self.filter_exchange, MAX_SHORT_STRING)
         if self.broadcast and self.retry != RetryPolicy():
@@ -201,9 +206,29 @@ class Subscription:
             self._check_max_failed(self.max_failed)
         if self.ordered:
             self._check_order()
-        elif self.retry.longest_on_the_ladder:
+        elif self.longest_on_the_ladder:
             delay_route.check_destination(self.queue)
-            self.check_delay(self.retry.longest_on_the_ladder)
+            self.check_delay(self.longest_on_the_ladder)
+
+    def _check_held_back(self) -> None:
+        if self.queue_type != "quorum":
+            raise ConfigurationError(
+                f"queue {self.queue!r} is to be a classic queue with retry_via='broker'; only "
+                "quorum queues hold failed messages back",
+                "Use queue_type='quorum', or retry_via='dead-letter'.",
+            )
+        if self.ordered or self.broadcast:
+            raise ConfigurationError(
+                f"queue {self.queue!r} is {'to be ordered' if self.ordered else 'for broadcast'} "
+                "and has retry_via='broker', which lets other messages pass one that waits",
+                "Leave retry_via out.",
+            )
+        for delay in self.held_back_for:
+            if delay % _MILLISECOND or not _MILLISECOND <= delay <= MAX_TTL_MS * _MILLISECOND:
+                raise ConfigurationError(
+                    f"the broker is to hold messages of queue {self.queue!r} back for {delay}",
+                    "Give whole milliseconds, at most 49 days.",
+                )
 
     def _check_max_failed(self, number: int) -> None:
         if not isinstance(number, int) or isinstance(number, bool) or number < 1:
@@ -259,6 +284,22 @@ class Subscription:
     def can_be_delayed(self) -> bool:
         """Whether the queue's name leaves room for the delay ladder's routing keys."""
         return delay_route.fits(self.queue)
+
+    @property
+    def held_back_for(self) -> tuple[timedelta, timedelta]:
+        """What a message is held back for after its first failure, and at most, where the broker
+        does it: each time as long again, up to the most."""
+        backoff = self.retry.backoff
+        if isinstance(backoff, Linear):
+            return backoff.first, backoff.cap
+        return self.retry.delay, self.retry.delay
+
+    @property
+    def longest_on_the_ladder(self) -> timedelta:
+        """The longest delay of the policy that needs the delay ladder; zero where none does."""
+        if self.retry_via == "broker" and isinstance(self.retry.backoff, Linear):
+            return self.retry.longest_but(self.retry.backoff)
+        return self.retry.longest_on_the_ladder
 
     @property
     def way_back(self) -> str:
@@ -328,6 +369,8 @@ class Subscription:
 
     def _with_retries(self) -> Topology:
         family = self.exchanges
+        if self.retry_via == "broker":
+            return self._with_retries_by_the_broker()
         return Topology(
             exchanges=(
                 Exchange(family.main),
@@ -350,6 +393,22 @@ class Subscription:
             ),
         )
 
+    def _with_retries_by_the_broker(self) -> Topology:
+        family = self.exchanges
+        return Topology(
+            exchanges=(Exchange(family.main), Exchange(family.failed), deliver_exchange(family)),
+            queues=(
+                failed_queue_of(self.queue, self.queue_type, self.max_failed),
+                self._queue_that_holds_back(),
+            ),
+            bindings=(
+                Binding(family.failed, self.failed_queue, self.queue),
+                *self._own_delayed_retries(),
+                *self._subscribing(),
+                Binding(family.main, self.queue, self.queue),
+            ),
+        )
+
     def _own_delayed_retries(self) -> Iterator[Binding]:
         if self.can_be_delayed:
             yield Binding(
@@ -363,6 +422,12 @@ class Subscription:
                 f"queue {self.queue!r} is to be a quorum queue, which needs RabbitMQ 3.10 or "
                 f"newer; this broker is {version}",
                 "Upgrade the broker, or use queue_type='classic'.",
+            )
+        if self.retry_via == "broker" and not version.holds_failed_messages_back:
+            raise ConfigurationError(
+                f"queue {self.queue!r} has retry_via='broker', which needs RabbitMQ 4.3 or newer; "
+                f"this broker is {version}",
+                "Upgrade all nodes of the broker, or use retry_via='dead-letter'.",
             )
 
     def _main_queue(self) -> Queue:
@@ -378,6 +443,25 @@ class Subscription:
         if self.ordered:
             arguments["x-single-active-consumer"] = True
         return Queue(self.queue, MappingProxyType(arguments))
+
+    def _queue_that_holds_back(self) -> Queue:
+        least, most = self.held_back_for
+        return Queue(
+            self.queue,
+            MappingProxyType(
+                {
+                    "x-queue-type": "quorum",
+                    "x-delayed-retry-type": "failed",
+                    "x-delayed-retry-min": least // _MILLISECOND,
+                    "x-delayed-retry-max": most // _MILLISECOND,
+                    # What a consumer that is not redrive's rejects for good is kept, too.
+                    "x-dead-letter-exchange": self.exchanges.failed,
+                    "x-dead-letter-routing-key": self.queue,
+                    **AT_LEAST_ONCE,
+                    "x-delivery-limit": DELIVERY_LIMIT,
+                }
+            ),
+        )
 
     def _retry_queue(self) -> Queue:
         arguments: dict[str, Argument] = {

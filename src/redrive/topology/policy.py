@@ -34,8 +34,8 @@ class ErrorRule:
     Args:
         max_retries: the retries of a message that fails so, counting all that were made of it; 0
             gives it up at once.
-        backoff: how long each retry waits: one delay for all of them, a list of delays, or
-            `Exponential`.
+        backoff: how long each retry waits: one delay for all of them, a list of delays,
+            `Exponential` or `Linear`.
 
     Raises:
         ConfigurationError: a number is negative or not whole, or the backoff is none.
@@ -76,8 +76,8 @@ class RetryPolicy:
             else says otherwise; whole milliseconds, at most 49 days.
         max_crashes: how many times a message may take its process down with it before it is set
             aside without being run again. Quorum queues only: classic queues do not count it.
-        backoff: delays that differ from retry to retry: a list of them, or `Exponential`. What the
-            retry queue can't do goes through the delay ladder.
+        backoff: delays that differ from retry to retry: a list of them, `Exponential` or `Linear`.
+            What the retry queue, or the broker itself, can't do goes through the delay ladder.
         errors: rules for kinds of exceptions; those of a class count for what inherits from it, and
             the most specific one wins. Of an exception group's errors the one that is allowed the
             fewest retries decides.
@@ -188,13 +188,13 @@ class RetryPolicy:
     @property
     def longest_on_the_ladder(self) -> timedelta:
         """The longest delay that the retry queue can't do; zero where it can do all of them."""
-        in_the_retry_queue = Delays((self.delay,))
+        return self.longest_but(Delays((self.delay,)))
+
+    def longest_but(self, usual: Backoff) -> timedelta:
+        """The longest delay of those that are not `usual`, which needs no ladder; zero where there
+        are no others."""
         return max(
-            (
-                backoff.longest(retries)
-                for backoff, retries in self._waits
-                if backoff != in_the_retry_queue
-            ),
+            (backoff.longest(retries) for backoff, retries in self._waits if backoff != usual),
             default=NOTHING,
         )
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pika import spec
 
 from redrive.amqp.frames import (
     BadFrame,
@@ -16,6 +17,7 @@ from redrive.amqp.frames import (
     Received,
     content_frames,
     method_frame,
+    return_frame,
 )
 
 CHANNEL = 7
@@ -167,3 +169,10 @@ def test_a_method_is_its_class_its_name_and_its_arguments() -> None:
     assert method_frame(CHANNEL, 20, 40, b"words") == frame(
         1, CHANNEL, struct.pack(">HH", 20, 40) + b"words"
     )
+
+
+def test_one_delivery_is_returned_by_a_nack_of_it_alone() -> None:
+    expected = spec.Basic.Nack(delivery_tag=7, multiple=False, requeue=True)  # type: ignore[no-untyped-call]
+    encoded = b"".join(expected.encode())  # type: ignore[no-untyped-call]
+    payload = struct.pack(">HH", 60, 120) + encoded
+    assert return_frame(3, 7) == struct.pack(">BHI", 1, 3, len(payload)) + payload + b"\xce"

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redrive.errors import ConfigurationError
-from redrive.topology.backoff import Delays, Exponential, backoff_of
+from redrive.topology.backoff import Delays, Exponential, Linear, backoff_of
 from redrive.topology.policy import NO_RETRY, ErrorRule, RetryPolicy
 
 SECOND = timedelta(seconds=1)
@@ -198,3 +198,13 @@ def test_a_budget_of_a_rule_that_is_none_is_refused(number: int) -> None:
 
 def test_delays_are_a_value() -> None:
     assert Delays([SECOND]) == Delays((SECOND,))
+
+
+def test_a_linear_backoff_waits_n_times_as_long_up_to_its_cap() -> None:
+    assert waits(RetryPolicy(backoff=Linear(SECOND, 3.5)), 5) == [1, 2, 3, 3.5, 3.5]
+    assert Linear(SECOND).longest(10**9) == timedelta(hours=1)
+
+
+def test_a_linear_backoff_whose_cap_is_shorter_than_its_first_delay_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="is shorter than its first delay"):
+        Linear(2 * SECOND, SECOND)

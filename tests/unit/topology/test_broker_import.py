@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from redrive.pubsub.admin import topology_file
+from redrive.topology.backoff import Linear
 from redrive.topology.broker_import import file_of, recover
 from redrive.topology.diff import Observed
 from redrive.topology.file_schema import union_of
@@ -233,3 +234,47 @@ def test_what_cant_be_written_down_is_left_out_and_noted(observed: Observed, not
     assert recovered.subscriptions == ()
     assert recovered.notes == (f"ucenter@user is left out: {note}",)
     assert "subscriptions: {}" in file_of(recovered)
+
+
+@pytest.mark.parametrize("backoff", [None, Linear("10s", "1m")])
+def test_a_subscription_whose_messages_the_broker_holds_back_is_recovered(
+    backoff: Linear | None,
+) -> None:
+    held_back = replace(
+        USER,
+        retry=RetryPolicy(delay="10s", backoff=backoff),
+        retry_via="broker",
+        tags=TagFilter("vip"),
+        max_failed=10,
+    )
+    recovered = recover(on_broker(held_back))
+    assert (recovered.subscriptions, recovered.notes) == ((held_back,), ())
+    assert topology_file.parse(file_of(recovered), "f.yaml").built() == (held_back,)
+
+
+@pytest.mark.parametrize(
+    ("least", "most", "found"),
+    [
+        (0, 0, "holds messages back from 0 to 0 ms"),
+        ("1", 2, "holds messages back from 1 to 2 ms"),
+        (1, 2**33, "for up to 8589934592 ms"),
+    ],
+)
+def test_a_queue_that_holds_messages_back_as_none_of_ours_does_is_left_out(
+    least: object, most: object, found: str
+) -> None:
+    strange = with_arguments(
+        on_broker(replace(USER, retry_via="broker")),
+        USER.queue,
+        x_delayed_retry_min=least,
+        x_delayed_retry_max=most,
+    )
+    recovered = recover(strange)
+    assert recovered.subscriptions == ()
+    assert found in recovered.notes[0]
+
+
+def test_a_queue_that_holds_messages_back_and_has_no_failed_exchange_is_left_out() -> None:
+    observed = on_broker(replace(USER, retry_via="broker"))
+    unbound = replace(observed, bindings=frozenset())
+    assert "bound to no exchange that goes with it" in recover(unbound).notes[0]

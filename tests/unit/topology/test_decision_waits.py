@@ -38,8 +38,9 @@ from redrive.topology.decision import (
     RetryByLadder,
     RetryByReject,
     RetryByRepublish,
+    ReturnIt,
     decide,
-    may_be_rejected,
+    rejection,
     route,
     whereabouts,
     without_ladder,
@@ -339,18 +340,22 @@ def test_what_a_reject_would_lose_is_not_rejected_without_the_ladder_either() ->
 @pytest.mark.parametrize(
     ("subscription", "headers", "broker", "expected"),
     [
-        (SUBSCRIPTION, EMPTY, CONTINUES, True),
-        (SUBSCRIPTION, table(x_death="x"), IGNORES, True),
-        (SUBSCRIPTION, table(x_death="x"), CONTINUES, False),
-        (SHARED, EMPTY, IGNORES, False),
-        (replace(SUBSCRIPTION, broadcast=True), EMPTY, IGNORES, False),
-        (replace(SUBSCRIPTION, ordered=True), EMPTY, IGNORES, False),
+        (SUBSCRIPTION, EMPTY, CONTINUES, RejectIt()),
+        (SUBSCRIPTION, table(x_death="x"), IGNORES, RejectIt()),
+        (SUBSCRIPTION, table(x_death="x"), CONTINUES, None),
+        (SHARED, EMPTY, IGNORES, None),
+        (replace(SUBSCRIPTION, retry_via="broker"), EMPTY, IGNORES, ReturnIt()),
+        (replace(SUBSCRIPTION, broadcast=True), EMPTY, IGNORES, None),
+        (replace(SUBSCRIPTION, ordered=True), EMPTY, IGNORES, None),
     ],
 )
-def test_a_message_may_be_rejected_where_that_takes_it_to_its_retry_queue(
-    subscription: Subscription, headers: Table, broker: BrokerVersion, expected: bool
+def test_a_message_is_rejected_only_where_that_has_it_tried_again(
+    subscription: Subscription,
+    headers: Table,
+    broker: BrokerVersion,
+    expected: RejectIt | ReturnIt | None,
 ) -> None:
-    assert may_be_rejected(first_delivery(headers), subscription, broker) is expected
+    assert rejection(first_delivery(headers), subscription, broker) == expected
 
 
 def test_a_log_line_for_programs_says_how_many_retries_the_error_is_allowed() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from redrive.topology import file_schema
-from redrive.topology.backoff import Delays, Exponential
+from redrive.topology.backoff import Delays, Exponential, Linear
 from redrive.topology.file_schema import InvalidSpec, Problem, union_of
 from redrive.topology.model import Subscription
 from redrive.topology.names import ExchangeFamily
@@ -324,3 +324,16 @@ def test_a_name_that_only_looks_like_one_of_ours_may_be(names: list[str]) -> Non
         subscription.queue
         for subscription in built({"subscriptions": {name: {} for name in names}})
     ] == names
+
+
+def test_a_backoff_may_grow_linearly_as_the_broker_lets_it_grow() -> None:
+    growing = {"growth": "linear", "first": "10s", "cap": "1m"}
+    subscription = one({"retry_via": "broker", "retry": {"backoff": growing}})
+    assert subscription.retry.backoff == Linear("10s", "1m")
+    assert subscription.retry_via == "broker"
+
+
+def test_a_factor_of_a_backoff_that_grows_linearly_is_a_mistake() -> None:
+    growing = {"growth": "linear", "first": "10s", "factor": 3}
+    found = problem_of({"subscriptions": {"shop@orders": {"retry": {"backoff": growing}}}})
+    assert "grows linearly and has a factor" in found.problem

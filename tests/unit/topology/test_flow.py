@@ -82,3 +82,12 @@ def test_what_the_broker_is_dead_lettering_is_in_the_queue_and_counted_apart() -
     (flow,) = flows(moving)
     assert (flow.main, flow.retry, flow.dead_lettering) == (5, 23, 24)
     assert on_the_ladder(moving) == 4
+
+
+def test_what_the_broker_holds_back_in_the_main_queue_waits_for_a_retry() -> None:
+    queues = {
+        "shop@orders": QueueCount(ready=2, held=1, held_back=7, holds_back=True),
+        "shop@orders@failed": QueueCount(),
+    }
+    (flow,) = flows(queues)
+    assert (flow.main, flow.retry) == (3, 7)

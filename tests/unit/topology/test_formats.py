@@ -1,5 +1,8 @@
 from datetime import timedelta
 
+import pytest
+
+from redrive.topology.backoff import Linear
 from redrive.topology.formats import definitions_of, json_of, mermaid_of, tree_of
 from redrive.topology.ladder import with_ladder
 from redrive.topology.model import Binding, Exchange, Queue, Subscription, Topology
@@ -92,3 +95,14 @@ def test_a_tree_says_where_failures_go() -> None:
         "   ├─ shop@audit@retry  after 30s, at most 3 times",
         "   └─ shop@audit@failed  what was given up",
     ]
+
+
+@pytest.mark.parametrize(
+    ("backoff", "found"),
+    [(None, "for 30s, at most 3 times"), (Linear("10s", "1m"), "for 10s to 1m, at most 3 times")],
+)
+def test_a_tree_tells_what_the_broker_holds_back(backoff: Linear | None, found: str) -> None:
+    held_back = Subscription("shop@orders", retry=RetryPolicy(backoff=backoff), retry_via="broker")
+    assert f"shop@orders itself holds failed messages back {found}" in "\n".join(
+        tree_of([held_back])
+    )

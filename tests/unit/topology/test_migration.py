@@ -30,6 +30,21 @@ OLD = (
 )
 
 
+def kind_of(subscription: Subscription) -> str:
+    """What tells these subscriptions apart."""
+    delay = subscription.retry.delay.total_seconds()
+    return f"{subscription.queue_type} {subscription.retry_via} {delay:g}"
+
+
+HELD_BACK = replace(NEW, retry_via="broker")
+TO_AND_FROM_THE_BROKER = [
+    *((old, HELD_BACK) for old in (NEW, *OLD)),
+    (HELD_BACK, NEW),
+    (HELD_BACK, replace(NEW, queue_type="classic")),
+    (HELD_BACK, replace(HELD_BACK, retry=RetryPolicy(delay=timedelta(hours=1)))),
+]
+
+
 class ModelBroker:
     """Queues with their bindings and messages. Each act of a step can be the last one before the
     program dies."""
@@ -52,6 +67,12 @@ class ModelBroker:
         )
 
     @property
+    def dead_letters(self) -> bool:
+        """Whether what is rejected in the main queue goes to the retry exchange."""
+        main = self.queues.get("shop@orders", {})
+        return main.get("x-dead-letter-exchange") == "master.retry"
+
+    @property
     def everything(self) -> set[str]:
         return set().union(*self.messages.values())
 
@@ -65,13 +86,15 @@ class ModelBroker:
             ("master.retry", "shop@orders"),
             ("master.failed", "shop@orders"),
         ):
-            self.published += 1
             reached = [
                 binding.destination
                 for binding in self.bindings
                 if (binding.source, binding.routing_key) == (source, key)
             ]
+            if source == "master.retry" and not self.dead_letters and not reached:
+                continue
             assert reached, f"what comes through {source} reaches no queue"
+            self.published += 1
             for queue in reached:
                 self.messages[queue].add(f"number {self.published}")
 
@@ -96,6 +119,18 @@ class ModelBroker:
                 self.move(transit, queue)
                 del self.queues[transit], self.messages[transit]
                 self.act()
+            case "remove":
+                assert not self.messages.get(queue), f"{queue} is deleted with messages in it"
+                self.queues.pop(queue, None)
+                self.messages.pop(queue, None)
+                self.act()
+                for binding in step.bindings:
+                    self.bindings.discard(replace(binding, destination=transit))
+                    self.act()
+            case "release":
+                self.move(transit, step.due)
+                del self.queues[transit], self.messages[transit]
+                self.act()
 
     def make(self, queue: Queue) -> None:
         self.queues.setdefault(queue.name, dict(queue.arguments))
@@ -118,9 +153,9 @@ class ModelBroker:
             self.act()
 
 
-def migrate(broker: ModelBroker, steps: list[Step] | None = None) -> None:
+def migrate(broker: ModelBroker, steps: list[Step] | None = None, new: Subscription = NEW) -> None:
     quiet: set[str] = set()
-    while (step := next_step(NEW, broker.observe(), frozenset(quiet))) is not None:
+    while (step := next_step(new, broker.observe(), frozenset(quiet))) is not None:
         if steps is not None:
             steps.append(step)
         broker.do(step)
@@ -130,9 +165,14 @@ def migrate(broker: ModelBroker, steps: list[Step] | None = None) -> None:
             quiet.add(step.queue.name)
 
 
-def assert_migrated(broker: ModelBroker, before: set[str]) -> None:
-    assert compare(NEW.topology(), broker.observe()) == []
-    assert set(broker.queues) == {"shop@orders", "shop@orders@retry", "shop@orders@failed"}
+def assert_migrated(broker: ModelBroker, before: set[str], new: Subscription = NEW) -> None:
+    assert compare(new.topology(), broker.observe()) == []
+    assert set(broker.queues) == {queue.name for queue in new.topology().queues}
+    assert not any(
+        binding.destination not in broker.queues
+        for binding in broker.bindings
+        if binding.to == "queue"
+    )
     assert broker.everything == before | {
         f"number {number}" for number in range(1, broker.published + 1)
     }
@@ -144,6 +184,63 @@ def test_a_migration_ends_with_the_new_topology_and_every_message(old: Subscript
     before = broker.everything
     migrate(broker)
     assert_migrated(broker, before)
+
+
+@pytest.mark.parametrize(("old", "new"), TO_AND_FROM_THE_BROKER, ids=kind_of)
+def test_a_migration_to_the_brokers_own_retry_and_back_keeps_every_message(
+    old: Subscription, new: Subscription
+) -> None:
+    broker = ModelBroker(old)
+    broker.exchanges |= {exchange.name: exchange.type for exchange in new.topology().exchanges}
+    before = broker.everything
+    migrate(broker, new=new)
+    assert_migrated(broker, before, new)
+    assert not is_needed(new, broker.observe())
+
+
+@settings(max_examples=100)
+@given(st.sampled_from(TO_AND_FROM_THE_BROKER), st.lists(st.integers(0, 60), max_size=12))
+def test_a_migration_to_the_brokers_own_retry_and_back_that_dies_anywhere_goes_on(
+    ends: tuple[Subscription, Subscription], deaths: list[int]
+) -> None:
+    old, new = ends
+    broker = ModelBroker(old)
+    broker.exchanges |= {exchange.name: exchange.type for exchange in new.topology().exchanges}
+    before = broker.everything
+    for acts in deaths:
+        broker.acts_left = acts
+        try:
+            migrate(broker, new=new)
+        except KeyboardInterrupt:
+            continue
+    broker.acts_left = 10**6
+    migrate(broker, new=new)
+    assert_migrated(broker, before, new)
+
+
+def test_a_queue_that_comes_to_dead_letter_has_its_retry_queue_before() -> None:
+    steps: list[Step] = []
+    migrate(ModelBroker(HELD_BACK), steps)
+    order = [(step.place, step.kind) for step in steps]
+    assert order[:2] == [("retry", "replace"), ("retry", "restore")]
+    assert order.index(("retry", "restore")) < order.index(("main", "replace"))
+
+
+def test_the_retry_queue_goes_once_nothing_is_rejected_into_it() -> None:
+    steps: list[Step] = []
+    migrate(ModelBroker(NEW), steps, HELD_BACK)
+    order = [(step.place, step.kind) for step in steps]
+    assert order.index(("main", "restore")) < order.index(("retry", "remove"))
+    assert str(steps[order.index(("retry", "release"))]) == (
+        "what is in shop@orders@retry@migrating goes to shop@orders, and "
+        "shop@orders@retry@migrating is deleted"
+    )
+
+
+def test_another_delay_of_the_brokers_own_retry_touches_the_main_queue_alone() -> None:
+    steps: list[Step] = []
+    migrate(ModelBroker(HELD_BACK), steps, TO_AND_FROM_THE_BROKER[-1][1])
+    assert {step.place for step in steps} == {"main"}
 
 
 @settings(max_examples=50)
@@ -230,3 +327,22 @@ def test_what_does_not_fit_into_the_new_failed_queue_is_refused() -> None:
 @pytest.mark.parametrize("most", [None, 3, 4])
 def test_what_fits_into_the_new_failed_queue_may_go(most: int | None) -> None:
     check_room(replace(NEW, max_failed=most), 3)
+
+
+def test_it_says_beforehand_what_waits_and_what_comes_back_sooner() -> None:
+    assert pauses(NEW, ModelBroker(HELD_BACK).observe())[0] == (
+        "messages that the broker holds back in shop@orders are waited for, up to 30 s"
+    )
+    assert pauses(HELD_BACK, ModelBroker(NEW).observe())[0].startswith(
+        "messages in shop@orders@retry come back once the new queue is there"
+    )
+
+
+def test_a_retry_queue_that_is_left_beside_the_new_main_queue_is_emptied_and_goes() -> None:
+    broker, old = ModelBroker(HELD_BACK), ModelBroker(NEW)
+    retry = "shop@orders@retry"
+    broker.queues[retry], broker.messages[retry] = old.queues[retry], {"waits"}
+    broker.bindings.add(Binding("master.retry", retry, "shop@orders"))
+    before = broker.everything
+    migrate(broker, new=HELD_BACK)
+    assert_migrated(broker, before, HELD_BACK)

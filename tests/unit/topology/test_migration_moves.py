@@ -161,3 +161,23 @@ def test_a_message_without_an_id_or_that_was_moved_has_no_identity() -> None:
         identity_of(Delivery(QUEUE, "", transit_queue(QUEUE), Properties(message_id="7"), b"{}"))
         is None
     )
+
+
+@pytest.mark.parametrize("noted", [0, 2])
+def test_what_waited_for_a_retry_comes_back_as_one_more_where_no_retry_queue_is_left(
+    noted: int,
+) -> None:
+    step = Step("release", "retry", Queue(RETRY), Queue(transit_queue(RETRY)), due=QUEUE)
+    way_in = {"exchange": "", "routing_key": QUEUE} if noted else {}
+    counted = deaths(death(QUEUE, "rejected", 1, **way_in))
+    rejected = returned(Table.of({**dict(table(redrive_retries=noted)), **dict(counted)}))
+    by_the_broker = replace(rejected, exchange="master.retry")
+    first = there("retry", by_the_broker)
+    by_the_migration = Delivery(
+        QUEUE, first.exchange, first.routing_key, first.properties, first.body
+    )
+
+    for waiting in (by_the_broker, by_the_migration):
+        released = moved(step, waiting, step.transit.name, frame_max=FRAME_MAX)
+        assert (released.exchange, released.routing_key) == ("", QUEUE)
+        assert retries_made(replace(arrived(released), held_back=True)) == noted + 1

@@ -39,6 +39,8 @@ _COLUMNS = (
     "name",
     "messages_ready",
     "messages_dlx",
+    "messages_delayed",
+    "arguments",
     "consumers",
     *_RATED,
     *(f"{rated}_details.avg_rate" for rated in _RATED),
@@ -214,6 +216,16 @@ class ManagementAPI:
         return {
             str(queue["name"]): _dead_lettering(queue)
             for queue in self._get(f"/api/queues/{self._vhost}?columns=name,messages_dlx")
+        }
+
+    def held_back(self) -> dict[str, int]:
+        """How many failed messages the broker holds back in each queue of the virtual host that was
+        declared so, up to five seconds old."""
+        asked = "columns=name,messages_delayed,arguments"
+        return {
+            str(queue["name"]): _held_back(queue)
+            for queue in self._get(f"/api/queues/{self._vhost}?{asked}")
+            if _holds_back(queue)
         }
 
     def counts(self) -> dict[str, QueueCount]:
@@ -416,12 +428,23 @@ def _count_of(queue: Mapping[str, Any]) -> QueueCount:
         acked=_rate_of(counted, "ack", idle),
         held_growth=growth or 0.0,
         dead_lettering=_dead_lettering(queue),
+        held_back=_held_back(queue),
+        holds_back=_holds_back(queue),
     )
 
 
 def _dead_lettering(queue: Mapping[str, Any]) -> int:
     """What a quorum queue that dead-letters at least once is dead-lettering; others don't say."""
     return int(queue.get("messages_dlx") or 0)
+
+
+def _holds_back(queue: Mapping[str, Any]) -> bool:
+    return "x-delayed-retry-type" in table(queue.get("arguments"))
+
+
+def _held_back(queue: Mapping[str, Any]) -> int:
+    """What a quorum queue holds back; brokers before 4.3 don't say."""
+    return int(queue.get("messages_delayed") or 0)
 
 
 def _rate_of(counts: Mapping[str, Any], name: str, unknown: float | None) -> float | None:

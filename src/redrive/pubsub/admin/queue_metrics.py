@@ -70,6 +70,7 @@ def observe_queues(
                 ("ready", count.ready),
                 ("held", count.held),
                 ("dead-lettering", count.dead_lettering),
+                *((("held-back", count.held_back),) if count.holds_back else ()),
             ):
                 yield metrics.Observation(
                     messages,

@@ -17,6 +17,7 @@ from redrive.topology.decision import (
     Ack,
     Drop,
     MoveToFailed,
+    RetryByBroker,
     RetryByLadder,
     RetryByReject,
     RetryByRepublish,
@@ -142,7 +143,13 @@ def _outcomes_of(delivery: Delivery, settlement: Settlement) -> tuple[str, ...]:
             return ("handled", "handled_after_retry") if retries_made(delivery) else ("handled",)
         case MoveToFailed(_, _, retries):
             return ("failed", "failed_after_retry") if retries else ("failed",)
-        case RetryByReject() | RetryByRepublish() | RetryByLadder() | RetryInPlace():
+        case (
+            RetryByReject()
+            | RetryByRepublish()
+            | RetryByLadder()
+            | RetryByBroker()
+            | RetryInPlace()
+        ):
             return ("retrying",) if settlement.retry == 1 else ()
         case _:
             assert_never(settlement)

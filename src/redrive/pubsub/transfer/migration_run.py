@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import assert_never
 
 from redrive.amqp.properties import Properties
 from redrive.errors import BrokerUnavailable, ConfigurationError, RedriveError, TopologyMismatch
@@ -85,6 +86,7 @@ class Migration:
         self._quiet: set[str] = set()
         self._twins: dict[str, Counter[str]] = {}
         self._races = 0
+        self._is_held_back = False
 
     def run(self) -> MigrationReport:
         """Does what is left to be done.
@@ -92,8 +94,13 @@ class Migration:
         Raises:
             RedriveError: the broker refused, or went away. Nothing is lost; a further run goes on.
         """
+        self._declare_exchanges()
         while True:
-            step = next_step(self._subscription, self._management.observe(), frozenset(self._quiet))
+            observed = self._management.observe()
+            self._is_held_back = "x-delayed-retry-type" in observed.queues.get(
+                self._subscription.queue, {}
+            )
+            step = next_step(self._subscription, observed, frozenset(self._quiet))
             if step is None:
                 return self._report
             self._on_progress(str(step))
@@ -101,6 +108,14 @@ class Migration:
                 self._tell_of_a_run_that_died()
             self._do(step)
             self._report.steps += 1
+
+    def _declare_exchanges(self) -> None:
+        """Another mechanism may need an exchange that nobody has needed so far, and a newer
+        broker."""
+        with declaring(self._connector) as declarer:
+            self._subscription.check_broker(declarer.version)
+            for exchange in self._subscription.topology().exchanges:
+                declarer.declare(exchange)
 
     def _do(self, step: Step) -> None:
         match step.kind:
@@ -112,8 +127,12 @@ class Migration:
                 self._replace(step)
             case "restore":
                 self._restore(step)
-            case "return":
+            case "return" | "release":
                 self._return(step)
+            case "remove":
+                self._remove(step)
+            case _:
+                assert_never(step.kind)
 
     def _divert(self, step: Step) -> None:
         """Switches, and begins to drain: from before the switch on no other consumer gets anything.
@@ -179,6 +198,17 @@ class Migration:
                         "Stop it, or give it the new arguments; then run this again.",
                     ) from None
 
+    def _remove(self, step: Step) -> None:
+        """Deletes the empty retry queue, and has nothing come to its transit queue any more."""
+        with declaring(self._connector) as declarer:
+            depth = declarer.depth(step.queue.name)
+            if depth is not None and depth.messages:
+                self._quiet.discard(step.queue.name)  # an old subscriber has put something into it
+                return
+            declarer.delete(step.queue)
+            for binding in step.bindings:
+                declarer.unbind(replace(binding, destination=step.transit.name))
+
     def _restore(self, step: Step) -> None:
         """Binds the new queue. What reaches both queues meanwhile is held here, so that its copy is
         known before a consumer has it."""
@@ -189,13 +219,14 @@ class Migration:
                 prefetch=0,
                 comes_back=False,
                 priority=_BEFORE_ALL_OTHERS,
+                held_back=self._holds_back(step.queue.name),
             ) as holder,
             declaring(self._connector) as declarer,
         ):
             _wait_until_consuming(holder, self._connector)
             _switch(declarer, step, step.queue.name, step.transit.name)
             self._twins[step.queue.name] = self._identities_of(
-                holder, None, time.monotonic() + _SETTLING
+                holder, step.queue.name, None, time.monotonic() + _SETTLING
             )
 
     def _tell_of_a_run_that_died(self) -> None:
@@ -240,10 +271,10 @@ class Migration:
         with QueueReader(
             self._connector, queue, prefetch=None, most=count, comes_back=False
         ) as holder:
-            return self._identities_of(holder, count, time.monotonic() + _PATIENCE)
+            return self._identities_of(holder, queue, count, time.monotonic() + _PATIENCE)
 
     def _identities_of(
-        self, holder: QueueReader, most: int | None, deadline: float
+        self, holder: QueueReader, queue: str, most: int | None, deadline: float
     ) -> Counter[str]:
         """The identities of the next messages: of so many, or of those that come until the
         deadline."""
@@ -256,12 +287,12 @@ class Migration:
             if taken is None:
                 break
             taken_in_all += 1
-            identity = identity_of(self._delivery(taken))
+            identity = identity_of(self._delivery(taken, queue))
             if identity is not None:
                 found[identity] += 1
         return found
 
-    def _delivery(self, taken: Held) -> Delivery:
+    def _delivery(self, taken: Held, source: str) -> Delivery:
         received = taken.received
         main = self._subscription.exchanges.main
         # Of the interop kind, messages come back from the retry queue through the main exchange.
@@ -278,6 +309,14 @@ class Migration:
             received.body,
             received.redelivered,
             way_back,
+            # What a transit queue has taken back has not failed.
+            held_back=self._is_held_back and source == self._subscription.queue,
+        )
+
+    def _holds_back(self, queue: str) -> bool:
+        """Whether the broker holds back in this queue what a channel ends with, as failed."""
+        return queue == self._subscription.queue and (
+            self._is_held_back or self._subscription.retry_via == "broker"
         )
 
     def _move(
@@ -301,6 +340,7 @@ class Migration:
                 prefetch=most_in_flight,
                 comes_back=False,
                 priority=_BEFORE_ALL_OTHERS,
+                held_back=self._holds_back(source),
             ) as taking,
         ):
             _wait_until_consuming(taking, self._connector)
@@ -313,7 +353,7 @@ class Migration:
             while (
                 taken := taking.next(_PATIENCE, empty=is_empty, stop=moving.has_failed)
             ) is not None:
-                delivery = self._delivery(taken)
+                delivery = self._delivery(taken, source)
                 identity = identity_of(delivery)
                 if identity is not None and twins[identity] > 0:
                     twins[identity] -= 1

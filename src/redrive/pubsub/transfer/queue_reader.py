@@ -102,6 +102,7 @@ class QueueReader:
         priority: among the queue's consumers; those of a lower one get nothing while this one has
             room. None for the usual one.
         limit: how often the queue takes a message back; None for any number.
+        held_back: whether the queue holds back what a channel ends with, as failed.
     """
 
     def __init__(
@@ -119,7 +120,9 @@ class QueueReader:
         lost: Callable[[], None] | None = None,
         priority: int | None = None,
         limit: ReturnLimit | None = None,
+        held_back: bool = False,
     ) -> None:
+        self._held_back = held_back
         self._connector = connector
         self._queue = queue
         self._priority = priority
@@ -501,6 +504,7 @@ class QueueReader:
             refused=self._refused,
             most=None if self._prefetch is None else self._most,
             priority=self._priority,
+            held_back=self._held_back,
         )
         self._consumers[self._consumer] = None
 

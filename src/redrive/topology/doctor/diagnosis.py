@@ -58,6 +58,29 @@ def diagnose(facts: Facts, questions: Iterable[Question]) -> list[Finding]:
     return found
 
 
+def holds_back(facts: Facts, queue: str) -> bool:
+    """Whether the broker itself holds failed messages back in a main queue, which needs no retry
+    queue then."""
+    found = facts.queues.get(queue)
+    return found is not None and found.argument("x-delayed-retry-type") is not None
+
+
+def would_gain(facts: Facts, questions: Iterable[Question]) -> list[str]:
+    """The subscriptions whose failed messages this broker could hold back by itself, without a
+    retry queue: those that retry by dead-lettering on quorum queues, one message passing another.
+    """
+    return [
+        question.queue
+        for question in questions
+        if facts.version.holds_failed_messages_back
+        and (main := facts.queues.get(question.queue)) is not None
+        and main.is_quorum
+        and main.argument("x-dead-letter-exchange") == question.exchanges.retry
+        and main.argument("x-single-active-consumer") is None
+        and question.places[1] in facts.queues
+    ]
+
+
 def diagnose_upgrade(
     facts: Facts, version: BrokerVersion, questions: Iterable[Question]
 ) -> list[Finding]:
@@ -73,6 +96,7 @@ def diagnose_upgrade(
 
 def _about(facts: Facts, question: Question) -> Iterator[Finding]:
     yield from _not_there(facts, question)
+    yield from _not_held_back(facts, question)
     here = [facts.queues[name] for name in question.places if name in facts.queues]
     for queue in here:
         yield from _dead_letter_target(facts, question, queue)
@@ -95,7 +119,12 @@ def _about(facts: Facts, question: Question) -> Iterator[Finding]:
 
 
 def _not_there(facts: Facts, question: Question) -> Iterator[Finding]:
-    gone = [name for name in question.places if name not in facts.queues]
+    gone = [
+        name
+        for name in question.places
+        if name not in facts.queues
+        and not (name == question.places[1] and holds_back(facts, question.queue))
+    ]
     if gone:
         yield Finding(
             "not-there",
@@ -106,6 +135,41 @@ def _not_there(facts: Facts, question: Question) -> Iterator[Finding]:
             "waits unsettled where redrive does.",
             remedies.declare(facts, question.queue, question.exchanges, question.routing_keys),
         )
+
+
+def _not_held_back(facts: Facts, question: Question) -> Iterator[Finding]:
+    """A queue that looks as if the broker held messages back, and it does not."""
+    main = facts.queues.get(question.queue)
+    if main is None or not holds_back(facts, question.queue):
+        return
+    if main.consumers.foreign:
+        yield Finding(
+            "foreign-consumer",
+            question.queue,
+            f"{_number(main.consumers.foreign, 'consumer')} of another library, and the broker "
+            "itself holds its failed messages back",
+            "What is nacked with requeueing comes back at once and counts for no attempt; what is "
+            "rejected without requeueing goes to the failed queue without a reason.",
+            "Have it reject failed messages with requeueing (basic.reject), or use redrive.",
+        )
+    least = main.least("delayed-retry-min")
+    if not facts.version.holds_failed_messages_back:
+        found = f"it is to hold failed messages back, and RabbitMQ {facts.version} does not"
+    elif main.setting("delayed-retry-type") != "failed":
+        found = f"its x-delayed-retry-type is {main.setting('delayed-retry-type')}, not failed"
+    elif not least:
+        found = "its delay is 0: an argument or a policy sets delayed-retry-min"
+    else:
+        return
+    yield Finding(
+        "not-held-back",
+        question.queue,
+        found,
+        "What fails comes back at once, and uses its retries up within a moment.",
+        "Upgrade all nodes to RabbitMQ 4.3 and enable its feature flags, remove the policy, or go "
+        "back to a retry queue: retry_via: dead-letter in the topology file, then redrive topology "
+        "migrate.",
+    )
 
 
 def _dead_letter_target(facts: Facts, question: Question, queue: QueueFacts) -> Iterator[Finding]:
@@ -172,6 +236,7 @@ def _copies_of_retries(facts: Facts, question: Question, queue: QueueFacts) -> I
     exchange, key = queue.setting("dead-letter-exchange"), queue.setting("dead-letter-routing-key")
     if (
         queue.name == failed
+        or holds_back(facts, queue.name)  # it dead-letters no retry
         or not exchange
         or not isinstance(key, str)
         or facts.exchanges.get(str(exchange)) != "topic"

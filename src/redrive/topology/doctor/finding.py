@@ -5,6 +5,8 @@ from typing import Literal
 
 Kind = Literal[
     "not-there",
+    "not-held-back",
+    "foreign-consumer",
     "dead-letter-target",
     "dead-lettering-stuck",
     "republishing-consumer",

@@ -86,7 +86,11 @@ def least_rights(role: Role, subscription: Subscription) -> tuple[Right, ...]:
             return (
                 Right("read", "queue", subscription.queue),
                 # A reject needs no right; what can't be rejected is republished.
-                Right("write", "exchange", family.retry),
+                *(
+                    ()
+                    if subscription.retry_via == "broker"
+                    else (Right("write", "exchange", family.retry),)
+                ),
                 Right("write", "exchange", family.failed),
             )
         case "declarer":

@@ -55,6 +55,10 @@ def declare(
         words += ["--retry-delay", f"{delay}ms"]
     if retry and retry.argument("x-dead-letter-exchange") == exchanges.main:
         words += ["--retry-via", "republish"]
+    main = facts.queues.get(queue)
+    held_back = main.argument("x-delayed-retry-min") if main else None
+    if isinstance(held_back, int):
+        words += ["--retry-delay", f"{held_back}ms", "--retry-via", "broker"]
     types = {
         str(facts.queues[name].argument("x-queue-type"))
         for name in (queue, names.retry_queue(queue))

@@ -1,13 +1,15 @@
 """What is found on a broker of which everything, or hardly anything, is known."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
+from types import MappingProxyType
 
 import pytest
 
 from redrive.topology import names
 from redrive.topology.broker_version import BrokerVersion
-from redrive.topology.doctor.diagnosis import Question, diagnose, diagnose_upgrade
+from redrive.topology.doctor.diagnosis import Question, diagnose, diagnose_upgrade, would_gain
 from redrive.topology.doctor.facts import Access, Consumers, Facts, QueueFacts
 from redrive.topology.doctor.finding import Finding
 from redrive.topology.model import Binding, Subscription
@@ -15,6 +17,7 @@ from redrive.topology.names import ExchangeFamily
 
 Q, RETRY, FAILED = "ucenter@user", "ucenter@user@retry", "ucenter@user@failed"
 OLD, NEW = BrokerVersion(3, 10, 8), BrokerVersion(4, 0, 5)
+HOLDS_BACK = BrokerVersion(4, 3, 6)
 SUBSCRIPTION = Subscription(Q, ["user.*"])
 QUESTION = Question(Q, ExchangeFamily())
 PEERS = (
@@ -690,3 +693,76 @@ def test_what_will_hurt_after_an_upgrade_is_what_does_not_yet() -> None:
     assert (later.kind, later.where) == ("delivery-limit", FAILED)
     assert "(4.0)" in later.problem
     assert diagnose_upgrade(facts, OLD, [QUESTION]) == []
+
+
+def held_back(
+    version: BrokerVersion = HOLDS_BACK, arguments: Mapping[str, object] = MappingProxyType({})
+) -> Facts:
+    """A broker on which it holds the subscription's failed messages back by itself."""
+    topology = replace(SUBSCRIPTION, retry_via="broker").topology()
+    queues = {
+        queue.name: QueueFacts(queue.name, dict(queue.arguments)) for queue in topology.queues
+    }
+    main = {**(queues[Q].arguments or {}), **arguments}
+    return replace(
+        healthy(version),
+        exchanges={exchange.name: exchange.type for exchange in topology.exchanges},
+        queues={**queues, Q: QueueFacts(Q, main)},
+        bindings=frozenset(topology.bindings),
+    )
+
+
+def test_a_subscription_that_the_broker_holds_messages_back_for_needs_no_retry_queue() -> None:
+    assert found(held_back()) == []
+
+
+@pytest.mark.parametrize(
+    ("facts", "problem"),
+    [
+        (held_back(NEW), "RabbitMQ 4.0.5 does not"),
+        (held_back(arguments={"x-delayed-retry-type": "returned"}), "is returned, not failed"),
+        (held_back(arguments={"x-delayed-retry-min": 0}), "its delay is 0"),
+    ],
+)
+def test_a_queue_that_does_not_hold_back_what_it_should_is_found(
+    facts: Facts, problem: str
+) -> None:
+    (finding,) = [
+        finding for finding in diagnose(facts, [QUESTION]) if finding.kind == "not-held-back"
+    ]
+    assert problem in finding.problem
+
+
+@pytest.mark.parametrize(
+    ("facts", "gains"),
+    [
+        (healthy(NEW), []),
+        (healthy(HOLDS_BACK), [Q]),
+        (held_back(), []),
+        (changed(Q, HOLDS_BACK, queue_type="classic"), []),
+        (changed(Q, HOLDS_BACK, single_active_consumer=True), []),
+    ],
+)
+def test_a_subscription_that_needs_its_retry_queue_no_longer_would_gain(
+    facts: Facts, gains: list[str]
+) -> None:
+    assert would_gain(facts, [QUESTION]) == gains
+
+
+def test_the_command_that_declares_it_again_says_that_the_broker_holds_back() -> None:
+    facts = held_back()
+    without = replace(
+        facts, queues={name: queue for name, queue in facts.queues.items() if name != FAILED}
+    )
+    (finding,) = [
+        finding for finding in diagnose(without, [QUESTION]) if finding.kind == "not-there"
+    ]
+    assert "--retry-delay 30000ms --retry-via broker" in finding.remedy
+
+
+def test_a_consumer_of_another_library_is_found_where_the_broker_holds_messages_back() -> None:
+    facts = held_back()
+    main = replace(facts.queues[Q], consumers=Consumers(3, foreign=2))
+    (finding,) = diagnose(replace(facts, queues={**facts.queues, Q: main}), [QUESTION])
+    assert (finding.kind, finding.where) == ("foreign-consumer", Q)
+    assert "comes back at once" in finding.meaning
