@@ -154,7 +154,7 @@ TRIAGE_API = {
     "canary": {"Guards", "Unknown"},
     "cause": {"Cause", "cause_of"},
     "columns": {"BY_NAME", "COLUMNS"},
-    "failed_count": {"dead_lettering", "depths"},
+    "failed_count": {"dead_lettering", "depths", "held_back"},
     "failed_message": {"FailedMessage"},
     "failed_queue": {"FailedQueue"},
     "failed_source": {"FailedSource"},
