@@ -151,7 +151,7 @@ def main_without(library: str, *words: str) -> tuple[int, str]:
     ("library", "extra", "words"),
     [
         ("typer", "cli", ["status", "q"]),
-        ("rich.text", "cli", ["status", "q"]),
+        ("rich.text", "cli", ["failed", "columns"]),
         *(
             ("pyspark", "spark", ["spark", *words])
             for words in (

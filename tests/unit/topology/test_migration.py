@@ -1,6 +1,7 @@
 """The steps of a migration, on a broker made of sets: whenever it is cut off, it goes on, and every
 message stays in a queue."""
 
+import contextlib
 from dataclasses import replace
 from datetime import timedelta
 
@@ -216,6 +217,18 @@ def test_a_migration_to_the_brokers_own_retry_and_back_that_dies_anywhere_goes_o
     broker.acts_left = 10**6
     migrate(broker, new=new)
     assert_migrated(broker, before, new)
+
+
+def test_the_retry_queue_goes_wherever_the_migration_has_died_once() -> None:
+    for acts in range(60):
+        broker = ModelBroker(NEW)
+        before = broker.everything
+        broker.acts_left = acts
+        with contextlib.suppress(KeyboardInterrupt):
+            migrate(broker, new=HELD_BACK)
+        broker.acts_left = 10**6
+        migrate(broker, new=HELD_BACK)
+        assert_migrated(broker, before, HELD_BACK)
 
 
 def test_a_queue_that_comes_to_dead_letter_has_its_retry_queue_before() -> None:

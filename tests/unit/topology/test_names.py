@@ -6,7 +6,13 @@ from hypothesis import strategies as st
 
 from redrive.errors import ConfigurationError
 from redrive.topology.model import Subscription
-from redrive.topology.names import ExchangeFamily, check_queue_name, check_routing_key, family_of
+from redrive.topology.names import (
+    ExchangeFamily,
+    check_queue_name,
+    check_routing_key,
+    family_of,
+    job_lock,
+)
 
 
 def test_the_exchanges_of_a_family_are_called_after_its_main_one() -> None:
@@ -25,6 +31,10 @@ def test_the_queues_of_a_subscription_are_called_after_its_main_one() -> None:
         "ucenter@user@retry",
         "ucenter@user@failed",
     )
+
+
+def test_a_job_has_a_lock_of_its_own() -> None:
+    assert job_lock("3f2a") == "redrive.job.3f2a.lock"
 
 
 def test_the_name_of_an_exchange_stands_for_the_family_with_the_usual_suffixes() -> None:
