@@ -25,7 +25,7 @@ def holds_back(url: str) -> bool:
         if declarer.version.holds_failed_messages_back:
             return True
     done = redrive(*DECLARE, url=url)
-    assert (done.code, "needs RabbitMQ 4.3 or newer" in done.err) == (1, True), done
+    assert (done.code, "needs RabbitMQ 4.3 or newer" in done.err) == (2, True), done
     return False
 
 

@@ -46,7 +46,7 @@ def assert_it_is_refused(url: str, management_url: str, folder: Path, old: Subsc
     done = redrive(
         "topology", "migrate", str(file), "--yes", "--management-url", management_url, url=url
     )
-    assert done.code == 1
+    assert done.code == 2
     assert "needs RabbitMQ 4.3 or newer" in done.err
     with ManagementAPI(url, management_url) as management:
         assert compare(old.topology(), management.observe()) == []

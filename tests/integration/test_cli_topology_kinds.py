@@ -42,6 +42,8 @@ KINDS = {
             exchange: {main: shop, tick: 50ms}
             retry: {backoff: {first: 100ms, factor: 3, cap: 2s, jitter: 0.5}, max_crashes: 2}
     """,
+    "a delay that grows by as much each time": "subscriptions: {a@b: {routing_keys: [user.*], "
+    "retry: {backoff: {growth: linear, first: 100ms, cap: 1s}}}}",
     "in order": "subscriptions: {a@b: {routing_keys: [user.*], ordered: true, retry: {delay: 20m, "
     "backoff: [1s, 1m]}}}",
     "in order, of tags, with a full failed queue": (

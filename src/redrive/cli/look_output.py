@@ -71,14 +71,14 @@ class LookOutput:
             case LookStage.WAITING:
                 self._wait_for(progress.holder)
             case LookStage.LOOKING:
-                if not progress.looked_at:
-                    self._begun(progress)
-                    self._tell_price(progress.returns)
-                if progress.held:
-                    self._bar.explain(
-                        f"{count_of(progress.wanted, 'message')} of {self._name} are held while "
-                        "this command reads them; other consumers of the queue wait."
-                    )
+                self._begin(progress)
+                self._bar.explain(
+                    f"{count_of(progress.wanted, 'message')} of {self._name} are held while this "
+                    "command reads them; other consumers of the queue wait."
+                )
+                self._bar.show("reading", progress.looked_at, progress.wanted)
+            case LookStage.READING:
+                self._begin(progress)
                 self._bar.show("reading", progress.looked_at, progress.wanted)
             case LookStage.RETURNING:
                 self._most_held = max(self._most_held, progress.held)
@@ -92,6 +92,11 @@ class LookOutput:
                     )
             case LookStage.ENDED:
                 pass
+
+    def _begin(self, progress: LookProgress) -> None:
+        if not progress.looked_at:
+            self._begun(progress)
+            self._tell_price(progress.returns)
 
     def _tell_price(self, returns: int | None) -> None:
         if returns is not None and not self._said_the_price:

@@ -136,7 +136,7 @@ class FailedQueueLooks(FailedQueueFacts, MessageSource):
                 return None
             look.depth_now = depth.total
         if on_progress is not None:
-            on_progress(LookProgress(LookStage.LOOKING, look.total, look.looked_at))
+            on_progress(LookProgress(LookStage.READING, look.total, look.looked_at))
         return look
 
     def _browse(

@@ -7,7 +7,7 @@ for are not kept at all, but made of the message by who asks (`MADE`).
 """
 
 import contextlib
-import marshal
+import json
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -32,7 +32,7 @@ _BYTES_AT_A_TIME = 8 * 1024 * 1024
 """Of messages that are in memory together."""
 _MEMORY = "64MB"
 _ROW_GROUP = "16MB"
-_LENGTH = struct.Struct(">I")
+_LENGTHS = struct.Struct(">6I")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _PROBLEMS = (duckdb.Error, OSError, ValueError, MemoryError, ArithmeticError, RedriveError)
@@ -127,19 +127,23 @@ class IndexWriter:
         if not is_whole:
             self._without_body += 1
             cause = cause_of(message)  # its framework may say it in the body
-        noted = marshal.dumps(
-            (
-                bytes_of(delivery.exchange),
-                bytes_of(delivery.routing_key),
-                property_bytes_of(message),
-                body if is_whole else None,
-                None if key.isascii() else bytes_of(key),
-                *[_plain(column.read(message)) for column in _NOTED],
-                None if cause is None else tuple(cause),
-            )
+        values = json.dumps(
+            [
+                is_whole,
+                not key.isascii(),
+                [_plain(column.read(message)) for column in _NOTED],
+                cause,
+            ]
+        ).encode()
+        parts = (
+            values,
+            bytes_of(delivery.exchange),
+            bytes_of(delivery.routing_key),
+            property_bytes_of(message),
+            body if is_whole else b"",
+            b"" if key.isascii() else bytes_of(key),
         )
-        self._bytes += self._file.write(_LENGTH.pack(len(noted)))
-        self._bytes += self._file.write(noted)
+        self._bytes += self._file.write(b"".join((_LENGTHS.pack(*map(len, parts)), *parts)))
         self._queue, self._place = delivery.queue, message.dead_letter_queue
         self._count += 1
         if self._bytes > self._index.most_bytes:
@@ -232,9 +236,20 @@ class IndexWriter:
     def _noted(self) -> Iterator[tuple[tuple[object, ...], int]]:
         """What was noted of each message, with its bytes."""
         self._file.seek(0)
-        while head := self._file.read(_LENGTH.size):
-            (length,) = _LENGTH.unpack(head)
-            yield marshal.loads(self._file.read(length)), length
+        while head := self._file.read(_LENGTHS.size):
+            lengths = _LENGTHS.unpack(head)
+            values, exchange, key, properties, body, raw_key = map(self._file.read, lengths)
+            is_whole, has_raw_key, columns, cause = json.loads(values)
+            noted = (
+                exchange,
+                key,
+                properties,
+                body if is_whole else None,
+                raw_key if has_raw_key else None,
+                *columns,
+                None if cause is None else tuple(cause),
+            )
+            yield noted, sum(lengths)
 
     @contextlib.contextmanager
     def _noting(self) -> Iterator[None]:
@@ -254,7 +269,7 @@ class IndexWriter:
         self.close()
 
 
-def _plain(value: Value) -> int | str | bytes | None:
+def _plain(value: Value) -> object:
     """A value of a column as it is noted: a time as microseconds since 1970."""
     return (value - _EPOCH) // _MICROSECOND if isinstance(value, datetime) else value
 

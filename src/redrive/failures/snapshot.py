@@ -82,7 +82,7 @@ class Snapshot(MessageSource):
         wanted = total if look_at is None else min(look_at, total)
         look = Look(str(self.path), "file", total)
         tell = on_progress or (lambda _: None)
-        tell(LookProgress(LookStage.LOOKING, total, wanted))
+        tell(LookProgress(LookStage.READING, total, wanted))
 
         def read() -> Iterator[FailedMessage]:
             told_at = time.monotonic()
@@ -90,7 +90,7 @@ class Snapshot(MessageSource):
                 look.looked_at += 1
                 if time.monotonic() - told_at >= _EVERY:
                     told_at = time.monotonic()
-                    tell(LookProgress(LookStage.LOOKING, total, wanted, look.looked_at))
+                    tell(LookProgress(LookStage.READING, total, wanted, look.looked_at))
                 yield message
             look.has_ended = True
 

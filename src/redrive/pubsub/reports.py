@@ -140,6 +140,8 @@ class LookStage(StrEnum):
 
     WAITING = "waiting"
     LOOKING = "looking"
+    READING = "reading"
+    """Of a file, or of what an earlier look has found: nothing is held."""
     RETURNING = "returning"
     ENDED = "ended"
 
@@ -150,7 +152,7 @@ class LookProgress:
 
     Args:
         stage: what it does now: it waits until nobody else holds messages of the queue, looks, or
-            returns what it holds.
+            returns what it holds; or it reads what is kept elsewhere.
         total: the messages that were in the queue when nobody else held any of them; 0 while that
             is waited for.
         wanted: how many of them it looks at.

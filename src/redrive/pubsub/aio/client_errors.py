@@ -33,9 +33,14 @@ def of_connection(
         match cause:
             case RedriveError():
                 return cause
-            case EOFError() | ConnectionError() | exceptions.IncompatibleProtocolError() if (
-                said_nothing
-            ):
+            case (
+                EOFError()
+                | ConnectionError()
+                | exceptions.IncompatibleProtocolError()
+                # Of asyncio's own TLS, which is about to abort a transport that is gone already.
+                # Source: seen with Python 3.11.2 where the peer hangs up after the handshake.
+                | AttributeError(name="_abort")
+            ) if said_nothing:
                 return broker_errors.of_wordless_end(url)
             case ClosedByBroker(code=code, text=text):
                 return broker_errors.of_closed_connection(code, text, url)
