@@ -1,0 +1,246 @@
+"""Which queue of failed messages is meant, and what the broker tells of it."""
+
+import contextlib
+from collections.abc import Iterator
+from datetime import timedelta
+
+from redrive.errors import BrokerUnavailable, ConfigurationError
+from redrive.failures.failed_count import count_failed
+from redrive.failures.failed_source import FailedSource, check_source_name, source_named
+from redrive.failures.index import forget
+from redrive.failures.outcome_watch import (
+    Whereabouts,
+    heard,
+    listen,
+    retry_delay,
+    whereabouts,
+)
+from redrive.pubsub.blocking.connection import Connector, default_name
+from redrive.pubsub.blocking.declarer import Declarer, Depth, declaring
+from redrive.pubsub.service_connection import Address
+from redrive.pubsub.tls import ContextSource
+from redrive.pubsub.url import Credentials, seconds_of
+from redrive.topology.durations import Duration
+from redrive.topology.model import Queue
+from redrive.topology.names import FAILED_SUFFIX, ExchangeFamily, failed_queue, family_of
+from redrive.topology.outcome_events import Outcomes
+
+
+class QueueFacts:
+    """A queue of failed messages, as the broker knows it.
+
+    Args:
+        url: the broker's address, or a connection of aio-pika's that was made with it.
+        queue: the subscription's main queue; where there is no such subscription, the name of a
+            dead-letter queue, whichever framework made it.
+        exchange: the main exchange, or a whole family.
+        timeout: how long nothing may move before it is an error.
+        connection_name: what the broker's management page shows.
+        credentials: asked for user and password at each connection, in place of the URL's.
+        ssl_context: an ssl.SSLContext, or a function that makes one at each connection, in place of
+            the URL's certificate files.
+        management_url: where the management API is, for what AMQP can't tell; the broker's host and
+            the usual port by default.
+        literal: whether the queue of this very name is meant, though a subscription is called so,
+            too.
+
+    Raises:
+        ConfigurationError: an argument can't be.
+    """
+
+    def __init__(
+        self,
+        url: Address,
+        queue: str,
+        exchange: str | ExchangeFamily = "master",
+        *,
+        timeout: Duration = 60.0,
+        connection_name: str | None = None,
+        credentials: Credentials | None = None,
+        ssl_context: ContextSource | None = None,
+        management_url: str | None = None,
+        literal: bool = False,
+    ) -> None:
+        check_source_name(queue)
+        self._exchanges = family_of(exchange)
+        self._name = queue
+        self._is_literal = literal
+        self._source: FailedSource | None = None
+        self._connector = Connector(
+            url, connection_name or default_name("failed queue", queue), credentials, ssl_context
+        )
+        self._timeout = seconds_of(timeout)
+        self._management_url = management_url
+
+    @property
+    def address(self) -> str:
+        """The broker's address, without credentials."""
+        return self._connector.url.address
+
+    @property
+    def exchanges(self) -> ExchangeFamily:
+        """The exchange family."""
+        return self._exchanges
+
+    def is_of(self, name: str) -> bool:
+        """Whether a job that is of this queue has it by that name: a subscription's main queue, or
+        a dead-letter queue."""
+        return name == self._name or name == self.source().name
+
+    def source(self) -> FailedSource:
+        """Which queue was taken: a subscription's failed queue, or another.
+
+        Raises:
+            ConfigurationError: there is no such queue.
+            BrokerUnavailable, PermissionDenied: the broker can't be reached.
+        """
+        if self._source is None:
+            with declaring(self._connector) as declarer:
+                return self._source_on(declarer)
+        return self._source
+
+    def depth(self) -> int:
+        """How many messages are ready in the failed queue.
+
+        Raises:
+            ConfigurationError: there is no such queue.
+            BrokerUnavailable, PermissionDenied: the broker can't be reached.
+        """
+        with declaring(self._connector) as declarer:
+            return self._depth(declarer)
+
+    def consumers(self) -> int:
+        """How many consumers the queue has; none of them is redrive's while nobody looks at it.
+
+        Raises:
+            ConfigurationError: there is no such queue.
+            BrokerUnavailable, PermissionDenied: the broker can't be reached.
+        """
+        with declaring(self._connector) as declarer:
+            return self._look(declarer).consumers
+
+    def count(self) -> Depth | None:
+        """How many messages are in the failed queue, those included that somebody holds who looks
+        at them; None without such a queue.
+
+        Held ones are told by the management API, up to five seconds late. Where it does not answer,
+        and somebody holds some, how many these are is unknown (`held` is None).
+
+        Raises:
+            BrokerUnavailable, PermissionDenied: the broker can't be reached.
+        """
+        with declaring(self._connector) as declarer:
+            source = self._find(declarer)
+            if source is None:
+                return None
+            return count_failed(declarer, self._connector, source, self._management_url)
+
+    def whereabouts(self, queue: str | None = None) -> Whereabouts:
+        """How much is in the queues of a subscription, and who consumes its main queue.
+
+        Args:
+            queue: the main queue; None for this one.
+
+        Raises:
+            BrokerUnavailable: no broker answered.
+        """
+        source = self.source()
+        return whereabouts(self._connector, queue or source.main or source.queue)
+
+    def retry_delay(self, queue: str | None = None) -> timedelta | None:
+        """How long a subscription's retry queue holds a message; None where there is none, or this
+        user is not told.
+
+        Args:
+            queue: the main queue; None for this one.
+
+        Raises:
+            BrokerUnavailable: no broker answered.
+        """
+        main = queue or self.source().main
+        return None if main is None else retry_delay(self._connector, main)
+
+    def listen(self, job: str) -> None:
+        """From now on what subscribers tell of a job's messages is kept, for `heard`.
+
+        Raises:
+            PermissionDenied: the user may not declare a queue for it.
+            BrokerUnavailable: no broker answered.
+        """
+        listen(self._connector, self._exchanges, job)
+
+    def heard(self, job: str) -> list[Outcomes]:
+        """What subscribers have told of a job's messages since this was asked last.
+
+        Raises:
+            PermissionDenied: the user may not read it.
+            BrokerUnavailable: no broker answered.
+        """
+        return list(heard(self._connector, job))
+
+    def __repr__(self) -> str:
+        taken = self._source.queue if self._source is not None else self._name
+        return f"<{type(self).__name__} {self._connector.url.address} {taken!r}>"
+
+    def _find(self, declarer: Declarer) -> FailedSource | None:
+        if self._source is None:
+            self._source = source_named(self._name, declarer, literal=self._is_literal)
+        return self._source
+
+    def _source_on(self, declarer: Declarer) -> FailedSource:
+        source = self._find(declarer)
+        if source is None:
+            # What an earlier look has kept of it is no answer any more.
+            for queue in {failed_queue(self._name.removesuffix(FAILED_SUFFIX)), self._name}:
+                forget(self._connector.url, queue)
+            raise self._missing()
+        return source
+
+    def _missing(self) -> ConfigurationError:
+        failed = failed_queue(self._name.removesuffix(FAILED_SUFFIX))
+        address = self._connector.url.address
+        if self._is_literal:
+            return ConfigurationError(
+                f"there is no queue {self._name!r} at {address}",
+                "Check the name, and the virtual host.",
+            )
+        return ConfigurationError(
+            f"there is no queue {failed!r} at {address}, and no dead-letter queue {self._name!r}",
+            "Check the name of the main queue, the virtual host, and whether it was declared.",
+        )
+
+    def _look(self, declarer: Declarer) -> Depth:
+        depth = declarer.depth(self._source_on(declarer).queue)
+        if depth is None:
+            raise self._missing()
+        return depth
+
+    def _depth(self, declarer: Declarer) -> int:
+        return self._look(declarer).messages
+
+    def _is_empty(self) -> bool:
+        try:
+            return self.depth() == 0
+        except BrokerUnavailable:  # then nobody knows; who reads the queue waits for the broker
+            return False
+
+    def _check_destination(self, queue: str) -> None:
+        """Raises ConfigurationError if there is no such queue to requeue messages to, as far as the
+        user may ask."""
+        with declaring(self._connector) as declarer:
+            if not declarer.may_exist(Queue(queue)):
+                raise ConfigurationError(
+                    f"there is no queue {queue!r} to requeue messages to",
+                    "Check the name, or declare it: redrive declare.",
+                )
+
+    @contextlib.contextmanager
+    def _forgetting(self) -> Iterator[None]:
+        """What an earlier look has found is not true after the block. It is dropped before it, too:
+        this process may be killed in it."""
+        queue = self.source().queue
+        forget(self._connector.url, queue)
+        try:
+            yield
+        finally:
+            forget(self._connector.url, queue)
