@@ -33,15 +33,15 @@ def begin(desk: Desk, asked: Asked) -> Response:
     """Begins the requeue, and shows its job.
 
     Raises:
-        ConfigurationError: this console only reads.
+        ConfigurationError: this console only reads, or a job of this queue is running.
     """
     check_permit(desk)
     place = asked.place
+    _check_alone(desk, place)
     try:
         reason = asked.text("reason")[:_MOST_REASON]
-        order, plan, look = _planned(desk, asked)
-        _check_confirmed(asked, reason, plan, look)
-        _check_alone(desk, place)
+        order, plan, _ = _planned(desk, asked)
+        _check_confirmed(asked, reason, plan)
         id_ = desk.worker.begin(place, desk.recollection.queue(place), order, reason)
     except RedriveError as error:
         return _page(desk, asked, str(error))
@@ -103,7 +103,7 @@ def _planned(desk: Desk, asked: Asked) -> tuple[Order, Plan, Look]:
     return order_of(desk, asked, max(1, plan.count)), plan, look
 
 
-def _check_confirmed(asked: Asked, reason: str, plan: Plan, look: Look) -> None:
+def _check_confirmed(asked: Asked, reason: str, plan: Plan) -> None:
     """Raises ConfigurationError unless people have said why, and how many."""
     if not plan.count:
         raise ConfigurationError("there is nothing to requeue", "Look at the queue again.")
