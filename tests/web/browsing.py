@@ -21,11 +21,13 @@ class Visit:
     Args:
         page: the browser's page.
         host: the host and port that alone may be asked.
+        twin: a page on which axe is asked, where this one runs no scripts, axe's included.
     """
 
-    def __init__(self, page: Page, host: str) -> None:
+    def __init__(self, page: Page, host: str, twin: Page | None = None) -> None:
         self.page = page
         self._host = host
+        self._judged = twin or page
         self.faults: list[str] = []
         page.on("console", self._said)
         page.on("pageerror", lambda error: self.faults.append(f"error: {error}"))
@@ -42,8 +44,10 @@ class Visit:
 
     def violations(self) -> list[str]:
         """What axe has against the page that is shown: rules, and where they are broken."""
-        self.page.evaluate(_AXE.read_text(encoding="utf-8"))
-        found = self.page.evaluate(
+        if self._judged is not self.page:
+            self._judged.goto(self.page.url)
+        self._judged.evaluate(_AXE.read_text(encoding="utf-8"))
+        found = self._judged.evaluate(
             "rules => axe.run(document, {runOnly: rules}).then(result => result.violations.map("
             "one => `${one.id}: ${one.nodes.slice(0, 3).map(node => node.target).join(' | ')}`))",
             _RULES,

@@ -1,6 +1,7 @@
 """The page that says what is failing, of all queues."""
 
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 
 from starlette.responses import RedirectResponse, Response
 
@@ -12,6 +13,9 @@ from redrive.web.board import BoardLine
 from redrive.web.desk import Desk, Freshness, cause_in_words
 
 _MOST_CAUSES = 100
+_LATE = timedelta(seconds=30)
+"""For how long a look is believed before the management API that counts nothing: it counts each
+queue every five seconds, and later under load."""
 
 
 @dataclass(slots=True)
@@ -51,7 +55,7 @@ def show(desk: Desk, asked: Asked) -> Response:
             "causes": causes[:_MOST_CAUSES],
             "more": max(0, len(causes) - _MOST_CAUSES),
             "unseen": unseen,
-            "is_quiet": not problem and not any(line.failed for line in lines) and not causes,
+            "is_quiet": not problem and all(line.failed == 0 for line in lines) and not causes,
             "cause_in_words": cause_in_words,
         },
     )
@@ -80,11 +84,11 @@ def _found(desk: Desk, lines: list[BoardLine]) -> _Found:
 
 def _causes(desk: Desk, line: BoardLine, overview: Overview) -> Look | None:
     """Takes the causes that are known of a queue; returns the look that told them."""
-    if not line.failed:
-        return None  # what was known is not true any more
     try:
         groups, look = desk.recollection.ask(line.place, lambda look: look.groups())
     except RedriveError:  # nothing is kept, or the queue went meanwhile
         return None
+    if line.failed == 0 and (look.as_of is None or datetime.now(UTC) - look.as_of > _LATE):
+        return None  # it was emptied since
     overview.take(line.queue, groups)
     return look
