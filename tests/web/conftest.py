@@ -2,7 +2,7 @@
 
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -14,7 +14,7 @@ import pytest
 
 from contract.support import Service, retrying
 from redrive import FailedQueue
-from redrive.amqp.field_table import Table
+from redrive.amqp.field_table import FieldValue, Table
 from redrive.amqp.properties import Properties
 from redrive.topology.headers import Delivery
 from redrive.web.asked import QueuePlace
@@ -125,11 +125,11 @@ def failure(
     *,
     body: bytes = b"",
     key: str = "order.paid",
-    **more: str,
+    more: Mapping[str, FieldValue] | None = None,
 ) -> Delivery:
     """A message that has failed; its body is JSON unless one is given."""
     now = datetime.now(UTC).isoformat()
-    headers = {
+    headers: dict[str, FieldValue] = {
         "redrive-failure-id": id_,
         "x-orig-routing-key": key,
         "redrive-error-type": error_type,
@@ -138,7 +138,7 @@ def failure(
         "redrive-reason": "retries-exhausted",
         "redrive-failed-at": now,
         "redrive-host": "worker-1",
-        **more,
+        **(more or {}),
     }
     properties = Properties(headers=Table.of(headers), delivery_mode=2, message_id=id_)
     own = body or json.dumps({"id": id_, "lines": [{"sku": "socks", "count": 2}]}).encode()

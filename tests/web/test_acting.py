@@ -8,6 +8,7 @@ import pytest
 
 from contract.support import Recorder, Service
 from redrive import FailedQueue, Message
+from redrive.amqp.field_table import FieldValue
 from redrive.web.console_settings import Permit
 from waiting import wait_until
 from web.conftest import LOOKUP, QUEUE, SLOW, OpenConsole, Opens, fail, failure
@@ -67,7 +68,8 @@ def test_a_plan_says_exactly_how_many_go_where_and_what_command_is_the_same(
 
 
 def test_a_plan_says_what_is_left_out_and_why(opens: Opens, service: Service) -> None:
-    fail(service, failure("often", "KeyError", "'x'", **{"redrive-count": 9}))
+    often: dict[str, FieldValue] = {"redrive-count": 9}
+    fail(service, failure("often", "KeyError", "'x'", more=often))
     console = opens(Permit.REQUEUE)
     console.look()
     text = console.get("/plan", queue=QUEUE).text

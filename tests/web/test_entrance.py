@@ -10,8 +10,19 @@ import pytest
 from redrive.web.console_settings import Permit
 from web.conftest import QUEUE, OpenConsole, Opens
 
-PAGES = ("/", "/causes?queue=x", "/cause?queue=x", "/message?queue=x", "/body?queue=x", "/query")
-PAGES += ("/plan?queue=x", "/job?id=x", "/journal", "/progress/look?queue=x", "/progress/job?id=x")
+PAGES = (
+    "/",
+    "/causes?queue=x",
+    "/cause?queue=x",
+    "/message?queue=x",
+    "/body?queue=x",
+    "/query",
+    "/plan?queue=x",
+    "/job?id=x",
+    "/journal",
+    "/progress/look?queue=x",
+    "/progress/job?id=x",
+)
 ACTS = ("/look", "/look-at-all", "/begin", "/stop", "/resume", "/outcome")
 
 

@@ -58,7 +58,7 @@ def console(opens: Opens, service: Service) -> OpenConsole:
                 text,
                 body=text.encode("utf-8", "surrogatepass"),
                 key=text[:60].replace("\0", ""),
-                **{
+                more={
                     "redrive-error-traceback": text,
                     "redrive-host": text,
                     "redrive-reason": text,

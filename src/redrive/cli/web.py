@@ -1,9 +1,10 @@
 """`redrive web`: the console, in a browser."""
 
+import contextlib
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Iterator
 from types import FrameType
 from typing import Annotated
 
@@ -69,37 +70,45 @@ def web(
         hide_bodies=hide_bodies,
         journal=journal,
     )
-    with opened_server(settings, place) as server:
+    # Before the link is printed: whoever reads it may end this at once.
+    with _ended_by_signals() as ended, opened_server(settings, place) as server:
         link = server.new_link()
         printer.result({"address": server.address, "link": link, "broker": url.address})
         may = ", ".join(sorted(settings.permits)) or "nothing but reading"
         printer.say(f"The console of {url.address}; allowed: {may}. Ctrl-C ends it.")
-        printer.say(f"Open, once: {link}", cut=False)
+        printer.say(f"Open, once: {link}")
         sys.stdout.flush()
-        _run(server)
-        server.console.close(
-            lambda: printer.note("Jobs are stopped; what is on its way is settled.")
-        )
+        _serve(server, ended)
+        server.console.close(lambda: printer.note("Stopping the jobs that run here."))
 
 
-def _run(server: ConsoleServer) -> None:
-    """Serves until Ctrl-C or SIGTERM. The server has a thread of its own: uvicorn raises again what
-    signals it has caught, and Ctrl-C is no error here."""
-    done = threading.Event()
-
-    def stop(_: int, __: FrameType | None) -> None:
-        done.set()
-
-    before: list[tuple[signal.Signals, Callable[[int, FrameType | None], object] | int | None]] = [
-        (one, signal.signal(one, stop)) for one in (signal.SIGINT, signal.SIGTERM)
-    ]
+def _serve(server: ConsoleServer, ended: threading.Event) -> None:
+    """Serves until the event is set. The server has a thread of its own: in the main one, uvicorn
+    would raise again the signals that it has caught, and Ctrl-C is no error here."""
     thread = threading.Thread(target=server.run, name="redrive-console", daemon=True)
     thread.start()
+    while thread.is_alive() and not ended.wait(0.2):
+        pass
+    server.stop()
+    thread.join()
+
+
+@contextlib.contextmanager
+def _ended_by_signals() -> Iterator[threading.Event]:
+    """An event that Ctrl-C and SIGTERM set; a second one of them interrupts."""
+    ended = threading.Event()
+
+    def end(_: int, __: FrameType | None) -> None:
+        if ended.is_set():
+            raise KeyboardInterrupt
+        ended.set()
+
+    if threading.current_thread() is not threading.main_thread():
+        yield ended
+        return
+    before = [(one, signal.signal(one, end)) for one in (signal.SIGINT, signal.SIGTERM)]
     try:
-        while thread.is_alive() and not done.wait(0.2):
-            pass
-        server.stop()
-        thread.join()
+        yield ended
     finally:
         for one, handler in before:
             signal.signal(one, handler)
