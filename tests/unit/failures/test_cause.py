@@ -238,7 +238,7 @@ def test_groups_that_people_wrote_down_keep_their_ids(text: str, group_id: str) 
     assert Cause("E", masked(text), "").group_id == group_id
 
 
-# --- a traceback in its parts ----------------------------------------------------------------------
+# --- a traceback in its parts ---------------------------------------------------------------------
 
 
 def test_frames_of_libraries_that_follow_each_other_are_one_part() -> None:
