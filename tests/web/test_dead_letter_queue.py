@@ -1,7 +1,5 @@
 """A dead-letter queue that redrive did not make, from the overview to the requeue."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from dead_letters import DeadLetters
@@ -22,10 +20,10 @@ def letters(rabbitmq_url: str) -> DeadLetters:
 
 
 @pytest.fixture
-def console(opens: Opens, letters: DeadLetters) -> Iterator[OpenConsole]:
+def console(opens: Opens, letters: DeadLetters) -> OpenConsole:
     console = opens(Permit.REQUEUE)
     console.look(PLACE["queue"], literal="1")
-    yield console
+    return console
 
 
 def begun(console: OpenConsole, **form: str) -> str:

@@ -6,8 +6,8 @@ from html.parser import HTMLParser
 import pytest
 
 from contract.support import Service
+from corpus import MARKUP, STEERING
 from redrive.web.console_settings import Permit
-from security.corpus import MARKUP, STEERING
 from web.conftest import QUEUE, OpenConsole, Opens, fail, failure
 
 TEXTS = (*MARKUP, *STEERING.values(), "javascript:alert(1)", "{{ 7 * 7 }}", "{% raw %}", "\\")
