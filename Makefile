@@ -94,5 +94,5 @@ lowest: ## run the unit and contract tests with the oldest dependencies that pyp
 	@.ci/lowest.sh -n 2 $(TESTS) $(ARGS)
 
 clean: ## delete .venv and what the tools leave behind in this folder
-	@rm -rf .venv .cache tests/interop/peers/node/node_modules .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage dist build
+	@rm -rf .venv .cache tests/interop/peers/node/node_modules tests/web/browser/node_modules .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage dist build
 	@.ci/kept.sh

@@ -95,7 +95,7 @@ look_around() {
 }
 
 # What the tests talk to besides a broker; each is of use as a whole.
-peers=("tmux" "php-cli php-amqplib" "default-jdk-headless librabbitmq-client-java")
+peers=("tmux" "php-cli php-amqplib" "default-jdk-headless librabbitmq-client-java" "chromium")
 # A Node that others have installed brings its npm with it, and Debian's would take that away.
 command -v npm >/dev/null || peers+=("nodejs npm")
 
@@ -272,7 +272,18 @@ have_node_peers() {
     echo "setup: installing into $folder the frameworks of Node whose services the tests run: about 50 MB"
     (cd "$folder" && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error) && echo "$now" >"$folder/node_modules/.redrive-peers"
 }
+
+# What the tests of the console in a browser ask about accessibility.
+have_browser_tools() {
+    local folder=tests/web/browser now
+    command -v npm >/dev/null || return 0
+    now=$(cksum "$folder/package-lock.json")
+    [ "$(cat "$folder/node_modules/.redrive-peers" 2>/dev/null)" != "$now" ] || return 0
+    echo "setup: installing into $folder what the tests of the console in a browser need: about 3 MB"
+    (cd "$folder" && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error) && echo "$now" >"$folder/node_modules/.redrive-peers"
+}
 if wants --peers; then
     have_python_peers || exit
+    have_browser_tools || echo "setup: what the tests of the console in a browser need could not be installed; they are skipped" >&2
     have_node_peers || echo "setup: the frameworks of Node could not be installed; the tests that need them are skipped" >&2
 fi

@@ -17,8 +17,8 @@ what_is() {
         tools) echo "uv, which installs the others: about 60 MB" ;;
         demo) echo "the command line and a private RabbitMQ's client: about 180 MB" ;;
         spark) echo "the command line and Spark: about 1 GB, and up to 3 GB in uv's cache" ;;
-        test) echo "what the tests need, without Spark: about 480 MB" ;;
-        dev) echo "all that is developed with, Spark included: about 1.2 GB, and up to 3 GB in uv's cache" ;;
+        test) echo "what the tests need, without Spark: about 620 MB" ;;
+        dev) echo "all that is developed with, Spark included: about 1.3 GB, and up to 3 GB in uv's cache" ;;
         *)
             echo "There is no set of dependencies named $1: tools, demo, spark, test or dev." >&2
             return 2
@@ -36,7 +36,7 @@ install_pinned() {
     case $uv_set in
         demo) set -- --extra cli --extra testing --group build "$@" ;;
         spark) set -- --extra spark --extra testing --group build "$@" ;;
-        test) set -- --extra async --extra cli --extra metrics --extra testing --group test "$@" ;;
+        test) set -- --extra async --extra cli --extra metrics --extra testing --extra web --group test "$@" ;;
         dev) set -- --all-extras --group dev "$@" ;;
         *) what_is "$uv_set" || return ;;
     esac

@@ -39,6 +39,10 @@ app = lazy_group(
         "jobs": Listed(
             "redrive.cli.jobs:app", "See what was done with failed messages, and resume a job."
         ),
+        "web": Listed(
+            "redrive.cli.web:web",
+            "Open the console: failed messages, their causes and jobs, in a browser.",
+        ),
         "watch": Listed("redrive.cli.watch:watch", "Alert when failed queues grow."),
         "spark": Listed("redrive.cli.spark:app", "Requeue failed messages by the million."),
         "topology": Listed(

@@ -159,6 +159,39 @@ def frame_of(traceback: str) -> str:
     return innermost
 
 
+class TracebackPart(NamedTuple):
+    """Some lines of a traceback.
+
+    Args:
+        text: the lines.
+        frames: how many frames of libraries they are, which people may skip; 0 for frames of the
+            service's own code and for what stands around frames.
+    """
+
+    text: str
+    frames: int
+
+
+def parts_of(traceback: str) -> list[TracebackPart]:
+    """A traceback in its parts, in their order: frames of libraries that follow each other are
+    one."""
+    found: list[TracebackPart] = []
+    is_foreign = False
+    for line in traceback.splitlines():
+        frame = _FRAME.match(line)
+        if frame is not None:
+            is_foreign = _FOREIGN.search(frame["file"]) is not None
+        elif line[:1] not in ("", " ", "\t", "|"):
+            is_foreign = False  # the exception itself, or the heading of the next traceback
+        frames = int(is_foreign and frame is not None)
+        last = found[-1] if found else None
+        if last is not None and bool(last.frames) == is_foreign:
+            found[-1] = TracebackPart(f"{last.text}\n{line}", last.frames + frames)
+        else:
+            found.append(TracebackPart(line, frames))
+    return found
+
+
 @lru_cache(maxsize=256)
 def _cause(error_type: str, message: str, traceback: str) -> Cause:
     return Cause(error_type, masked(message), _frame(traceback))

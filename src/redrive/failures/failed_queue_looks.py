@@ -10,7 +10,7 @@ from redrive.failures.failed_count import held_in
 from redrive.failures.failed_message import FailedMessage
 from redrive.failures.failed_queue_facts import FailedQueueFacts
 from redrive.failures.index import forget
-from redrive.failures.look import Look, Recall
+from redrive.failures.look import Look, NothingKept, Recall
 from redrive.failures.look_keeper import LookKeeper
 from redrive.failures.look_lock import Turn
 from redrive.failures.look_progress import Looking, OnLook
@@ -92,14 +92,25 @@ class FailedQueueLooks(FailedQueueFacts, MessageSource):
         Raises:
             ConfigurationError: there is no such queue, looking would make the broker delete
                 messages, or another's look did not end.
+            NothingKept: no earlier look answers, and `recall` says not to look.
             BrokerUnavailable: the connection was lost.
         """
         name = self.source().queue
         keeper = None if recall is None else LookKeeper(self._connector.url, name, recall)
-        former = None if keeper is None else self._former(keeper, look_at, on_progress)
+        former = (
+            None
+            if keeper is None or recall is None
+            else keeper.answer(look_at)
+            if not recall.or_look
+            else self._former(keeper, look_at, on_progress)
+        )
         if former is not None:
             yield former
             return
+        if recall is not None and not recall.or_look:
+            raise NothingKept(
+                f"nothing that answers is kept of {name!r}", "Look at the queue, which holds it."
+            )
         look = Look(name)
         messages = self._browse(look_at, Looking(name, on_progress, look.note), patience)
         look.messages = look.counted(messages)

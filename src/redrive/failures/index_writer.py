@@ -33,6 +33,8 @@ _BYTES_AT_A_TIME = 8 * 1024 * 1024
 _MEMORY = "64MB"
 _ROW_GROUP = "16MB"
 _LENGTHS = struct.Struct(">6I")
+_NOTED_TO_KEPT = 4
+"""How many times as much as may be kept is noted at most: what is kept is packed."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _PROBLEMS = (duckdb.Error, OSError, ValueError, MemoryError, ArithmeticError, RedriveError)
@@ -146,7 +148,7 @@ class IndexWriter:
         self._bytes += self._file.write(b"".join((_LENGTHS.pack(*map(len, parts)), *parts)))
         self._queue, self._place = delivery.queue, message.dead_letter_queue
         self._count += 1
-        if self._bytes > self._index.most_bytes:
+        if self._bytes > _NOTED_TO_KEPT * self._index.most_bytes:
             raise ValueError(f"it is more than the {self._index.most_bytes:,} bytes for it")
 
     def keep(self, look: FormerLook) -> None:

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from itertools import islice
 from typing import Literal, NamedTuple, Self
 
+from redrive.errors import ConfigurationError
 from redrive.failures.columns import BY_NAME, Column, row_of
 from redrive.failures.failed_message import FailedMessage
 from redrive.failures.filter import OpenFilter
@@ -30,12 +31,19 @@ class Recall:
         most_bytes: how much is kept of all queues together.
         on_notice: is told, in a sentence, why nothing was kept, or could be used.
         later: is given what keeps a look, to be called once; None keeps it as soon as it has ended.
+        or_look: whether the queue is looked at where no earlier look answers. If not, NothingKept
+            is raised then, and the depth of the queue is not asked for either.
     """
 
     max_age: timedelta
     most_bytes: int = MOST_BYTES
     on_notice: Notice = lambda _: None
     later: Callable[[Keep], None] | None = None
+    or_look: bool = True
+
+
+class NothingKept(ConfigurationError):
+    """No earlier look answers, and the queue was not to be looked at."""
 
 
 class QueryResult(NamedTuple):

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deliveries import failed, table
-from redrive.failures.cause import Cause, cause_of, frame_of, masked
+from redrive.failures.cause import Cause, TracebackPart, cause_of, frame_of, masked, parts_of
 from redrive.failures.failed_message import FailedMessage
 
 OWN = '  File "/srv/app/shop/orders.py", line 3, in charge\n    pay()\n'
@@ -236,3 +236,28 @@ def test_any_validation_error_is_one_line(text: str, number: int) -> None:
 )
 def test_groups_that_people_wrote_down_keep_their_ids(text: str, group_id: str) -> None:
     assert Cause("E", masked(text), "").group_id == group_id
+
+
+# --- a traceback in its parts ---------------------------------------------------------------------
+
+
+def test_frames_of_libraries_that_follow_each_other_are_one_part() -> None:
+    text = f"Traceback (most recent call last):\n{LIBRARY}{STANDARD}{OWN}{LIBRARY}OSError: no route"
+    assert parts_of(text) == [
+        TracebackPart("Traceback (most recent call last):", 0),
+        TracebackPart(f"{LIBRARY}{STANDARD}".rstrip("\n"), 2),
+        TracebackPart(OWN.rstrip("\n"), 0),
+        TracebackPart(LIBRARY.rstrip("\n"), 1),
+        TracebackPart("OSError: no route", 0),
+    ]
+
+
+def test_a_traceback_of_another_language_is_one_part() -> None:
+    text = "java.lang.IllegalStateException: no\n\tat shop.Orders.charge(Orders.java:3)"
+    assert parts_of(text) == [TracebackPart(text, 0)]
+
+
+@given(st.text(alphabet='\n Ftile"/,in0site-packages'))
+def test_no_line_of_a_traceback_is_lost(text: str) -> None:
+    lines = [line for part in parts_of(text) for line in part.text.split("\n")]
+    assert lines == text.splitlines()

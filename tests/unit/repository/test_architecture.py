@@ -26,7 +26,8 @@ MAY_IMPORT = {
     "topology": PURE,
     "pubsub": PURE | {"pubsub"},
     "failures": PURE | {"pubsub", "failures"},
-    "cli": PURE | {"pubsub", "spark_reprocess", "failures", "cli", "testing", ""},
+    "cli": PURE | {"pubsub", "spark_reprocess", "failures", "web", "cli", "testing", ""},
+    "web": PURE | {"pubsub", "failures", "web"},
     "spark_reprocess": PURE | {"pubsub", "failures", "spark_reprocess", ""},
     "testing": PURE | {"pubsub", "testing", ""},
     "": PURE | {"pubsub", "failures", ""},
@@ -152,7 +153,7 @@ def test_what_the_shells_share_knows_no_client_and_each_shell_only_its_own(modul
 TRIAGE_API = {
     "alert": {"Crossings"},
     "canary": {"Guards", "Unknown"},
-    "cause": {"Cause", "cause_of"},
+    "cause": {"Cause", "TracebackPart", "cause_of", "parts_of"},
     "columns": {"BY_NAME", "COLUMNS"},
     "failed_count": {"dead_lettering", "depths", "held_back"},
     "failed_message": {"FailedMessage"},
@@ -166,7 +167,7 @@ TRIAGE_API = {
     "journal": {"Journal"},
     "journal_stream": {"DEFAULT_MAX_AGE"},
     "local_journal": {"LocalJournal", "default_path"},
-    "look": {"Keep", "Look", "QueryResult", "Recall"},
+    "look": {"FirstFew", "Keep", "Look", "NothingKept", "QueryResult", "Recall"},
     "look_progress": {"OnLook"},
     "message_lookup": {"NothingFound"},
     "message_source": {"MessageSource", "checked_query", "column_named"},
@@ -174,7 +175,7 @@ TRIAGE_API = {
     "outcome_watch": {"Whereabouts"},
     "overview": {"Overview", "SharedGroup"},
     "plan": {"Plan"},
-    "readable_values": {"body_of", "headers_of", "value_of"},
+    "readable_values": {"body_of", "body_text_of", "headers_of", "text_of", "value_of"},
     "requeue": {"Cancel", "Progress"},
     "shared_ids": {"SharedIds"},
     "snapshot": {"Snapshot"},
@@ -185,9 +186,9 @@ are given and returned. The rest is the engine."""
 
 
 @pytest.mark.parametrize(
-    "module", [module for module in MODULES if part_of(module) == "cli"], ids=_name
+    "module", [module for module in MODULES if part_of(module) in ("cli", "web")], ids=_name
 )
-def test_the_command_line_takes_nothing_deeper_of_the_engine_than_its_api(module: Path) -> None:
+def test_a_shell_takes_nothing_deeper_of_the_engine_than_its_api(module: Path) -> None:
     deeper = [
         f"{node.module}.{alias.name}"
         for node in ast.walk(ast.parse(module.read_text()))
@@ -203,11 +204,12 @@ def test_the_command_line_takes_nothing_deeper_of_the_engine_than_its_api(module
     [
         module
         for module in MODULES
-        if part_of(module) == "cli" and module.name.startswith(("failed", "jobs", "job_", "look"))
+        if part_of(module) == "web"
+        or (part_of(module) == "cli" and module.name.startswith(("failed", "jobs", "job_", "look")))
     ],
     ids=_name,
 )
-def test_a_command_of_triage_speaks_to_no_broker_itself(module: Path) -> None:
+def test_a_shell_of_triage_speaks_to_no_broker_itself(module: Path) -> None:
     names = set(imported(module.read_text()))
     assert not {name for name in names if "pubsub.blocking" in name or "pubsub.transfer" in name}
 
@@ -302,6 +304,8 @@ def test_every_part_of_the_package_has_its_arrows() -> None:
         ("failures", "from redrive.cli import main"),
         ("failures", "from redrive import Publisher"),
         ("spark_reprocess", "from redrive.cli import main"),
+        ("web", "from redrive.cli import output"),
+        ("failures", "from redrive.web import console"),
         ("amqp", "from redrive.topology import names"),
         ("errors", "from redrive.amqp import field_table"),
         ("redaction", "from redrive.errors import RedriveError"),
@@ -324,6 +328,8 @@ def test_an_import_against_the_arrows_is_found(part: str, source: str) -> None:
         ("cli", "from redrive.failures import columns"),
         ("spark_reprocess", "from redrive.pubsub.message import Message"),
         ("cli", "from redrive.spark_reprocess import job"),
+        ("cli", "from redrive.web import console"),
+        ("web", "from redrive.failures.failed_queue import FailedQueue"),
     ],
 )
 def test_an_import_along_the_arrows_is_allowed(part: str, source: str) -> None:

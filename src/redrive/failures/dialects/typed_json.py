@@ -92,7 +92,7 @@ def _encoded(kind: _Type, value: object, depth: int) -> bytes:
             return encode_value(None)
         case _Type.BOOL, bool():
             return encode_value(value)
-        case _Type.DECIMAL, int() | float():
+        case _Type.DECIMAL, int() | float() if not isinstance(value, bool):
             return encode_value(Decimal(str(value)))
         case _Type.STRING, str():
             return encode_value(value)

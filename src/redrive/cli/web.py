@@ -1,0 +1,114 @@
+"""`redrive web`: the console, in a browser."""
+
+import contextlib
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from types import FrameType
+from typing import Annotated
+
+import typer
+
+from redrive.cli import job_options, options
+from redrive.cli.output import Form, Printer
+from redrive.pubsub.url import BrokerURL
+from redrive.web.console_server import ConsoleServer, opened_server
+from redrive.web.console_settings import ConsoleSettings, ListenPlace, permits_of
+
+_PORT = "127.0.0.1:8015"
+
+
+@options.expanded
+def web(
+    listen: Annotated[
+        str,
+        typer.Option(
+            "--listen",
+            metavar="HOST:PORT",
+            help="Where to listen: an address of the loopback. Port 0 takes any that is free.",
+        ),
+    ] = _PORT,
+    allow: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--allow",
+            metavar="requeue,edit",
+            help="What may be done besides reading: requeue messages, and change their bodies. "
+            "Default: nothing.",
+            show_default=False,
+        ),
+    ] = None,
+    hide_bodies: Annotated[
+        bool, typer.Option("--hide-bodies", help="Show no body, and give none for download.")
+    ] = False,
+    journal: job_options.JournalFile = None,
+    *,
+    broker: options.FamilyOptions,
+    output: options.Output = Form.TABLE,
+) -> None:
+    """Open the console: failed messages, their causes and jobs, in a browser.
+
+    It prints a link that lets in one browser, once. The console listens on this machine alone, and
+    only reads unless --allow says what else it may do. What it shows is what the last look at each
+    queue has found; a queue is looked at when you say so. Ctrl-C ends it: jobs that run are stopped
+    cleanly, and can be resumed.
+
+    \b
+    Example:
+      redrive web --allow requeue
+    """
+    printer = Printer(output)
+    place = ListenPlace.of(listen)
+    # A URL that can't be read is told before a port is taken.
+    url = BrokerURL.parse(broker.url)
+    settings = ConsoleSettings(
+        url=broker.url,
+        family=broker.family,
+        management_url=broker.management_url,
+        permits=permits_of(allow or ()),
+        hide_bodies=hide_bodies,
+        journal=journal,
+    )
+    # Before the link is printed: whoever reads it may end this at once.
+    with _ended_by_signals() as ended, opened_server(settings, place) as server:
+        link = server.new_link()
+        printer.result({"address": server.address, "link": link, "broker": url.address})
+        may = ", ".join(sorted(settings.permits)) or "nothing but reading"
+        printer.say(f"The console of {url.address}; allowed: {may}. Ctrl-C ends it.")
+        printer.say(f"Open, once: {link}")
+        sys.stdout.flush()
+        _serve(server, ended)
+        server.console.close(lambda: printer.note("Stopping the jobs that run here."))
+
+
+def _serve(server: ConsoleServer, ended: threading.Event) -> None:
+    """Serves until the event is set. The server has a thread of its own: in the main one, uvicorn
+    would raise again the signals that it has caught, and Ctrl-C is no error here."""
+    thread = threading.Thread(target=server.run, name="redrive-console", daemon=True)
+    thread.start()
+    while thread.is_alive() and not ended.wait(0.2):
+        pass
+    server.stop()
+    thread.join()
+
+
+@contextlib.contextmanager
+def _ended_by_signals() -> Iterator[threading.Event]:
+    """An event that Ctrl-C and SIGTERM set; a second one of them interrupts."""
+    ended = threading.Event()
+
+    def end(_: int, __: FrameType | None) -> None:
+        if ended.is_set():
+            raise KeyboardInterrupt
+        ended.set()
+
+    if threading.current_thread() is not threading.main_thread():
+        yield ended
+        return
+    before = [(one, signal.signal(one, end)) for one in (signal.SIGINT, signal.SIGTERM)]
+    try:
+        yield ended
+    finally:
+        for one, handler in before:
+            signal.signal(one, handler)

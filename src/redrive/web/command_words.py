@@ -1,0 +1,71 @@
+"""The command lines that do what a page does, to be copied."""
+
+import shlex
+from collections.abc import Iterable
+
+from redrive.failures.filter import Filter
+from redrive.failures.order import Order
+from redrive.web.asked import QueuePlace
+
+
+def groups_command(place: QueuePlace, filter_: Filter) -> str:
+    """What lists the causes of a queue."""
+    return _joined("failed", "groups", *_source(place), *_where(filter_))
+
+
+def list_command(place: QueuePlace, filter_: Filter) -> str:
+    """What lists messages."""
+    return _joined("failed", "list", *_source(place), *_filter(filter_))
+
+
+def show_command(place: QueuePlace, id_: str) -> str:
+    """What shows a message."""
+    return _joined("failed", "show", *_source(place), id_)
+
+
+def query_command(place: QueuePlace, sql: str) -> str:
+    """What asks a query."""
+    return _joined("failed", "query", *_source(place), sql)
+
+
+def requeue_command(place: QueuePlace, order: Order, reason: str) -> str:
+    """What carries out an order; its patch, if it has one, is in the file `patch.json`."""
+    guards = order.guards
+    words = [*_source(place), *_filter(order.filter)]
+    words += [] if order.limit is None else ["--limit", str(order.limit)]
+    words += [] if order.to is None else ["--to", order.to]
+    words += ["--canary", str(guards.canary)] if guards.canary else []
+    words += [] if guards.stop_at is None else ["--stop-at", f"{guards.stop_at * 100:g}%"]
+    words += [] if guards.unknown == "stop" else ["--unknown", guards.unknown.value]
+    words += [] if order.rate is None else ["--rate", f"{order.rate:g}/s"]
+    words += [] if order.patch is None else ["--patch", "patch.json"]
+    words += ["--reason", reason] if reason else []
+    return _joined("failed", "requeue", *words)
+
+
+def resume_command(id_: str) -> str:
+    """What takes up a job again."""
+    return _joined("jobs", "resume", id_)
+
+
+def _source(place: QueuePlace) -> list[str]:
+    # A name that begins with a dash would be taken for an option.
+    named = ["--", place.name] if place.name.startswith("-") else [place.name]
+    return [*(["--literal"] if place.literal else []), *named]
+
+
+def _where(filter_: Filter) -> list[str]:
+    return ["--where", filter_.where] if isinstance(filter_.where, str) else []
+
+
+def _filter(filter_: Filter) -> list[str]:
+    groups = [word for group in filter_.groups for word in ("--group", group)]
+    return [*groups, *_where(filter_)]
+
+
+def _joined(*words: str) -> str:
+    return " ".join(("redrive", *_quoted(words)))
+
+
+def _quoted(words: Iterable[str]) -> list[str]:
+    return [shlex.quote(word) for word in words]

@@ -1,0 +1,85 @@
+"""Serves a console at a port of this machine."""
+
+import contextlib
+import errno
+import socket
+from collections.abc import Iterator
+
+import uvicorn
+
+from redrive.errors import ConfigurationError
+from redrive.web.console import Console
+from redrive.web.console_settings import ConsoleSettings, ListenPlace
+
+_LEAVES = 2
+"""Seconds that a browser has to take an answer when the console ends."""
+
+
+class ConsoleServer:
+    """A console at a port.
+
+    Args:
+        settings: which broker, and what may be done.
+        listening: a socket that listens there.
+        place: where that is.
+    """
+
+    def __init__(
+        self, settings: ConsoleSettings, listening: socket.socket, place: ListenPlace
+    ) -> None:
+        self._listening = listening
+        port = int(listening.getsockname()[1])
+        self.address = place.address(port)
+        self.console = Console(settings, place.hosts(port))
+        self._server = uvicorn.Server(
+            uvicorn.Config(
+                self.console,
+                log_level="error",
+                access_log=False,
+                lifespan="off",
+                server_header=False,
+                # Nothing stands before it: what a client says of itself is not believed.
+                proxy_headers=False,
+                timeout_graceful_shutdown=_LEAVES,
+            )
+        )
+
+    @property
+    def is_up(self) -> bool:
+        """Whether it answers."""
+        return self._server.started
+
+    def new_link(self) -> str:
+        """The address that lets in one browser, once."""
+        return f"{self.address}{self.console.new_link()}"
+
+    def run(self) -> None:
+        """Serves until `stop` is called, or Ctrl-C."""
+        self._server.run(sockets=[self._listening])
+
+    def stop(self) -> None:
+        """Has `run` return."""
+        self._server.should_exit = True
+
+
+@contextlib.contextmanager
+def opened_server(settings: ConsoleSettings, place: ListenPlace) -> Iterator[ConsoleServer]:
+    """A console that has its port, for as long as the block.
+
+    Raises:
+        ConfigurationError: the port is taken, or may not be used.
+    """
+    family = socket.AF_INET6 if ":" in place.host else socket.AF_INET
+    with contextlib.closing(socket.socket(family, socket.SOCK_STREAM)) as listening:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listening.bind((place.host, place.port))
+            listening.listen(128)
+        except OSError as error:
+            taken = error.errno == errno.EADDRINUSE
+            raise ConfigurationError(
+                f"the console can't listen at {place.host}:{place.port}: "
+                f"{'the port is taken' if taken else error.strerror or error}",
+                "Give another port: --listen 127.0.0.1:0 takes any that is free.",
+            ) from error
+        yield ConsoleServer(settings, listening, place)

@@ -1,0 +1,87 @@
+"""Makes pages of templates. Whatever a message or a broker holds is text on them, never markup."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from functools import cache
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+from starlette.responses import HTMLResponse
+
+from redrive.failures.readable_values import text_of
+from redrive.redaction import in_one_line, printable
+from redrive.web.histogram import drawn
+
+_UNITS = ((86400, "day"), (3600, "hour"), (60, "minute"), (1, "second"))
+
+
+def page(name: str, values: Mapping[str, object], status: int = 200) -> HTMLResponse:
+    """A page.
+
+    Args:
+        name: its template, without its ending.
+        values: what stands in it.
+        status: the status of HTTP.
+    """
+    template = _environment().get_template(f"{name}.html")
+    return HTMLResponse(template.render(values), status)
+
+
+def age_in_words(moment: datetime | None, now: datetime | None = None) -> str:
+    """How long ago something was, in its largest unit."""
+    if moment is None:
+        return "at an unknown time"
+    seconds = int(((now or datetime.now(UTC)) - moment) / timedelta(seconds=1))
+    for size, unit in _UNITS:
+        if seconds >= size:
+            count = seconds // size
+            return f"{count:,} {unit}{'' if count == 1 else 's'} ago"
+    return "just now"
+
+
+def moment_in_words(moment: datetime | None) -> str:
+    """A time to the second, UTC."""
+    return "–" if moment is None else moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def size_in_words(size: float) -> str:
+    """A number of bytes."""
+    for unit in ("B", "KiB"):
+        if size < 1024:
+            return f"{size:.0f} {unit}"
+        size /= 1024
+    return f"{size:.1f} MiB"
+
+
+def count_in_words(count: int, what: str) -> str:
+    """A number of things."""
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("redrive.web"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_shown,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(
+        age=age_in_words,
+        moment=moment_in_words,
+        bytes=size_in_words,
+        count=count_in_words,
+        number=lambda number: f"{number:,}",
+        line=lambda text: in_one_line(text_of(str(text))),
+        histogram=drawn,
+    )
+    return environment
+
+
+def _shown(value: object) -> object:
+    """A value as it can stand on a page: no control characters, no invisible ones, no half ones."""
+    if isinstance(value, Markup) or not isinstance(value, str):
+        return "" if value is None else value
+    return printable(text_of(value))

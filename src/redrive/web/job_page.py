@@ -1,0 +1,180 @@
+"""The page of a job: what it was to send, what became of it, and what can be done about it."""
+
+from dataclasses import dataclass
+
+from starlette.responses import JSONResponse, RedirectResponse, Response
+
+from redrive.errors import ConfigurationError
+from redrive.failures.job_record import JobRecord, State
+from redrive.failures.order import Order
+from redrive.web.asked import Asked, QueuePlace
+from redrive.web.command_words import requeue_command, resume_command
+from redrive.web.desk import Desk
+from redrive.web.job_worker import ConsoleJob
+from redrive.web.plan_page import check_permit
+
+_STATES = {
+    State.RUNNING: "running",
+    State.DONE: "done",
+    State.INTERRUPTED: "interrupted",
+    State.STOPPED: "stopped",
+    State.FAILED: "could not go on",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class JobSum:
+    """What became of the messages that a job was to send.
+
+    Args:
+        planned: how many it was to send.
+        succeeded: how many a subscriber has reported as handled.
+        failed_again: how many are known to have failed again.
+        on_the_way: how many were sent and are not known to have done either.
+        not_sent: how many could not be sent.
+        not_tried: the rest.
+    """
+
+    planned: int
+    succeeded: int
+    failed_again: int
+    on_the_way: int
+    not_sent: int
+    not_tried: int
+
+    @classmethod
+    def of(cls, record: JobRecord) -> "JobSum":
+        """What the journal has of a job."""
+        outcome = record.outcome
+        return cls(
+            record.planned,
+            outcome.succeeded,
+            outcome.failed_again,
+            outcome.retrying + outcome.unknown,
+            record.not_sent,
+            max(0, record.planned - record.sent - record.not_sent),
+        )
+
+    @property
+    def adds_up(self) -> bool:
+        """Whether the parts make up the whole."""
+        parts = self.succeeded + self.failed_again + self.on_the_way + self.not_sent
+        return parts + self.not_tried == self.planned
+
+
+def show(desk: Desk, asked: Asked) -> Response:
+    """A job."""
+    own = desk.worker.job(asked.text("id"))
+    record = _record(desk, asked, own)
+    return desk.page(
+        "job",
+        asked,
+        f"Job {record.id[:8]}" if record is not None else "A job that begins",
+        {
+            "id": asked.text("id"),
+            "own": own,
+            "is_running_here": own is not None and not own.has_ended,
+            "record": record,
+            "state": "begins" if record is None else _STATES[record.state],
+            "sum": None if record is None else JobSum.of(record),
+            "may_resume": desk.settings.may_requeue
+            and record is not None
+            and record.kind == "requeue"
+            and record.state not in (State.DONE, State.RUNNING)
+            and (own is None or own.has_ended),
+            "begun_with": "" if record is None else _begun_with(record),
+            "resume": resume_command(asked.text("id")),
+            "place": None if record is None else _place_of(record),
+        },
+    )
+
+
+def progress(desk: Desk, asked: Asked) -> Response:
+    """How far a job is that runs here, for the script of its page."""
+    own = desk.worker.job(asked.text("id"))
+    if own is None:
+        return JSONResponse({"ended": True})
+    return JSONResponse(
+        {
+            "ended": own.has_ended,
+            "values": {
+                "planned": "…" if own.planned is None else f"{own.planned:,}",
+                "sent": f"{own.sent:,}",
+                "looked_at": f"{own.looked_at:,}",
+                "notice": own.notices[-1] if own.notices else "",
+            },
+        }
+    )
+
+
+def stop(desk: Desk, asked: Asked) -> Response:
+    """Stops a job that runs here; what is on its way is settled first.
+
+    Raises:
+        ConfigurationError: it runs elsewhere, or not at all.
+    """
+    check_permit(desk)
+    own = desk.worker.job(asked.text("id"))
+    if own is None or own.has_ended:
+        raise ConfigurationError("this job does not run in this console", "Stop it where it runs.")
+    own.cancel.set()
+    return _back(asked)
+
+
+def resume(desk: Desk, asked: Asked) -> Response:
+    """Takes a job up again, with a new canary.
+
+    Raises:
+        ConfigurationError: it is done, or somebody runs it.
+    """
+    check_permit(desk)
+    with desk.worker.journal() as journal:
+        record = journal.job(asked.text("id"))
+    if record.kind != "requeue" or record.state in (State.DONE, State.RUNNING):
+        raise ConfigurationError(
+            f"job {record.id} is {_STATES[record.state]}", "There is nothing to take up."
+        )
+    place = _place_of(record)
+    desk.worker.resume(place, desk.recollection.queue(place), record.id)
+    return _back(asked)
+
+
+def ask_outcome(desk: Desk, asked: Asked) -> Response:
+    """Asks what became of a job's messages by now: the failed queue is looked at for it."""
+    with desk.worker.journal() as journal:
+        record = journal.job(asked.text("id"))
+        desk.recollection.queue(_place_of(record)).job(record.id, journal).outcome()
+    return _back(asked)
+
+
+def _back(asked: Asked) -> Response:
+    return RedirectResponse(asked.link("/job", {"id": asked.text("id")}), 303)
+
+
+def _record(desk: Desk, asked: Asked, own: ConsoleJob | None) -> JobRecord | None:
+    """What the journal has of a job; None where it begins just now.
+
+    Raises:
+        ConfigurationError: there is no such job.
+    """
+    with desk.worker.journal() as journal:
+        try:
+            return journal.job(asked.text("id"))
+        except ConfigurationError:
+            if own is None:
+                raise
+            return None
+
+
+def _place_of(record: JobRecord) -> QueuePlace:
+    return QueuePlace(record.queue, record.literal)
+
+
+def _begun_with(record: JobRecord) -> str:
+    """The command line that would have begun it; empty where the journal has not all of it."""
+    if record.kind != "requeue" or not record.order:
+        return ""
+    try:
+        return requeue_command(_place_of(record), Order.from_json(record.order), record.reason)
+    except (ConfigurationError, KeyError, TypeError, ValueError):
+        return ""

@@ -1,0 +1,104 @@
+"""The page of a message: its way, its headers, its body."""
+
+from collections.abc import Mapping
+
+from starlette.responses import Response
+
+from redrive.errors import ConfigurationError
+from redrive.failures.cause import cause_of, parts_of
+from redrive.failures.failed_message import FailedMessage
+from redrive.failures.look import Look
+from redrive.failures.readable_values import text_of, value_of
+from redrive.failures.way import way_of
+from redrive.redaction import printable_json
+from redrive.web.asked import Asked
+from redrive.web.body_view import VIEWS, viewed
+from redrive.web.command_words import show_command
+from redrive.web.desk import Desk, Freshness
+
+
+def show(desk: Desk, asked: Asked) -> Response:
+    """A message in full."""
+    message, look = _message(desk, asked)
+    view = asked.text("view") or VIEWS[0]
+    hidden = desk.settings.hide_bodies
+    return desk.page(
+        "message",
+        asked,
+        f"Message {message.failure_id[:8]}",
+        {
+            "place": asked.place,
+            "standing": Freshness.of(desk, asked.place, look),
+            "message": message,
+            "cause": cause_of(message),
+            "way": way_of(message),
+            "headers": _typed(message.headers),
+            "properties": _properties(message),
+            "parts": parts_of(message.traceback or ""),
+            "body": None if hidden else viewed(message.body, view),
+            "views": VIEWS,
+            "command": show_command(asked.place, message.failure_id),
+        },
+    )
+
+
+def download(desk: Desk, asked: Asked) -> Response:
+    """The body, byte for byte, as something that no browser opens.
+
+    Raises:
+        ConfigurationError: bodies are hidden.
+    """
+    if desk.settings.hide_bodies:
+        raise ConfigurationError(
+            "this console hides bodies", "Start it without --hide-bodies to read them."
+        )
+    message, _ = _message(desk, asked)
+    name = "".join(one for one in message.failure_id if one.isascii() and one.isalnum())[:40]
+    return Response(
+        message.body,
+        media_type="application/octet-stream",
+        headers={"content-disposition": f'attachment; filename="{name or "body"}.bin"'},
+    )
+
+
+def _message(desk: Desk, asked: Asked) -> tuple[FailedMessage, Look]:
+    """The message that is meant, and the look that it was seen in.
+
+    Raises:
+        NothingFound: there is none.
+        ConfigurationError: it stands for several.
+    """
+    id_ = asked.text("id")
+    return desk.recollection.ask(asked.place, lambda look: look.named(id_))
+
+
+def _typed(headers: Mapping[str, object]) -> list[tuple[str, str, str]]:
+    """The headers with the types that they came with, by name."""
+    return sorted(
+        (text_of(name), _type_of(value), _words_of(value)) for name, value in headers.items()
+    )
+
+
+def _type_of(value: object) -> str:
+    match value:
+        case None:
+            return "nothing"
+        case str():
+            return "text"
+        case Mapping():
+            return "table"
+        case _:
+            return type(value).__name__
+
+
+def _words_of(value: object) -> str:
+    shown = value_of(value)
+    return shown if isinstance(shown, str) else printable_json(shown, indent=2)
+
+
+def _properties(message: FailedMessage) -> list[tuple[str, str]]:
+    return [
+        (name, _words_of(value))
+        for name, value in message.properties._asdict().items()
+        if name != "headers" and value is not None
+    ]

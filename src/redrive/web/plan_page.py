@@ -1,0 +1,196 @@
+"""The page of a plan: what a requeue would send, how, and why; and its beginning."""
+
+from datetime import UTC, datetime, timedelta
+
+from starlette.responses import RedirectResponse, Response
+
+from redrive.errors import ConfigurationError, RedriveError
+from redrive.failures.canary import Guards, Unknown
+from redrive.failures.job_record import JobRecord, State
+from redrive.failures.look import Look
+from redrive.failures.order import Order
+from redrive.failures.outcome_watch import Whereabouts
+from redrive.failures.plan import Plan
+from redrive.topology.rewrite import MOST_REDRIVES
+from redrive.web.asked import Asked, QueuePlace
+from redrive.web.command_words import requeue_command
+from redrive.web.desk import Desk, Freshness, cause_in_words
+
+MANY = 1000
+"""More messages than these are sent only where their number was typed."""
+CANARY, RATE, STOP_AT = 20, 200, 5
+"""What is safe: how many go first, how many a second, and the percentage that may fail."""
+_OLD = timedelta(minutes=15)
+_MOST_REASON = 500
+
+
+def show(desk: Desk, asked: Asked) -> Response:
+    """The plan of a requeue, of what the last look has found."""
+    return _page(desk, asked, "")
+
+
+def begin(desk: Desk, asked: Asked) -> Response:
+    """Begins the requeue, and shows its job.
+
+    Raises:
+        ConfigurationError: this console only reads, or a job of this queue is running.
+    """
+    check_permit(desk)
+    place = asked.place
+    _check_alone(desk, place)
+    try:
+        reason = asked.text("reason")[:_MOST_REASON]
+        order, plan, _ = _planned(desk, asked)
+        _check_confirmed(asked, reason, plan)
+        id_ = desk.worker.begin(place, desk.recollection.queue(place), order, reason)
+    except RedriveError as error:
+        return _page(desk, asked, str(error))
+    return RedirectResponse(asked.link("/job", {"id": id_}), 303)
+
+
+def check_permit(desk: Desk) -> None:
+    """Checks that messages may be requeued.
+
+    Raises:
+        ConfigurationError: this console only reads.
+    """
+    if not desk.settings.may_requeue:
+        raise ConfigurationError(
+            "this console only reads", "Start it with --allow requeue, or copy the command."
+        )
+
+
+def order_of(desk: Desk, asked: Asked, limit: int | None = None) -> Order:
+    """The order that a form gives.
+
+    Args:
+        desk: says what is permitted.
+        asked: the form.
+        limit: how many are sent at most.
+
+    Raises:
+        ConfigurationError: a field can't be used.
+    """
+    patch = asked.text("patch") or None
+    if patch is not None and not desk.settings.may_edit:
+        raise ConfigurationError(
+            "this console changes no bodies", "Start it with --allow requeue,edit."
+        )
+    rate = asked.number("rate", RATE, most=1_000_000)
+    stop_at = asked.number("stop_at", STOP_AT, most=100)
+    unknown = Unknown.GO_ON if asked.text("unknown") == Unknown.GO_ON.value else Unknown.STOP
+    return Order(
+        asked.filter,
+        limit,
+        to=asked.text("to") or None,
+        rate=float(rate) or None,
+        guards=Guards(
+            asked.number("canary", CANARY, most=1_000_000),
+            stop_at=None if stop_at == 100 else stop_at / 100,
+            unknown=unknown,
+        ),
+        patch=patch,
+    )
+
+
+def _planned(desk: Desk, asked: Asked) -> tuple[Order, Plan, Look]:
+    """The order, and what it would send of what the last look has found: so many, and no more."""
+    order = order_of(desk, asked)
+    failed = desk.recollection.queue(asked.place)
+    plan, look = desk.recollection.ask(
+        asked.place, lambda look: failed.plan_order(order, look.messages)
+    )
+    return order_of(desk, asked, max(1, plan.count)), plan, look
+
+
+def _check_confirmed(asked: Asked, reason: str, plan: Plan) -> None:
+    """Raises ConfigurationError unless people have said why, and how many."""
+    if not plan.count:
+        raise ConfigurationError("there is nothing to requeue", "Look at the queue again.")
+    if not reason:
+        raise ConfigurationError("no reason is given", "Say why: it stands in the journal.")
+    if asked.number("planned", -1, most=10**12) != plan.count:
+        raise ConfigurationError(
+            f"the plan has changed: it is of {plan.count:,} messages now", "Read it once more."
+        )
+    needs_number = plan.count > MANY or bool(asked.text("patch"))
+    if needs_number and asked.number("typed", -1, most=10**12) != plan.count:
+        raise ConfigurationError(
+            f"{plan.count:,} messages would be requeued, and this number was not typed",
+            "Type it to confirm.",
+        )
+
+
+def _check_alone(desk: Desk, place: QueuePlace) -> None:
+    """Raises ConfigurationError where somebody else has begun a requeue of this queue."""
+    other = _running_job(desk, place)
+    if other is not None:
+        by = f"{other.who}{f' as {other.user}' if other.user else ''}"
+        raise ConfigurationError(
+            f"job {other.id} of this queue is running, begun by {by}", "Wait for its end."
+        )
+
+
+def _running_job(desk: Desk, place: QueuePlace) -> JobRecord | None:
+    with desk.worker.journal() as journal:
+        return next(
+            (
+                job
+                for job in journal.jobs(50)
+                if job.state is State.RUNNING and job.queue == place.name
+            ),
+            None,
+        )
+
+
+def _page(desk: Desk, asked: Asked, problem: str) -> Response:
+    place = asked.place
+    try:
+        order, plan, look = _planned(desk, asked)
+    except ConfigurationError as error:
+        if not problem:
+            raise
+        # What was typed can't be used: it is shown with the defaults, and what is wrong with it.
+        kept = {name: asked.text(name) for name in ("queue", "literal", "group", "where", "reason")}
+        asked = Asked({name: value for name, value in kept.items() if value}, asked.root)
+        order, plan, look = _planned(desk, asked)
+        problem = str(error)
+    return desk.page(
+        "plan",
+        asked,
+        "Plan",
+        {
+            "place": place,
+            "standing": Freshness.of(desk, place, look),
+            "is_old": look.as_of is None or _age_of(look) > _OLD,
+            "order": order,
+            "plan": plan,
+            "places": _places(desk, place, order, plan),
+            "problem": problem,
+            "many": MANY,
+            "most_redrives": MOST_REDRIVES,
+            "canary": min(order.guards.canary, plan.count),
+            "rate": int(order.rate or 0),
+            "stop_at": 100 if order.guards.stop_at is None else round(order.guards.stop_at * 100),
+            "goes_on": order.guards.unknown is Unknown.GO_ON,
+            "command": requeue_command(place, order, asked.text("reason") or "…"),
+            "cause_in_words": cause_in_words,
+        },
+        400 if problem else 200,
+    )
+
+
+def _age_of(look: Look) -> timedelta:
+    assert look.as_of is not None
+    return datetime.now(UTC) - look.as_of
+
+
+def _places(desk: Desk, place: QueuePlace, order: Order, plan: Plan) -> list[Whereabouts]:
+    """What is in the queues that messages go to, and who consumes them, as far as the broker says
+    it."""
+    failed = desk.recollection.queue(place)
+    try:
+        queues = [order.to] if order.to is not None else plan.queues[:5]
+        return [failed.whereabouts(queue) for queue in queues]
+    except RedriveError:
+        return []

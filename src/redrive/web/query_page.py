@@ -1,0 +1,122 @@
+"""The page of a query: SQL over failed messages."""
+
+import csv
+import io
+import json
+
+from starlette.responses import Response
+
+from redrive.errors import ConfigurationError, RedriveError
+from redrive.failures.columns import COLUMNS
+from redrive.failures.look import Look, QueryResult
+from redrive.failures.message_source import checked_query
+from redrive.redaction import printable_json
+from redrive.web.asked import Asked
+from redrive.web.command_words import query_command
+from redrive.web.desk import Desk, Freshness
+
+_MOST_ROWS = 500
+_BODIES = frozenset({"body", "body_text", "body_bytes"})
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+EXAMPLE = "select error_type, count(*) as n from failed group by all order by n desc"
+
+
+def show(desk: Desk, asked: Asked) -> Response:
+    """A query and its answer, as a page, CSV or JSON."""
+    sql, form = asked.text("sql"), asked.text("format")
+    answer: QueryResult | None = None
+    look: Look | None = None
+    problem = ""
+    if sql:
+        try:
+            answer, look = _answer(desk, asked, sql)
+        except RedriveError as error:
+            if form:
+                raise
+            problem = str(error)
+    if answer is not None and form == "csv":
+        return _download(_csv(answer), "text/csv", "csv")
+    if answer is not None and form == "json":
+        return _download(json.dumps(answer.rows, ensure_ascii=True), "application/json", "json")
+    lines = _choice(desk, asked)
+    return desk.page(
+        "query",
+        asked,
+        "Query",
+        {
+            "places": lines,
+            "sql": sql or EXAMPLE,
+            "problem": problem,
+            "answer": answer,
+            "rows": [] if answer is None else _cells(answer),
+            "most": _MOST_ROWS,
+            "standing": None if look is None else Freshness.of(desk, asked.place, look),
+            "command": "" if answer is None else query_command(asked.place, sql),
+            "columns": COLUMNS,
+        },
+        200 if not problem else 400,
+    )
+
+
+def _choice(desk: Desk, asked: Asked) -> list[str]:
+    """The names of the queues that there are."""
+    try:
+        return [line.place.name for line in desk.board.lines()]
+    except RedriveError:
+        return [asked.text("queue")] if asked.text("queue") else []
+
+
+def _answer(desk: Desk, asked: Asked, sql: str) -> tuple[QueryResult, Look]:
+    checked, columns = checked_query(sql)
+    bodies = sorted({column.name for column in columns} & _BODIES)
+    if desk.settings.hide_bodies and bodies:
+        raise ConfigurationError(
+            f"this console hides bodies, and the query asks for {', '.join(bodies)}",
+            "Name the columns that you need.",
+        )
+    return desk.recollection.ask(asked.place, lambda look: look.query(checked, columns))
+
+
+def _cells(answer: QueryResult) -> list[list[tuple[str, bool]]]:
+    """The cells of the first rows, and which of them are numbers."""
+    return [
+        [_cell(row.get(column)) for column in answer.columns] for row in answer.rows[:_MOST_ROWS]
+    ]
+
+
+def _cell(value: object) -> tuple[str, bool]:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return (
+            ("–" if value is None else value, False)
+            if isinstance(value, str | None)
+            else (printable_json(value), False)
+        )
+    return (f"{value:,}" if isinstance(value, int) else str(value), True)
+
+
+def _csv(answer: QueryResult) -> str:
+    """The answer as CSV. A cell that a spreadsheet would take for a formula begins with an
+    apostrophe."""
+    text = io.StringIO()
+    writer = csv.writer(text, quoting=csv.QUOTE_ALL)
+    writer.writerow([_inert(column) for column in answer.columns])
+    for row in answer.rows:
+        writer.writerow([_inert(row.get(column)) for column in answer.columns])
+    return text.getvalue()
+
+
+def _inert(value: object) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return str(value)
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return f"'{text}" if text.startswith(_FORMULA) else text
+
+
+def _download(text: str, media_type: str, ending: str) -> Response:
+    return Response(
+        text.encode("utf-8", "backslashreplace"),
+        media_type=media_type,
+        headers={"content-disposition": f'attachment; filename="answer.{ending}"'},
+    )

@@ -1,0 +1,124 @@
+"""What is known of failed messages without touching their queue, and the looks that people ask for.
+
+A page answers from the index of looks alone. A queue is looked at when somebody says so.
+"""
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TypeVar
+
+from redrive.errors import RedriveError
+from redrive.failures.failed_queue import FailedQueue
+from redrive.failures.look import Look, Recall
+from redrive.pubsub.reports import LookProgress, LookStage
+from redrive.web.asked import QueuePlace
+from redrive.web.console_settings import ConsoleSettings
+
+T = TypeVar("T")
+
+_EVER = timedelta(days=36500)
+_KEPT = Recall(_EVER, or_look=False)
+
+
+@dataclass(slots=True)
+class LookUnderWay:
+    """A look at a queue that somebody has asked for.
+
+    Args:
+        place: the queue.
+        progress: how far it is.
+        problem: why it found nothing, or what it found was not kept; empty otherwise.
+        has_ended: whether it is over.
+    """
+
+    place: QueuePlace
+    progress: LookProgress = field(default_factory=lambda: LookProgress(LookStage.WAITING))
+    problem: str = ""
+    has_ended: bool = False
+
+    def note(self, progress: LookProgress) -> None:
+        """Notes how far it is."""
+        self.progress = progress
+
+    def note_problem(self, problem: str) -> None:
+        """Notes what people have to know."""
+        self.problem = problem
+
+
+class Recollection:
+    """The failed queues of a broker, as far as earlier looks tell of them.
+
+    Args:
+        settings: where they are.
+    """
+
+    def __init__(self, settings: ConsoleSettings) -> None:
+        self._settings = settings
+        self._lock = threading.Lock()
+        self._queues: dict[QueuePlace, FailedQueue] = {}
+        self._looks: dict[QueuePlace, LookUnderWay] = {}
+
+    def queue(self, place: QueuePlace) -> FailedQueue:
+        """The failed queue that a page is about.
+
+        Raises:
+            ConfigurationError: no queue may have such a name.
+        """
+        with self._lock:
+            found = self._queues.get(place)
+            if found is None:
+                found = self._queues[place] = FailedQueue(
+                    self._settings.url,
+                    place.name,
+                    self._settings.family,
+                    connection_name=f"redrive console: {place.name}"[:100],
+                    management_url=self._settings.management_url,
+                    literal=place.literal,
+                )
+            return found
+
+    def ask(self, place: QueuePlace, question: Callable[[Look], T]) -> tuple[T, Look]:
+        """What an earlier look answers; the queue is not touched.
+
+        Raises:
+            NothingKept: there is none.
+            ConfigurationError: the question can't be asked.
+        """
+        return self.queue(place).ask(question, recall=_KEPT)
+
+    def look_under_way(self, place: QueuePlace) -> LookUnderWay | None:
+        """The last look that was asked for here; None where none was."""
+        with self._lock:
+            return self._looks.get(place)
+
+    def look_again(self, place: QueuePlace) -> LookUnderWay:
+        """Looks at a queue, in a thread of its own; one look at a queue at a time."""
+        failed = self.queue(place)
+        with self._lock:
+            known = self._looks.get(place)
+            if known is not None and not known.has_ended:
+                return known
+            look = self._looks[place] = LookUnderWay(place)
+        threading.Thread(
+            target=_look, args=(failed, look), name=f"redrive-look-{place.name}", daemon=True
+        ).start()
+        return look
+
+
+def _look(failed: FailedQueue, under_way: LookUnderWay) -> None:
+    recall = Recall(timedelta(0), on_notice=under_way.note_problem)
+    try:
+        with failed.look(recall=recall, on_progress=under_way.note) as look:
+            for _ in look:
+                pass
+        if not look.is_whole and not under_way.problem:
+            under_way.problem = (
+                "others hold messages of this queue, so that not all could be read: what was known "
+                "before is still shown"
+            )
+    except RedriveError as error:
+        under_way.problem = str(error)
+    finally:
+        under_way.has_ended = True

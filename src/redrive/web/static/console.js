@@ -1,0 +1,46 @@
+"use strict";
+// Everything works without this: it asks how far a look or a job is, and gives pages keys.
+
+for (const place of document.querySelectorAll("[data-progress]")) follow(place);
+
+function follow(place) {
+  const ask = async () => {
+    try {
+      const answer = await fetch(place.dataset.progress, { headers: { accept: "application/json" } });
+      if (!answer.ok) throw new Error(String(answer.status));
+      const told = await answer.json();
+      if (told.ended) return void location.reload();
+      for (const [name, value] of Object.entries(told.values)) {
+        const shown = place.querySelector(`[data-value="${name}"]`);
+        if (shown && shown.textContent !== value) shown.textContent = value;
+      }
+      setTimeout(ask, 1000);
+    } catch {
+      setTimeout(ask, 5000);
+    }
+  };
+  setTimeout(ask, 1000);
+}
+
+const rows = [...document.querySelectorAll("[data-row]")];
+let current = -1;
+
+function choose(number) {
+  if (!rows.length) return;
+  rows[current]?.classList.remove("current");
+  current = Math.max(0, Math.min(rows.length - 1, number));
+  rows[current].classList.add("current");
+  rows[current].querySelector("a.title")?.focus();
+}
+
+addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  if (event.target instanceof Element && event.target.closest("input, textarea, select")) return;
+  const search = document.querySelector("[data-search]");
+  if (event.key === "/" && search) search.focus();
+  else if (event.key === "j") choose(current + 1);
+  else if (event.key === "k") choose(current - 1);
+  else if (event.key === "g") document.querySelector("a.brand")?.click();
+  else return;
+  event.preventDefault();
+});

@@ -1,0 +1,48 @@
+"""Words, numbers and texts as they stand on pages."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from redrive.web.gate import Refusal
+from redrive.web.html import age_in_words, count_in_words, moment_in_words, page, size_in_words
+
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (-5, "just now"),
+        (0, "just now"),
+        (1, "1 second ago"),
+        (59, "59 seconds ago"),
+        (60, "1 minute ago"),
+        (7200, "2 hours ago"),
+        (86400 * 1000, "1,000 days ago"),
+    ],
+)
+def test_an_age_is_told_in_its_largest_unit(seconds: int, words: str) -> None:
+    assert age_in_words(NOW - timedelta(seconds=seconds), NOW) == words
+
+
+def test_what_is_not_known_is_said() -> None:
+    assert age_in_words(None) == "at an unknown time"
+    assert moment_in_words(None) == "–"
+
+
+def test_a_moment_is_told_in_utc() -> None:
+    assert moment_in_words(datetime.fromisoformat("2026-03-01T13:00:00+01:00")) == (
+        "2026-03-01 12:00:00"
+    )
+
+
+def test_numbers_have_commas_and_units() -> None:
+    assert count_in_words(1200, "message") == "1,200 messages"
+    assert count_in_words(1, "message") == "1 message"
+    assert [size_in_words(size) for size in (5, 2048, 3 * 1024**2)] == ["5 B", "2 KiB", "3.0 MiB"]
+
+
+def test_what_stands_on_a_page_is_text_without_what_steers_or_hides() -> None:
+    shown = bytes(page("refused", {"refusal": Refusal(403, "<b>\u202e\x1b\udcff", "")}).body)
+    assert b"&lt;b&gt;\\u202e\\x1b\\xff" in shown

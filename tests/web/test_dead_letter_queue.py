@@ -1,0 +1,68 @@
+"""A dead-letter queue that redrive did not make, from the overview to the requeue."""
+
+import pytest
+
+from dead_letters import DeadLetters
+from redrive.web.console_settings import Permit
+from waiting import wait_until
+from web.conftest import OpenConsole, Opens
+
+COUNT = 6
+PLACE = {"queue": "orders.dlq", "literal": "1"}
+
+
+@pytest.fixture
+def letters(rabbitmq_url: str) -> DeadLetters:
+    letters = DeadLetters(rabbitmq_url)
+    letters.declare()
+    letters.fail(COUNT)
+    return letters
+
+
+@pytest.fixture
+def console(opens: Opens, letters: DeadLetters) -> OpenConsole:
+    console = opens(Permit.REQUEUE)
+    console.look(PLACE["queue"], literal="1")
+    return console
+
+
+def begun(console: OpenConsole, **form: str) -> str:
+    """The page of a job that a form has begun, once it has ended."""
+    answer = console.post("/begin", **PLACE, planned=str(COUNT), reason="fixed", **form)
+    assert answer.status_code == 303, answer.text
+    id_ = answer.headers["location"].rpartition("=")[2]
+    wait_until(lambda: console.get("/progress/job", id=id_).json()["ended"], "it has ended")
+    return console.get("/job", id=id_).text
+
+
+def test_it_is_on_the_overview(console: OpenConsole) -> None:
+    wait_until(
+        lambda: "/causes?queue=orders.dlq&amp;literal=1" in console.get("/").text,
+        "the broker counts them",
+    )
+    assert "dead-letter queue</span>" in console.get("/").text
+
+
+def test_its_plan_sends_each_message_to_the_queue_that_it_failed_in(console: OpenConsole) -> None:
+    text = console.get("/plan", **PLACE).text
+    assert f"<strong>{COUNT} messages</strong> would go to <strong>orders</strong>" in text
+    assert "Consumers without redrive do not tell what succeeded" in text
+    assert "redrive failed requeue --literal orders.dlq" in text
+
+
+def test_a_requeue_without_a_canary_sends_all_and_claims_no_success(
+    console: OpenConsole, letters: DeadLetters
+) -> None:
+    page = begun(console, canary="0", stop_at="100")
+    assert "done</span>" in page
+    assert f"<dt>On the way</dt><dd>{COUNT}</dd>" in page
+    assert "<dt>Succeeded</dt><dd>0</dd>" in page
+    assert letters.depth("orders") == COUNT
+
+
+def test_a_canary_that_comes_back_stops_it(console: OpenConsole, letters: DeadLetters) -> None:
+    with letters.consumer(lambda _: False):
+        page = begun(console, canary="2")
+    assert "stopped</span>" in page
+    assert f"<dt>Not tried</dt><dd>{COUNT - 2}</dd>" in page
+    assert letters.depth() == COUNT

@@ -1,0 +1,218 @@
+"""The pages that read: what they say, and that they touch no queue."""
+
+import csv
+import io
+import json
+
+import pytest
+
+from contract.plain import plain_channel
+from contract.support import Service
+from redrive import FailedQueue
+from redrive.web.console_settings import Permit
+from waiting import wait_until
+from web.conftest import LOOKUP, QUEUE, SLOW, Opens
+
+ALL = LOOKUP + SLOW
+
+
+@pytest.fixture
+def group_of(service: Service) -> dict[str, str]:
+    """The group of each error, as the engine says it."""
+    found = {}
+    for group in FailedQueue(service.url, QUEUE).causes():
+        found[group.key.error_type] = group.key.group_id  # type: ignore[union-attr]
+    return found
+
+
+def test_a_virtual_host_without_failures_is_all_quiet(opens: Opens) -> None:
+    answer = opens().get("/")
+    assert answer.status_code == 200
+    assert "All quiet" in answer.text
+
+
+def test_the_overview_offers_to_look_where_nobody_has_looked(
+    opens: Opens, service: Service
+) -> None:
+    console = opens()
+    wait_until(lambda: "Not looked at yet" in console.get("/").text, "the broker counts them")
+
+
+def test_the_overview_has_the_causes_of_all_queues_once_they_were_looked_at(
+    opens: Opens, service: Service
+) -> None:
+    console = opens()
+    wait_until(lambda: "Not looked at yet" in console.get("/").text, "the broker counts them")
+    assert console.post("/look-at-all").status_code == 303
+    wait_until(lambda: "TimeoutError" in console.get("/").text, "the causes are there")
+    assert "KeyError" in console.get("/").text
+
+
+def test_a_page_of_a_queue_that_nobody_looked_at_says_so_and_looks_at_nothing(
+    opens: Opens, service: Service
+) -> None:
+    answer = opens().get("/causes", queue=QUEUE)
+    assert answer.status_code == 200
+    assert "Nobody has looked at this queue yet" in answer.text
+    assert FailedQueue(service.url, QUEUE).depth() == ALL
+
+
+def test_the_causes_of_a_queue_are_there_with_their_counts(opens: Opens, service: Service) -> None:
+    console = opens()
+    console.look()
+    text = console.get("/causes", queue=QUEUE).text
+    assert f"{ALL} messages in 2 causes" in text
+    assert f'<span class="count">{LOOKUP}</span>' in text
+    assert "shop/orders.py in price_of" in text
+
+
+def test_a_filter_is_of_the_filter_language_and_stands_in_the_address(
+    opens: Opens, service: Service
+) -> None:
+    console = opens()
+    console.look()
+    text = console.get("/causes", queue=QUEUE, where="error_type = 'KeyError'").text
+    assert f"{LOOKUP} messages in 1 cause that match" in text
+    assert "redrive failed groups shop@orders --where" in text
+
+
+def test_a_filter_that_can_not_be_is_told_in_a_line_or_two(opens: Opens, service: Service) -> None:
+    console = opens()
+    console.look()
+    answer = console.get("/causes", queue=QUEUE, where="error_type = ")
+    assert answer.status_code == 400
+    assert "That could not be done" in answer.text
+
+
+def test_what_is_shown_says_how_old_it_is_and_how_many_there_are_now(
+    opens: Opens, service: Service
+) -> None:
+    console = opens()
+    console.look()
+    wait_until(
+        lambda: "the queue has as many now" in console.get("/causes", queue=QUEUE).text,
+        "the broker counts them",
+    )
+    with plain_channel(service.url) as channel:
+        channel.basic_publish("master.failed", QUEUE, b"{}")
+    wait_until(
+        lambda: f"the queue has {ALL + 1} now, 1 more" in console.get("/causes", queue=QUEUE).text,
+        "the broker counts one more",
+    )
+    assert f"{ALL} messages in 2 causes" in console.get("/causes", queue=QUEUE).text
+
+
+def test_a_cause_says_why_its_messages_are_one_and_which_they_are(
+    opens: Opens, service: Service, group_of: dict[str, str]
+) -> None:
+    console = opens()
+    console.look()
+    text = console.get("/cause", queue=QUEUE, group=group_of["KeyError"]).text
+    assert f"<strong>{LOOKUP} messages</strong>" in text
+    assert "1 frame of libraries" in text
+    assert text.count("data-row") == LOOKUP
+
+
+def test_a_cause_that_is_gone_is_said(opens: Opens, service: Service) -> None:
+    console = opens()
+    console.look()
+    assert console.get("/cause", queue=QUEUE, group="0123456789ab").status_code == 404
+
+
+def test_a_message_is_shown_with_its_way_its_headers_and_its_body(
+    opens: Opens, service: Service
+) -> None:
+    console = opens()
+    console.look()
+    text = console.get("/message", queue=QUEUE, id="sku-3").text
+    assert "set aside in shop@orders@failed by worker-1" in text
+    assert "redrive-error-type" in text
+    assert "socks" in text
+
+
+@pytest.mark.parametrize(
+    ("view", "shown"),
+    [("tree", "&#34;socks&#34;"), ("text", "&#34;sku&#34;: "), ("hex", "7b 22 69 64 22")],
+)
+def test_a_body_is_shown_as_a_tree_as_text_or_byte_for_byte(
+    opens: Opens, service: Service, view: str, shown: str
+) -> None:
+    console = opens()
+    console.look()
+    assert shown in console.get("/message", queue=QUEUE, id="sku-3", view=view).text
+
+
+def test_a_body_is_downloaded_byte_for_byte_and_opened_by_no_browser(
+    opens: Opens, service: Service
+) -> None:
+    console = opens()
+    console.look()
+    answer = console.get("/body", queue=QUEUE, id="sku-3")
+    assert json.loads(answer.content)["id"] == "sku-3"
+    assert answer.headers["content-type"] == "application/octet-stream"
+    assert answer.headers["content-disposition"].startswith("attachment")
+
+
+def test_where_bodies_are_hidden_none_is_shown_given_or_asked_for(
+    opens: Opens, service: Service
+) -> None:
+    console = opens(hide_bodies=True)
+    console.look()
+    assert "socks" not in console.get("/message", queue=QUEUE, id="sku-3").text
+    assert console.get("/body", queue=QUEUE, id="sku-3").status_code == 400
+    for sql in ("select body from failed", "select * from failed", "select failed from failed"):
+        answer = console.get("/query", queue=QUEUE, sql=sql)
+        assert answer.status_code == 400
+        assert "socks" not in answer.text
+
+
+def test_a_query_is_answered_as_a_table_as_csv_and_as_json(opens: Opens, service: Service) -> None:
+    console = opens()
+    console.look()
+    asked = {
+        "queue": QUEUE,
+        "sql": "select error_type, count(*) as n from failed group by all order by n",
+    }
+    assert "TimeoutError" in console.get("/query", **asked).text
+    rows = list(csv.reader(io.StringIO(console.get("/query", **asked, format="csv").text)))
+    assert rows == [["error_type", "n"], ["TimeoutError", str(SLOW)], ["KeyError", str(LOOKUP)]]
+    assert console.get("/query", **asked, format="json").json()[1] == {
+        "error_type": "KeyError",
+        "n": LOOKUP,
+    }
+
+
+def test_a_spreadsheet_takes_no_cell_for_a_formula(opens: Opens, service: Service) -> None:
+    console = opens()
+    console.look()
+    sql = "select '=1+1' as formula, -1 as number from failed limit 1"
+    text = console.get("/query", queue=QUEUE, sql=sql, format="csv").text
+    assert '"\'=1+1","-1"' in text
+
+
+def test_while_nobody_looks_no_page_counts_a_delivery(
+    opens: Opens, service: Service, group_of: dict[str, str]
+) -> None:
+    console = opens(Permit.REQUEUE)
+    console.look()
+    before = deliveries(service)
+    for path, asked in (
+        ("/", {}),
+        ("/causes", {"queue": QUEUE}),
+        ("/cause", {"queue": QUEUE, "group": group_of["KeyError"]}),
+        ("/message", {"queue": QUEUE, "id": "sku-3"}),
+        ("/query", {"queue": QUEUE, "sql": "select count(*) from failed"}),
+        ("/plan", {"queue": QUEUE, "group": group_of["KeyError"]}),
+        ("/journal", {}),
+    ):
+        assert console.get(path, **asked).status_code == 200, path
+    # The look that asks is the only one that was made since.
+    assert deliveries(service) == [count + 1 for count in before]
+
+
+def deliveries(service: Service) -> list[int]:
+    """How often each message was delivered before, as the broker counts."""
+    return [
+        int(str(message.headers.get("x-delivery-count", 0)))
+        for message in FailedQueue(service.url, QUEUE).browse()
+    ]
