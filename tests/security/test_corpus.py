@@ -1,6 +1,7 @@
 """The corpus itself: what it says of its texts holds."""
 
 import pytest
+
 from corpus import MARKUP, ORDINARY, SECRETS, STEERING, Secret, steering_in
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pika
 import pytest
-from corpus import STEERING, steering_in
 
 from cli_support import Terminal, redrive
 from contract.plain import plain_channel
+from corpus import STEERING, steering_in
 from redrive.topology import headers
 
 QUEUE = "shop@orders"

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from corpus import SECRET, SECRETS, STEERING, Secret, steering_in
 
 import redrive
+from corpus import SECRET, SECRETS, STEERING, Secret, steering_in
 from redrive import Publisher, RedriveError
 from redrive.pubsub.confirms import Outbox
 from redrive.pubsub.logs import JsonFormatter, TextFormatter

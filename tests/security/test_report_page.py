@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 from html.parser import HTMLParser
 
 import pytest
-from corpus import MARKUP, SECRETS, STEERING, Secret, steering_in
 
+from corpus import MARKUP, SECRETS, STEERING, Secret, steering_in
 from redrive.spark_reprocess.page import page_of
 from redrive.spark_reprocess.reconciliation import Identity
 from redrive.spark_reprocess.run_plan import RunGroup, RunPlan

@@ -4,10 +4,10 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from corpus import ORDINARY, SECRET, SECRETS, Secret
 from hypothesis import given
 from hypothesis import strategies as st
 
+from corpus import ORDINARY, SECRET, SECRETS, Secret
 from redrive import ConfigurationError, redaction
 from redrive.failures.cause import Cause, masked
 from redrive.redaction import add_pattern, redact

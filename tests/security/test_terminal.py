@@ -13,9 +13,9 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
-from corpus import STEERING, steering_in
 
 import redrive
+from corpus import STEERING, steering_in
 from redrive.cli import output, top
 from redrive.cli.output import Cell, Form, Printer, TableColumn
 from redrive.cli.terminal import Screen

@@ -5,12 +5,12 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from corpus import STEERING, steering_in
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cli_support import redrive
 from contract.plain import plain_channel
+from corpus import STEERING, steering_in
 from redrive.pubsub.admin import topology_file
 from redrive.topology.broker_import import file_of, recover
 from redrive.topology.diff import Observed
