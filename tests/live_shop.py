@@ -209,7 +209,11 @@ class Shop:
         # one of the default kind.
         if not most_duplicates and self.old.retry_via != "republish":
             assert {self.recorder.tried[id_] for id_ in self.ids("flaky")} == {2}
+        wanted_queues = {queue.name for queue in self.new.topology().queues}
         with ManagementAPI(self.url, self.management_url) as management:
-            observed = management.observe()
-        assert compare(self.new.topology(), observed) == []
-        assert set(observed.queues) == {queue.name for queue in self.new.topology().queues}
+            # It lists a queue that was deleted a moment ago.
+            wait_until(
+                lambda: set(management.observe().queues) == wanted_queues,
+                "no other queue is left",
+            )
+            assert compare(self.new.topology(), management.observe()) == []
