@@ -120,15 +120,6 @@ def groups(
         printer.note(f"{count_of(found.other, 'message')} in groups beyond those counted.")
 
 
-def cause_in_words(cause: Cause) -> str:
-    """Return a cause in words."""
-    what = (
-        ": ".join(part for part in (cause.error_type.rpartition(".")[2], cause.message) if part)
-        or "no error recorded (failed in a service without redrive)"
-    )
-    return f"{what} ({cause.frame})" if cause.frame else what
-
-
 def _tell_overview(printer: Printer, everywhere: AllQueues, by: str, limit: int) -> None:
     """Print the groups of all queues, and exit with 1 where one could not be read."""
     groups = everywhere.overview.latest_first
@@ -212,13 +203,7 @@ def _keys(group: Group) -> str:
 
 
 def _words_of(key: Key) -> str:
-    return (
-        cause_in_words(key)
-        if isinstance(key, Cause)
-        else "–"
-        if key is None
-        else str(value_of(key))
-    )
+    return key.in_words if isinstance(key, Cause) else "–" if key is None else str(value_of(key))
 
 
 def _bars(group: Group) -> str:

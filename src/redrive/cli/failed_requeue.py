@@ -15,7 +15,6 @@ from redrive.cli import (
     messages,
     options,
 )
-from redrive.cli.failed_groups import cause_in_words
 from redrive.cli.look_output import asked, check_read, chosen_by_id, planned
 from redrive.cli.output import Form, Printer, TableColumn, count_of
 from redrive.failures.cause import Cause
@@ -213,7 +212,7 @@ def _tell_groups(printer: Printer, groups: Counter[Cause]) -> None:
     printer.table(
         columns,
         [
-            (cause.group_id, f"{count:,}", cause_in_words(cause))
+            (cause.group_id, f"{count:,}", cause.in_words)
             for cause, count in groups.most_common(_MOST_GROUPS)
         ],
     )

@@ -6,7 +6,6 @@ from collections.abc import Callable
 import typer
 
 from redrive.cli import guards, messages
-from redrive.cli.failed_groups import cause_in_words
 from redrive.cli.interrupt import interruptible
 from redrive.cli.job_options import RecordedJobOptions
 from redrive.cli.look_output import asked, held_by_others
@@ -115,7 +114,7 @@ def tell_failed_again(printer: Printer, failed: FailedQueue, job: JobRecord) -> 
             TableColumn("cause", give=True, wrap=True),
         )
         rows = [
-            (group.key.group_id, f"{group.count:,}", cause_in_words(group.key))
+            (group.key.group_id, f"{group.count:,}", group.key.in_words)
             for group in groups.largest_first
             if isinstance(group.key, Cause)
         ]

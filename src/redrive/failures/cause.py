@@ -83,6 +83,20 @@ class Cause(NamedTuple):
         version."""
         return _group_id(self)
 
+    @property
+    def what(self) -> str:
+        """What failed, in words: the error's type without its module, and its message."""
+        said = (self.error_type.rpartition(".")[2], self.message)
+        return (
+            ": ".join(part for part in said if part)
+            or "no error recorded (failed in a service without redrive)"
+        )
+
+    @property
+    def in_words(self) -> str:
+        """What failed, and where."""
+        return f"{self.what} ({self.frame})" if self.frame else self.what
+
 
 def cause_of(message: FailedMessage) -> Cause:
     """Why a message failed; empty where a peer set it aside and did not say."""

@@ -10,7 +10,7 @@ from redrive.failures.look import FirstFew, Look
 from redrive.failures.message_lookup import NothingFound
 from redrive.web.asked import Asked, QueuePlace
 from redrive.web.command_words import list_command
-from redrive.web.desk import Desk, Freshness, cause_in_words
+from redrive.web.desk import Desk, Freshness
 
 _A_PAGE = 50
 _MOST_PAGES = 200
@@ -27,7 +27,7 @@ def show(desk: Desk, asked: Asked) -> Response:
     return desk.page(
         "cause",
         asked,
-        cause_in_words(group.key) if isinstance(group.key, Cause) else "A cause",
+        group.key.what if isinstance(group.key, Cause) else "A cause",
         {
             "place": place,
             "standing": Freshness.of(desk, place, look),
@@ -41,7 +41,6 @@ def show(desk: Desk, asked: Asked) -> Response:
             "matching": found.matching,
             "where": asked.text("where"),
             "command": list_command(place, filter_),
-            "cause_in_words": cause_in_words,
         },
     )
 

@@ -8,7 +8,7 @@ from redrive.failures.groups import Groups
 from redrive.failures.look import Look, NothingKept
 from redrive.web.asked import Asked, QueuePlace
 from redrive.web.command_words import groups_command
-from redrive.web.desk import Desk, Freshness, cause_in_words, local_path
+from redrive.web.desk import Desk, Freshness, local_path
 
 _MOST = 200
 
@@ -32,7 +32,6 @@ def show(desk: Desk, asked: Asked) -> Response:
             "total": 0 if groups is None else groups.total,
             "columns": COLUMNS,
             "command": groups_command(place, filter_),
-            "cause_in_words": cause_in_words,
         },
     )
 

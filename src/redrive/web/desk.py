@@ -6,7 +6,6 @@ from urllib.parse import urlsplit
 
 from starlette.responses import Response
 
-from redrive.failures.cause import Cause
 from redrive.failures.look import Look
 from redrive.pubsub.url import BrokerURL
 from redrive.redaction import in_one_line
@@ -90,12 +89,6 @@ class Freshness:
         if self.look is None or self.line is None or self.line.failed is None:
             return None
         return self.line.failed - self.look.total
-
-
-def cause_in_words(cause: Cause) -> str:
-    """What failed, without where."""
-    what = ": ".join(part for part in (cause.error_type.rpartition(".")[2], cause.message) if part)
-    return what or "no error recorded (failed in a service without redrive)"
 
 
 def local_path(address: str) -> str:

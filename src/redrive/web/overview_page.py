@@ -10,7 +10,7 @@ from redrive.failures.look import Look
 from redrive.failures.overview import Overview
 from redrive.web.asked import Asked, QueuePlace
 from redrive.web.board import BoardLine
-from redrive.web.desk import Desk, Freshness, cause_in_words
+from redrive.web.desk import Desk, Freshness
 
 _MOST_CAUSES = 100
 _LATE = timedelta(seconds=30)
@@ -56,7 +56,6 @@ def show(desk: Desk, asked: Asked) -> Response:
             "more": max(0, len(causes) - _MOST_CAUSES),
             "unseen": unseen,
             "is_quiet": not problem and all(line.failed == 0 for line in lines) and not causes,
-            "cause_in_words": cause_in_words,
         },
     )
 

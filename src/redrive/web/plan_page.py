@@ -14,7 +14,7 @@ from redrive.failures.plan import Plan
 from redrive.topology.rewrite import MOST_REDRIVES
 from redrive.web.asked import Asked, QueuePlace
 from redrive.web.command_words import requeue_command
-from redrive.web.desk import Desk, Freshness, cause_in_words
+from redrive.web.desk import Desk, Freshness
 
 MANY = 1000
 """More messages than these are sent only where their number was typed."""
@@ -174,7 +174,6 @@ def _page(desk: Desk, asked: Asked, problem: str) -> Response:
             "stop_at": 100 if order.guards.stop_at is None else round(order.guards.stop_at * 100),
             "goes_on": order.guards.unknown is Unknown.GO_ON,
             "command": requeue_command(place, order, asked.text("reason") or "…"),
-            "cause_in_words": cause_in_words,
         },
         400 if problem else 200,
     )

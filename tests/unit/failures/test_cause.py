@@ -261,3 +261,10 @@ def test_a_traceback_of_another_language_is_one_part() -> None:
 def test_no_line_of_a_traceback_is_lost(text: str) -> None:
     lines = [line for part in parts_of(text) for line in part.text.split("\n")]
     assert lines == text.splitlines()
+
+
+def test_a_cause_is_told_without_the_module_of_its_error() -> None:
+    cause = Cause("shop.Errors.Bad", "no <n>", "shop/orders.py in price_of")
+    assert cause.what == "Bad: no <n>"
+    assert cause.in_words == "Bad: no <n> (shop/orders.py in price_of)"
+    assert Cause("", "", "").in_words == "no error recorded (failed in a service without redrive)"

@@ -2,8 +2,7 @@
 
 import pytest
 
-from redrive.failures.cause import Cause
-from redrive.web.desk import cause_in_words, local_path
+from redrive.web.desk import local_path
 
 
 @pytest.mark.parametrize("path", ["/", "/causes?queue=a%26b", "/message?id=1&view=hex"])
@@ -26,8 +25,3 @@ def test_a_path_of_the_console_is_gone_back_to(path: str) -> None:
 )
 def test_any_other_address_is_not(path: str) -> None:
     assert local_path(path) == "/"
-
-
-def test_a_cause_is_named_without_the_module_of_its_error() -> None:
-    assert cause_in_words(Cause("shop.Errors.Bad", "no <n>", "x")) == "Bad: no <n>"
-    assert "no error recorded" in cause_in_words(Cause("", "", ""))
