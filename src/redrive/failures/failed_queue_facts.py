@@ -6,7 +6,12 @@ from datetime import timedelta
 
 from redrive.errors import BrokerUnavailable, ConfigurationError
 from redrive.failures.failed_count import count_failed
-from redrive.failures.failed_source import FailedSource, check_source_name, source_named
+from redrive.failures.failed_source import (
+    FailedSource,
+    check_source_name,
+    no_such_queue,
+    source_named,
+)
 from redrive.failures.index import forget
 from redrive.failures.outcome_watch import (
     Whereabouts,
@@ -178,17 +183,7 @@ class FailedQueueFacts:
         return source
 
     def _missing(self) -> ConfigurationError:
-        failed = failed_queue(self._name.removesuffix(FAILED_SUFFIX))
-        address = self._connector.url.address
-        if self._is_literal:
-            return ConfigurationError(
-                f"there is no queue {self._name!r} at {address}",
-                "Check the name, and the virtual host.",
-            )
-        return ConfigurationError(
-            f"there is no queue {failed!r} at {address}, and no dead-letter queue {self._name!r}",
-            "Check the name of the main queue, the virtual host, and whether it was declared.",
-        )
+        return no_such_queue(self._name, self.address, literal=self._is_literal)
 
     def _look(self, declarer: Declarer) -> Depth:
         depth = declarer.depth(self._source_on(declarer).queue)

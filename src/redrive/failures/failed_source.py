@@ -78,6 +78,25 @@ def source_named(name: str, declarer: Declarer, *, literal: bool = False) -> Fai
     return FailedSource(name) if declarer.may_exist(Queue(name)) else None
 
 
+def no_such_queue(name: str, address: str, *, literal: bool = False) -> ConfigurationError:
+    """The error that there is no queue that people could mean by a name.
+
+    Args:
+        name: what they have given.
+        address: the broker's address.
+        literal: whether the queue of this very name was meant.
+    """
+    if literal:
+        return ConfigurationError(
+            f"there is no queue {name!r} at {address}", "Check the name, and the virtual host."
+        )
+    failed = FailedSource.of_subscription(name.removesuffix(FAILED_SUFFIX)).queue
+    return ConfigurationError(
+        f"there is no queue {failed!r} at {address}, and no dead-letter queue {name!r}",
+        "Check the name of the main queue, the virtual host, and whether it was declared.",
+    )
+
+
 def check_source_name(name: str) -> None:
     """Raises ConfigurationError unless a queue may have this name, whoever made it."""
     if not isinstance(name, str) or not name:

@@ -7,7 +7,12 @@ from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING
 
 from redrive.errors import ConfigurationError
-from redrive.failures.failed_source import FailedSource, check_source_name, source_named
+from redrive.failures.failed_source import (
+    FailedSource,
+    check_source_name,
+    no_such_queue,
+    source_named,
+)
 from redrive.failures.index import forget
 from redrive.failures.return_safety import return_limit
 from redrive.pubsub.blocking.connection import Connector
@@ -29,7 +34,7 @@ from redrive.spark_reprocess.progress import OnProgress, tell_nobody, watching
 from redrive.spark_reprocess.session import check_reads
 from redrive.spark_reprocess.settings import TIMEOUT
 from redrive.spark_reprocess.spark_errors import explained
-from redrive.topology.names import FAILED_SUFFIX, ExchangeFamily
+from redrive.topology.names import ExchangeFamily
 
 if TYPE_CHECKING:
     import pyarrow
@@ -61,7 +66,7 @@ def sources_of(url: str, queues: Sequence[str], *, literal: bool = False) -> lis
             check_source_name(queue)
             source = source_named(queue, declarer, literal=literal)
             if source is None:
-                raise _missing(queue, connector, literal=literal)
+                raise no_such_queue(queue, connector.url.address, literal=literal)
             check_folder_name(source.name)
             found[source] = None
     return list(found)
@@ -80,7 +85,7 @@ def depths_of(url: str, sources: Sequence[FailedSource]) -> dict[str, int]:
         for source in sources:
             depth = declarer.depth(source.queue)
             if depth is None:
-                raise _missing(source.name, connector, literal=source.main is None)
+                raise no_such_queue(source.name, connector.url.address, literal=source.main is None)
             depths[source.name] = depth.messages
     return depths
 
@@ -113,19 +118,6 @@ def limits_of(
             else None
             for source in sources
         }
-
-
-def _missing(name: str, connector: Connector, *, literal: bool) -> ConfigurationError:
-    address = connector.url.address
-    if literal:
-        return ConfigurationError(
-            f"there is no queue {name!r} at {address}", "Check the name, and the virtual host."
-        )
-    failed = FailedSource.of_subscription(name.removesuffix(FAILED_SUFFIX)).queue
-    return ConfigurationError(
-        f"there is no queue {failed!r} at {address}, and no dead-letter queue {name!r}",
-        "Check the name of the main queue, the virtual host, and whether it was declared.",
-    )
 
 
 def check_before(
