@@ -129,6 +129,7 @@ def test_messages_are_chosen_by_an_expression_a_function_or_a_filter(
     failed = opened(service.url, service.queue)
     assert numbers(failed.messages(where)) == KEY_ERRORS
     assert numbers(failed.messages(where, 2)) == KEY_ERRORS[:2]
+    assert numbers(failed.messages(where, 0)) == []
     assert failed.plan(where).count == 10
     assert failed.requeue(where).requeued == 10
     assert numbers(service.failed()) == OTHERS
@@ -275,6 +276,7 @@ def test_a_job_is_found_and_resumed_by_the_teams_journal_from_another_machine(
     with journal_at(service.url, tmp_path / "theirs.sqlite3") as theirs:
         (record,) = theirs.jobs()
         assert (record.id, record.reason) == (job.id, "the network is back")
+        assert (record.planned, record.plan["not_meant"]) == (20, 10)
         found = failed.job(record.id[:8], theirs)
         assert found.order.filter.where == "error_type = 'TimeoutError'"
         resumed = found.resume()

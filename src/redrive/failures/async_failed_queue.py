@@ -16,7 +16,7 @@ from redrive.failures.async_job import AsyncJob
 from redrive.failures.canary import Unknown
 from redrive.failures.edit import Edit
 from redrive.failures.failed_message import FailedMessage
-from redrive.failures.failed_queue import FailedQueue, order_of
+from redrive.failures.failed_queue import FailedQueue, is_looked_at_before, order_of
 from redrive.failures.failed_source import FailedSource
 from redrive.failures.groups import Group
 from redrive.failures.local_journal import LocalJournal
@@ -312,7 +312,7 @@ class AsyncFailedQueue:
         )
         return await self.carry_out(
             order,
-            await self.plan_order(order) if order.guards.are_up else None,
+            await self.plan_order(order) if is_looked_at_before(order, journal) else None,
             reason=reason,
             journal=journal,
             job=job,

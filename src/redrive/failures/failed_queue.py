@@ -203,8 +203,7 @@ class FailedQueue(FailedQueueAccess):
         )
         return self.carry_out(
             order,
-            # To watch a canary, it has to be known by which ways messages come and go.
-            self.plan_order(order) if order.guards.are_up else None,
+            self.plan_order(order) if is_looked_at_before(order, journal) else None,
             reason=reason,
             journal=journal,
             job=job,
@@ -229,13 +228,19 @@ class FailedQueue(FailedQueueAccess):
 
         Args:
             order: what to do.
-            plan: what it would send, as `plan_order` has said it; with a canary it is needed.
+            plan: what it would send, as `plan_order` has said it; with a canary it is needed, and for
+                a journal to say how many messages it was to send.
             reason, journal, job, on_progress, on_notice, cancel: as for `requeue`.
 
         Raises:
             ConfigurationError, BrokerUnavailable: as for `requeue`.
         """
         source = self.source()
+        planned = 0
+        if plan is not None:
+            planned = plan.count
+        elif order.filter.is_all:
+            planned = self.depth() if order.limit is None else min(order.limit, self.depth())
         if journal is None:
             # SQLite takes a while to load, and whoever only looks needs none.
             from redrive.failures.local_journal import PassingJournal
@@ -248,7 +253,7 @@ class FailedQueue(FailedQueueAccess):
             self.address,
             order.as_json(),
             reason=reason,
-            planned=self.depth() if plan is None else plan.count,
+            planned=planned,
             plan={} if plan is None or not plan.looked_at else plan.noted(),
             exchanges=self.exchanges.as_json(),
             literal=source.main is None,
@@ -277,6 +282,12 @@ class FailedQueue(FailedQueueAccess):
                 requeue.
         """
         return Job.written_down(self, journal, id_)
+
+
+def is_looked_at_before(order: Order, journal: "LocalJournal | None") -> bool:
+    """Whether it has to be known beforehand what an order means: to watch a canary, by which ways
+    messages come and go; and for a journal, how many they are."""
+    return order.guards.are_up or (journal is not None and not order.filter.is_all)
 
 
 def order_of(

@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -102,10 +103,7 @@ class MessageSource(ABC):
             BrokerUnavailable: the connection was lost.
         """
         with open_filter(where) as filter_, self.look(look_at, on_progress=on_progress) as look:
-            for number, message in enumerate(filter_.of(look), 1):
-                yield message
-                if number == limit:
-                    break
+            yield from islice(filter_.of(look), None if limit is None else max(0, limit))
 
     def causes(
         self,
