@@ -228,8 +228,8 @@ class FailedQueue(FailedQueueAccess):
 
         Args:
             order: what to do.
-            plan: what it would send, as `plan_order` has said it; with a canary it is needed, and for
-                a journal to say how many messages it was to send.
+            plan: what it would send, as `plan_order` has said it; a canary needs it, and a journal
+                to say how many messages it was to send.
             reason, journal, job, on_progress, on_notice, cancel: as for `requeue`.
 
         Raises:
