@@ -129,9 +129,9 @@ class Process:
         """Whether it has ended by itself."""
         return self._popen.poll() is not None
 
-    def end(self) -> Outcome:
+    def end(self, seconds: float = PATIENCE) -> Outcome:
         """Waits for its end."""
-        out, err = self._popen.communicate(timeout=PATIENCE)
+        out, err = self._popen.communicate(timeout=seconds)
         return Outcome(self._popen.returncode, out.decode(), err.decode())
 
 
