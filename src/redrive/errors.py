@@ -67,6 +67,13 @@ class TopologyMismatch(RedriveError):
         self.found = found
 
     def __str__(self) -> str:
+        if self.argument.startswith("x-delayed-retry-m") and self.found == "none":
+            return (
+                f"queue {self.name!r} has no {self.argument}: a policy sets its delay; "
+                f"{self.argument}={self.wanted} is asked for.\n"
+                "Have `redrive topology apply` declare it (delay_by: policy in its file), and the "
+                "subscriber nothing (declare=False)."
+            )
         mend = "migrate it (redrive topology migrate)"
         if self.kind != "queue":
             mend = "delete it once nothing uses it"

@@ -14,6 +14,7 @@ from redrive.pubsub.admin.management_api import ManagementAPI
 from redrive.pubsub.blocking import declarer
 from redrive.pubsub.blocking.connection import Connector, default_name
 from redrive.topology.broker_version import BrokerVersion
+from redrive.topology.delay_policy import Policy
 from redrive.topology.diff import (
     Difference,
     Differs,
@@ -33,7 +34,7 @@ from redrive.topology.policy import RetryPolicy
 _USUAL = RetryPolicy()
 _COLUMNS = (TableColumn("object", give=True, wrap=True), TableColumn("state"))
 _STYLES = {"exists": "", "differs": "red", "created": "green", "bound": "green"}
-_Object = Exchange | Queue | Binding
+_Object = Exchange | Queue | Binding | Policy
 
 
 @options.expanded

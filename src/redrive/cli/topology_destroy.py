@@ -13,6 +13,7 @@ from redrive.errors import ConfigurationError, RedriveError
 from redrive.pubsub.admin.management_api import ManagementAPI
 from redrive.pubsub.blocking.connection import Connector
 from redrive.pubsub.blocking.declarer import Declarer, Depth, declaring
+from redrive.topology.delay_policy import Policy, queue_of
 from redrive.topology.diff import Observed, retired_exchanges, sentence_of
 from redrive.topology.file_schema import union_of
 from redrive.topology.formats import json_of
@@ -37,7 +38,8 @@ def destroy(
 ) -> None:
     """Delete what a file describes.
 
-    It deletes the queues and, if nothing else uses them, the exchanges. If one of the queues has a
+    It deletes the queues, the policies that set their delays and, if nothing else uses them, the
+    exchanges. If one of the queues has a
     consumer or, without --with-messages, a message, it deletes nothing and exits with 1. The delay
     ladder stays if others use it, or if the management API, which alone can tell, does not answer.
 
@@ -96,7 +98,11 @@ def destroy(
             )
         if not with_messages:
             _close_the_ways_in(declarer, topology, there)
-        deleted = list(_delete(declarer, topology, there))
+        deleted: list[Exchange | Queue | Binding | Policy] = list(
+            _delete(declarer, topology, there)
+        )
+    if any(subscription.retry_via == "broker" for subscription in subscriptions):
+        deleted += _delete_policies(printer, connector, broker.management_url, topology)
     printer.result(
         {
             "dry_run": False,
@@ -206,3 +212,21 @@ def _delete(
         deleted = [exchange for exchange in left if declarer.delete_unused(exchange)]
         left = [exchange for exchange in left if exchange not in deleted]
         yield from deleted
+
+
+def _delete_policies(
+    printer: Printer, connector: Connector, management_url: str | None, topology: Topology
+) -> Iterator[Policy]:
+    """The policies of ours for the delays of the topology's queues, each once it is gone."""
+    queues = {queue.name for queue in topology.queues}
+    try:
+        with ManagementAPI(connector.url, management_url) as management:
+            for policy in management.observe().policies:
+                if queue_of(policy) in queues:
+                    management.remove_policy(policy)
+                    yield policy
+    except RedriveError as error:
+        printer.note(
+            "A policy that sets the delay of one of these queues was not looked for, or stays: "
+            f"{error}"
+        )

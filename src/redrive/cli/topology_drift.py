@@ -1,6 +1,7 @@
 """A topology file against a broker: what the commands of `redrive topology` look at before they do
 anything."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -13,7 +14,17 @@ from redrive.pubsub.admin.management_api import ManagementAPI
 from redrive.pubsub.blocking import declarer as broker
 from redrive.pubsub.blocking.connection import Connector, default_name
 from redrive.topology.broker_version import BrokerVersion
-from redrive.topology.diff import Difference, Differs, Missing, Retired, Stale, compare, merged
+from redrive.topology.delay_policy import Policy, PolicyChange
+from redrive.topology.diff import (
+    Difference,
+    Differs,
+    Due,
+    Missing,
+    Retired,
+    Stale,
+    compare,
+    merged,
+)
 from redrive.topology.file_schema import union_of
 from redrive.topology.ladder import with_ladder
 from redrive.topology.model import Binding, Exchange, Queue, Subscription, Topology
@@ -82,8 +93,14 @@ class Drift:
         return [difference.binding for difference in self.found if isinstance(difference, Stale)]
 
     @property
-    def retired(self) -> list[Exchange | Binding]:
-        """What tags that changed leave behind, and `apply` removes."""
+    def due(self) -> list[PolicyChange]:
+        """Delays that policies set, and `apply` changes."""
+        return [difference.change for difference in self.found if isinstance(difference, Due)]
+
+    @property
+    def retired(self) -> list[Exchange | Binding | Policy]:
+        """What tags that changed and delays that were set by a policy leave behind, and `apply`
+        removes."""
         return [difference.what for difference in self.found if isinstance(difference, Retired)]
 
 
@@ -123,11 +140,13 @@ def look(
         connector: how to connect.
         subscriptions: what is asked for.
         management_url: where the management API is.
-        blind: whether to go on without the management API, which alone can tell of bindings.
+        blind: whether to go on without the management API, which alone can tell of bindings and
+            of policies; where policies are asked for, it is needed.
 
     Raises:
         RedriveError: the broker or, unless `blind`, its management API can't be asked.
-        ConfigurationError: the broker is too old for what is asked for.
+        ConfigurationError: the broker is too old for what is asked for, or another policy stands
+            against a delay that is asked for.
     """
     with broker.declaring(connector) as declarer:
         version = declarer.version
@@ -137,11 +156,33 @@ def look(
     over_amqp = broker.differences(connector, topology)
     try:
         with ManagementAPI(connector.url, management_url) as management:
-            listed = compare(topology, management.observe())
+            observed = management.observe()
     except RedriveError as error:
-        if not blind:
+        if not blind or topology.delay_policies:
             raise
         return Drift(
             subscriptions, version, tuple(over_amqp), str(error).partition("\n")[0].rstrip(".")
         )
-    return Drift(subscriptions, version, tuple(merged(over_amqp, listed)))
+    return Drift(subscriptions, version, tuple(merged(over_amqp, compare(topology, observed))))
+
+
+def set_delays(
+    connector: Connector, management_url: str | None, due: Iterable[PolicyChange]
+) -> None:
+    """Sets the delays that policies are to set; they hold at once."""
+    changes = list(due)
+    if changes:
+        with ManagementAPI(connector.url, management_url) as management:
+            for change in changes:
+                management.set_policy(change.policy)
+
+
+def remove_policies(
+    connector: Connector, management_url: str | None, retired: Iterable[object]
+) -> None:
+    """Removes the policies among what nothing asks for any longer."""
+    policies = [what for what in retired if isinstance(what, Policy)]
+    if policies:
+        with ManagementAPI(connector.url, management_url) as management:
+            for policy in policies:
+                management.remove_policy(policy)

@@ -6,13 +6,23 @@ import typer
 
 from redrive.cli import options
 from redrive.cli.output import Form, Printer, count_of
-from redrive.cli.topology_drift import File, connector_for, subscriptions_in
+from redrive.cli.topology_drift import File, connector_for, subscriptions_in, wanted_by
 from redrive.errors import ConfigurationError
 from redrive.pubsub.admin.management_api import ManagementAPI
 from redrive.pubsub.blocking.connection import Connector
 from redrive.pubsub.blocking.declarer import declare, declaring
 from redrive.pubsub.transfer.migration_run import Migration, MigrationReport
-from redrive.topology.diff import Differs, Observed, compare
+from redrive.topology.delay_policy import Policy
+from redrive.topology.diff import (
+    Differs,
+    Due,
+    Observed,
+    Retired,
+    compare,
+    delays_due,
+    retired_policies,
+    sentence_of,
+)
 from redrive.topology.migration import check_room, into_failed, is_needed, pauses
 from redrive.topology.model import Subscription
 
@@ -72,11 +82,17 @@ def migrate(
             printer.note("Nothing was changed.")
             raise typer.Exit(1)
         reports: dict[str, MigrationReport] = {}
+        wanted = wanted_by(tuple(due))
+        # Before the queues: one without its delay has what fails come back at once.
+        for change in delays_due(wanted, observed.policies):
+            management.set_policy(change.policy)
         for subscription in due:
             reports[subscription.queue] = Migration(
                 connector, management, subscription, printer.note
             ).run()
             declare(connector, subscription)
+        for policy in retired_policies(wanted, observed.policies):
+            management.remove_policy(policy)
     printer.result(
         {
             "dry_run": False,
@@ -127,12 +143,17 @@ def _refuse_what_can_not_be(
 
 def _announce(printer: Printer, subscription: Subscription, observed: Observed) -> None:
     for difference in compare(subscription.topology(), observed):
-        if isinstance(difference, Differs) and difference.mismatch.kind == "queue":
-            found = difference.mismatch
-            printer.say(
-                f"~ queue {found.name}: {found.argument} is {found.found}, becomes {found.wanted}",
-                "yellow",
-            )
+        match difference:
+            case Differs(found) if found.kind == "queue":
+                printer.say(
+                    f"~ queue {found.name}: {found.argument} is {found.found}, becomes "
+                    f"{found.wanted}",
+                    "yellow",
+                )
+            case Due(change):
+                printer.say(f"* {change}", "green")
+            case Retired(Policy() as policy):
+                printer.say(f"x {sentence_of(policy)}", "red")
     for sentence in pauses(subscription, observed):
         printer.say(f"  meanwhile {sentence}")
 

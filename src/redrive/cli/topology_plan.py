@@ -8,9 +8,18 @@ import typer
 
 from redrive.cli import options
 from redrive.cli.output import Form, Printer, count_of
-from redrive.cli.topology_drift import Drift, File, connector_for, look, subscriptions_in
+from redrive.cli.topology_drift import (
+    Drift,
+    File,
+    connector_for,
+    look,
+    remove_policies,
+    set_delays,
+    subscriptions_in,
+)
 from redrive.errors import TopologyMismatch
 from redrive.pubsub.blocking import declarer
+from redrive.topology.delay_policy import Policy
 from redrive.topology.diff import Differs, sentence_of
 from redrive.topology.formats import json_of
 from redrive.topology.model import Binding, Exchange, Queue
@@ -36,9 +45,10 @@ def plan(
 
     It changes nothing. Each line begins with a sign: + for what `apply` would create; ~ for what
     exists with other arguments (`migrate` changes those of a subscription's queues; an exchange has
-    to be deleted by hand and created again); - for a binding that only `apply --prune` removes; x
-    for what `apply` always removes: filters of tags that changed, and the bindings around them. It
-    exits with 1 if something exists with other arguments.
+    to be deleted by hand and created again); * for a delay that `apply` changes by a policy, while
+    the queue is used; - for a binding that only `apply --prune` removes; x for what `apply` always
+    removes: filters of tags that changed and the bindings around them, and policies of delays that
+    are no longer set by one. It exits with 1 if something exists with other arguments.
 
     \b
     Example:
@@ -92,9 +102,10 @@ def apply(
 ) -> None:
     """Create what a file asks for.
 
-    It creates what is missing, and removes what tags that changed leave behind. If something exists
-    with other arguments it creates nothing: it prints the difference and exits with 1. A second
-    run, or one after an interruption, creates what is still missing.
+    It creates what is missing, sets delays that the file has by policy (delay_by: policy), and
+    removes what tags that changed leave behind. If something exists with other arguments it creates
+    nothing: it prints the difference and exits with 1. A second run, or one after an interruption,
+    creates what is still missing.
 
     \b
     Example:
@@ -112,8 +123,11 @@ def apply(
     if stale and not printer.confirm(f"Remove {count_of(len(stale), 'binding')}?", yes=yes):
         printer.note("Nothing was changed.")
         raise typer.Exit(1)
+    # Before the queues: one without its delay has what fails come back at once.
+    set_delays(connector, broker.management_url, drift.due)
     for subscription in drift.subscriptions:
         declarer.declare(connector, subscription)
+    remove_policies(connector, broker.management_url, drift.retired)
     with declarer.declaring(connector) as opened:
         for what in _left(drift):
             opened.delete(what)
@@ -148,10 +162,12 @@ def _show(printer: Printer, drift: Drift, *, done: bool = False, pruned: bool = 
             f"{found.wanted}",
             "yellow",
         )
+    for change in drift.due:
+        printer.say(f"* {change}", "green")
     for binding in drift.stale:
         printer.say(f"- {sentence_of(binding)}", "red")
-    for what in drift.retired:
-        printer.say(f"x {sentence_of(what)}{_why(what)}", "red")
+    for left in drift.retired:
+        printer.say(f"x {sentence_of(left)}{_why(left)}", "red")
     printer.say(_summary(drift, done=done, pruned=pruned))
     if drift.by_hand:
         printer.say(
@@ -167,8 +183,10 @@ def _objects_in(differing: list[Differs]) -> list[str]:
     )
 
 
-def _why(what: Exchange | Binding) -> str:
+def _why(what: Exchange | Binding | Policy) -> str:
     match what:
+        case Policy():
+            return ": the delay is no longer set by it"
         case Binding():
             return ": it bypasses the filter of tags"
         case Exchange(_, "headers"):
@@ -185,6 +203,10 @@ def _summary(drift: Drift, *, done: bool, pruned: bool) -> str:
     blind = "; all bindings declared" if done and drift.blind else ""
     parts = (
         (_kinds_of(drift.missing), f"{'created' if done else 'to create'}{blind}"),
+        (
+            count_of(len(drift.due), "delay") if drift.due else "",
+            "set by policy" if done else "to set by policy",
+        ),
         (_number(len(_objects_in(drift.to_migrate))), "to migrate"),
         (_number(len(_objects_in(drift.by_hand))), "to delete by hand and create again"),
         (_number(removed), "removed" if done else "to remove"),
@@ -213,6 +235,7 @@ def _json(drift: Drift, *, done: bool) -> dict[str, object]:
         "done": done,
         "in_sync": None if drift.blind and not drift.found else not drift.found,
         "make": [json_of(what) for what in drift.missing],
+        "set": [json_of(change.policy) for change in drift.due],
         "migrate": [_json_of(differs.mismatch) for differs in drift.to_migrate],
         "by_hand": [_json_of(differs.mismatch) for differs in drift.by_hand],
         "remove": [json_of(binding) for binding in drift.stale],

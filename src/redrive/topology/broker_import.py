@@ -10,6 +10,7 @@ from redrive.errors import ConfigurationError
 from redrive.redaction import in_one_line, printable
 from redrive.topology import names
 from redrive.topology.backoff import Linear
+from redrive.topology.delay_policy import delay_of
 from redrive.topology.delay_route import delivery_pattern
 from redrive.topology.diff import Observed, compare
 from redrive.topology.durations import text_of
@@ -46,13 +47,12 @@ def recover(observed: Observed) -> Recovered:
             continue
         try:
             subscription = _subscription(queue, observed)
+            differences = compare(subscription.topology(), observed)
         except (ConfigurationError, _Unlike) as error:
             notes.append(f"{queue} is left out: {str(error).partition(chr(10))[0]}")
             continue
         found.append(subscription)
-        notes += [
-            f"{queue}: {difference}" for difference in compare(subscription.topology(), observed)
-        ]
+        notes += [f"{queue}: {difference}" for difference in differences]
     for main in dict.fromkeys(subscription.exchanges.main for subscription in found):
         for tick in sorted(
             {
@@ -117,6 +117,9 @@ def _held_back(queue: str, observed: Observed) -> Subscription:
     """A subscription whose messages the broker itself holds back."""
     arguments = observed.queues[queue]
     least, most = (arguments.get(f"x-delayed-retry-{end}") for end in ("min", "max"))
+    by_policy = delay_of(queue, observed.policies) if least is most is None else None
+    if by_policy is not None:
+        least, most = by_policy.least, by_policy.most
     if not isinstance(least, int) or not isinstance(most, int) or not 0 < least <= most:
         raise _Unlike(f"it holds messages back from {least} to {most} ms")
     if most > MAX_TTL_MS:
@@ -132,6 +135,7 @@ def _held_back(queue: str, observed: Observed) -> Subscription:
         retry_via="broker",
         tags=_tags(filter_, queue, observed) if filter_ else None,
         max_failed=_max_failed(observed.queues.get(names.failed_queue(queue), {})),
+        delay_by="argument" if by_policy is None else "policy",
     )
 
 
@@ -294,7 +298,7 @@ def _settings(subscription: Subscription) -> Iterable[tuple[str, str]]:
             "exchange",
             f"{{{', '.join(f'{name}: {_quoted(value)}' for name, value in parts.items())}}}",
         )
-    for name in ("queue_type", "retry_via"):
+    for name in ("queue_type", "retry_via", "delay_by"):
         if getattr(subscription, name) != getattr(usual, name):
             yield name, getattr(subscription, name)
     if subscription.ordered:

@@ -1,12 +1,13 @@
 """A topology against what is on the broker."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
 from redrive.errors import TopologyMismatch
 from redrive.topology import delay_route, names
+from redrive.topology.delay_policy import Policy, PolicyChange, change_for, queue_of
 from redrive.topology.model import Binding, Exchange, Queue, Topology
 
 _INEQUIVALENT = re.compile(
@@ -45,11 +46,13 @@ class Observed:
         exchanges: each exchange's type, by name.
         queues: each queue's arguments, by name, `x-queue-type` always among them.
         bindings: those from an exchange to a queue.
+        policies: those of the virtual host.
     """
 
     exchanges: Mapping[str, str]
     queues: Mapping[str, Mapping[str, object]]
     bindings: frozenset[Binding]
+    policies: tuple[Policy, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,25 +91,38 @@ class Stale:
 
 @dataclass(frozen=True, slots=True)
 class Retired:
-    """What the tags of a subscription leave behind when they change: whoever applies the topology
-    takes it away.
+    """What the tags of a subscription, or a delay by policy, leave behind when they change: whoever
+    applies the topology takes it away.
 
     Args:
-        what: a filter of other tags, a pointer to one, or a way around the filter.
+        what: a filter of other tags, a pointer to one, or a way around the filter; a policy for a
+            delay that is no longer set by one.
     """
 
-    what: Exchange | Binding
+    what: Exchange | Binding | Policy
 
     def __str__(self) -> str:
         return f"retired: {sentence_of(self.what)}"
 
 
-Difference = Missing | Differs | Stale | Retired
+@dataclass(frozen=True, slots=True)
+class Due:
+    """A policy that sets no delay, or another one than is asked for."""
+
+    change: PolicyChange
+
+    def __str__(self) -> str:
+        return f"due: {self.change}"
 
 
-def sentence_of(what: Exchange | Queue | Binding) -> str:
+Difference = Missing | Differs | Stale | Retired | Due
+
+
+def sentence_of(what: Exchange | Queue | Binding | Policy) -> str:
     """An object in words."""
     match what:
+        case Policy(name):
+            return f"policy {name}"
         case Exchange(name, kind):
             return f"{kind} exchange {name}"
         case Queue(name):
@@ -130,7 +146,11 @@ def _with(source: str, routing_key: str) -> str:
 
 def compare(topology: Topology, observed: Observed) -> list[Difference]:
     """What differs between a topology and the broker; empty where the broker is as the topology
-    says."""
+    says.
+
+    Raises:
+        ConfigurationError: a delay is to be set by a policy, and another policy stands against it.
+    """
     return [
         *_compare_exchanges((*topology.exchanges, *topology.pointers), observed.exchanges),
         *_compare_queues(topology.queues, observed.queues),
@@ -138,6 +158,8 @@ def compare(topology: Topology, observed: Observed) -> list[Difference]:
         *(Stale(binding) for binding in stale_bindings(topology, observed.bindings)),
         *(Retired(binding) for binding in topology.unwanted if binding in observed.bindings),
         *(Retired(exchange) for exchange in retired_exchanges(topology, observed.exchanges)),
+        *map(Due, delays_due(topology, observed.policies)),
+        *(Retired(policy) for policy in retired_policies(topology, observed.policies)),
     ]
 
 
@@ -204,6 +226,24 @@ def retired_exchanges(topology: Topology, on_broker: Mapping[str, str]) -> list[
             if kind == "fanout" and names.queue_of_pointer(name) in queues
         ),
     ]
+
+
+def delays_due(topology: Topology, on_broker: Sequence[Policy]) -> list[PolicyChange]:
+    """The policies that have to be set, for the delays that the topology asks for.
+
+    Raises:
+        ConfigurationError: another policy stands against one.
+    """
+    changes = (change_for(delay, on_broker) for delay in topology.delay_policies)
+    return [change for change in changes if change is not None]
+
+
+def retired_policies(topology: Topology, on_broker: Iterable[Policy]) -> list[Policy]:
+    """The policies of ours for the delay of a queue of the topology, which does not ask for
+    them."""
+    queues = {queue.name for queue in topology.queues}
+    wanted = {delay.queue for delay in topology.delay_policies}
+    return [policy for policy in on_broker if queue_of(policy) in queues - wanted]
 
 
 def _compare_exchanges(

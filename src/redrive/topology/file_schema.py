@@ -34,7 +34,7 @@ from redrive.errors import ConfigurationError
 from redrive.topology import names
 from redrive.topology.backoff import Backoff, Exponential, Linear
 from redrive.topology.durations import duration_of, text_of
-from redrive.topology.model import QueueType, RetryVia, Subscription, Topology
+from redrive.topology.model import DelayBy, QueueType, RetryVia, Subscription, Topology
 from redrive.topology.names import ExchangeFamily
 from redrive.topology.policy import RetryPolicy
 from redrive.topology.reserved_names import clashes
@@ -265,6 +265,11 @@ class SubscriptionDefaults(_Spec):
         description="How a failed attempt comes back: through the retry queue (dead-letter, "
         "republish), or held back in the main queue by RabbitMQ itself, from 4.3 on (broker).",
     )
+    delay_by: DelayBy = Field(
+        default="argument",
+        description="What sets the delay of messages that RabbitMQ holds back: an argument of the "
+        "queue, or a policy, which `topology apply` changes while the queue is used.",
+    )
     max_failed: int | None = Field(
         default=None,
         ge=1,
@@ -370,6 +375,7 @@ def _subscription(
         TagFilter(spec.tags) if spec.tags is not None else None,
         ordered=spec.ordered,
         max_failed=chosen["max_failed"],
+        delay_by=chosen["delay_by"],
     )
 
 

@@ -4,12 +4,13 @@ diagram, a tree."""
 from collections.abc import Iterable, Iterator
 from typing import assert_never
 
+from redrive.topology.delay_policy import Policy
 from redrive.topology.delay_route import delivery_pattern
 from redrive.topology.durations import text_of
 from redrive.topology.model import Binding, Exchange, Queue, Subscription, Topology
 
 
-def json_of(what: Exchange | Queue | Binding) -> dict[str, object]:
+def json_of(what: Exchange | Queue | Binding | Policy) -> dict[str, object]:
     """An object as JSON values."""
     match what:
         case Exchange(name, kind, arguments):
@@ -25,8 +26,20 @@ def json_of(what: Exchange | Queue | Binding) -> dict[str, object]:
                 "routing_key": routing_key,
                 "arguments": dict(arguments),
             }
+        case Policy(name):
+            return {"kind": "policy", "name": name, **settings_of(what)}
         case _:
             assert_never(what)
+
+
+def settings_of(policy: Policy) -> dict[str, object]:
+    """A policy, but for its name, as RabbitMQ itself writes it."""
+    return {
+        "pattern": policy.pattern,
+        "apply-to": policy.apply_to,
+        "priority": policy.priority,
+        "definition": dict(policy.definition),
+    }
 
 
 def definitions_of(
@@ -76,6 +89,10 @@ def definitions_of(
                 "arguments": dict(binding.arguments),
             }
             for binding in topology.bindings
+        ],
+        "policies": [
+            {**place, "name": delay.name, **settings_of(delay.over())}
+            for delay in topology.delay_policies
         ],
     }
 
@@ -143,7 +160,11 @@ def _where_retries_wait(subscription: Subscription) -> str:
         return f"{subscription.retry_queue}  after {text_of(subscription.retry.delay)}"
     least, most = subscription.held_back_for
     growing = "" if least == most else f" to {text_of(most)}"
-    return f"{subscription.queue} itself holds failed messages back for {text_of(least)}{growing}"
+    by_policy = ", by policy" if subscription.delay_by == "policy" else ""
+    return (
+        f"{subscription.queue} itself holds failed messages back for {text_of(least)}{growing}"
+        f"{by_policy}"
+    )
 
 
 def _by_ends(bindings: Iterable[Binding]) -> dict[tuple[str, str, str], list[str]]:

@@ -29,6 +29,7 @@ from redrive.amqp.field_table import MAX_SHORT_STRING
 from redrive.errors import ConfigurationError
 from redrive.topology import headers, rewrite
 from redrive.topology.decision import retries_made
+from redrive.topology.delay_policy import delay_of
 from redrive.topology.diff import Observed
 from redrive.topology.headers import Delivery
 from redrive.topology.model import DELIVERY_LIMIT, Binding, Queue, Subscription, Topology
@@ -359,11 +360,14 @@ def pauses(subscription: Subscription, observed: Observed) -> tuple[str, ...]:
     """What stands still while the migration runs, in sentences."""
     migration = _Migration(subscription, observed, frozenset())
     sentences: list[str] = []
-    held = observed.queues.get(subscription.queue, {}).get("x-delayed-retry-max")
-    if migration.main.is_old and isinstance(held, int):
+    found = observed.queues.get(subscription.queue, {})
+    if migration.main.is_old and "x-delayed-retry-type" in found:
+        held = found.get("x-delayed-retry-max")
+        if held is None and (policy := delay_of(subscription.queue, observed.policies)):
+            held = policy.most
         sentences.append(
-            f"messages that the broker holds back in {subscription.queue} are waited for, up to "
-            f"{held / 1000:g} s"
+            f"messages that the broker holds back in {subscription.queue} are waited for"
+            + (f", up to {held / 1000:g} s" if isinstance(held, int) else "")
         )
     if not migration.wants_retry_queue and (
         migration.retry.is_there or migration.retry.transit_is_there

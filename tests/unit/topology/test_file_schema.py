@@ -271,6 +271,7 @@ def test_the_schema_has_every_key_with_a_description_and_forbids_others() -> Non
     assert schema["additionalProperties"] is False
     subscription = schema["$defs"]["SubscriptionSpec"]
     assert set(subscription["properties"]) == {
+        "delay_by",
         "exchange",
         "max_failed",
         "ordered",

@@ -9,7 +9,7 @@ import ssl
 from collections import deque
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 from urllib.parse import quote, unquote
 
 from redrive.errors import BrokerUnavailable, ConfigurationError, PermissionDenied
@@ -17,8 +17,10 @@ from redrive.pubsub import tls
 from redrive.pubsub.lifecycle import BrokerAccess
 from redrive.pubsub.url import BrokerURL, Endpoint, check_unambiguous, options_of
 from redrive.redaction import redact
+from redrive.topology.delay_policy import Policy
 from redrive.topology.diff import Observed
 from redrive.topology.flow import QueueCount
+from redrive.topology.formats import settings_of
 from redrive.topology.model import Binding
 
 if TYPE_CHECKING:
@@ -237,7 +239,7 @@ class ManagementAPI:
         }
 
     def observe(self) -> Observed:
-        """The exchanges, queues and bindings of the virtual host."""
+        """The exchanges, queues, bindings and policies of the virtual host."""
         return Observed(
             exchanges={
                 exchange["name"]: exchange["type"]
@@ -251,6 +253,16 @@ class ManagementAPI:
                 for queue in self._get(f"/api/queues/{self._vhost}")
             },
             bindings=frozenset(self.bindings()),
+            policies=tuple(
+                Policy(
+                    str(policy["name"]),
+                    str(policy["pattern"]),
+                    table(policy.get("definition")),
+                    int(policy.get("priority", 0)),
+                    str(policy.get("apply-to", "all")),
+                )
+                for policy in self._get(f"/api/policies/{self._vhost}")
+            ),
         )
 
     def bindings(self) -> list[Binding]:
@@ -277,6 +289,49 @@ class ManagementAPI:
         """
         return [dict(item) for item in self._get(f"/api/{path.replace('{vhost}', self._vhost)}")]
 
+    def set_policy(self, policy: Policy) -> None:
+        """Sets a policy, in place of one of the same name. It holds at once, for queues that are
+        there and for those to come.
+
+        Raises:
+            PermissionDenied: the user may set no policy.
+            ConfigurationError: the broker knows no such setting.
+            BrokerUnavailable: it does not answer.
+        """
+        self._change("PUT", policy, settings_of(policy))
+
+    def remove_policy(self, policy: Policy) -> None:
+        """Removes a policy, if it is there.
+
+        Raises:
+            PermissionDenied: the user may remove no policy.
+            BrokerUnavailable: it does not answer.
+        """
+        self._change("DELETE", policy)
+
+    def _change(
+        self,
+        method: Literal["PUT", "DELETE"],
+        policy: Policy,
+        value: Mapping[str, object] | None = None,
+    ) -> None:
+        path = f"/api/policies/{self._vhost}/{quote(policy.name, safe='')}"
+        answer = self._answer(path, method, value)
+        if answer.status_code in (401, 403):
+            raise PermissionDenied(
+                f"the management API at {redact(self.address)} does not let the user "
+                f"{self._username!r} change policy {policy.name!r}",
+                "Give the user the tag 'policymaker' (rabbitmqctl set_user_tags keeps no tag that "
+                "is not named), or have an administrator run it.",
+            )
+        if answer.status_code == 400:
+            raise ConfigurationError(
+                f"the broker does not take policy {policy.name!r}{_reason_in(_json_in(answer))}",
+                "Upgrade all nodes of the broker to RabbitMQ 4.3 or newer.",
+            )
+        if answer.status_code >= 300 and not (method == "DELETE" and answer.status_code == 404):
+            raise self._failed(answer)
+
     def close(self) -> None:
         """Closes its connections."""
         self._client.close()
@@ -296,21 +351,9 @@ class ManagementAPI:
         return table(self._get(f"/api/queues/{self._vhost}/{quote(queue, safe='')}?{asked}"))
 
     def _get(self, path: str) -> Any:
-        if self._is_stale:
-            # Certificates are renewed: who asks again asks with the files as they are then.
-            self._client.close()
-            self._client, self._is_stale = self._new_client(), False
-        try:
-            answer = self._answer(path)
-        except self._httpx.HTTPError as error:
-            if _cause(error, ssl.SSLError) is not None:
-                self._is_stale = True
-            raise self._unavailable(redact(self.address), error) from error
+        answer = self._answer(path)
         where = redact(self.address)
-        try:
-            content: list[Mapping[str, Any]] | Mapping[str, Any] | None = answer.json()
-        except ValueError:
-            content = None
+        content = _json_in(answer)
         if answer.status_code in (401, 403):
             if not self._username:
                 raise PermissionDenied(
@@ -331,20 +374,40 @@ class ManagementAPI:
                 "Check the name and the virtual host.",
             )
         if answer.status_code >= 500:
-            raise BrokerUnavailable(
-                where,
-                f"its management API failed with {answer.status_code}{_reason_in(content)}",
-                _BROKEN,
-            )
+            raise self._failed(answer)
         if answer.status_code != 200 or content is None:
             raise BrokerUnavailable(where, "what answers there is no management API", _ENABLE)
         return content
 
-    def _answer(self, path: str) -> "httpx.Response":
-        """What the first host that answers says; the next request begins with that one."""
+    def _failed(self, answer: "httpx.Response") -> BrokerUnavailable:
+        return BrokerUnavailable(
+            redact(self.address),
+            f"its management API failed with {answer.status_code}{_reason_in(_json_in(answer))}",
+            _BROKEN,
+        )
+
+    def _answer(
+        self, path: str, method: str = "GET", value: Mapping[str, object] | None = None
+    ) -> "httpx.Response":
+        if self._is_stale:
+            # Certificates are renewed: who asks again asks with the files as they are then.
+            self._client.close()
+            self._client, self._is_stale = self._new_client(), False
+        try:
+            return self._first_answer(path, method, value)
+        except self._httpx.HTTPError as error:
+            if _cause(error, ssl.SSLError) is not None:
+                self._is_stale = True
+            raise self._unavailable(redact(self.address), error) from error
+
+    def _first_answer(
+        self, path: str, method: str, value: Mapping[str, object] | None
+    ) -> "httpx.Response":
+        """What the first host that answers says; the next request begins with that one. What is
+        asked may be asked twice: it sets and removes, and never adds."""
         for _ in range(len(self._hosts) - 1):
             try:
-                return self._client.get(path)
+                return self._client.request(method, path, json=value)
             except self._httpx.TransportError:
                 # Each node of a cluster knows what the others do.
                 self._hosts.rotate(-1)
@@ -352,7 +415,7 @@ class ManagementAPI:
                 self.address = str(self._place).rstrip("/")
                 self._client.close()
                 self._client = self._new_client()
-        return self._client.get(path)
+        return self._client.request(method, path, json=value)
 
     def _unavailable(self, where: str, error: Exception) -> BrokerUnavailable:
         """What a request that got no answer tells, and what to do about it."""
@@ -405,6 +468,14 @@ def _cause(error: BaseException | None, kind: type[_Error]) -> _Error | None:
             return error
         error = error.__cause__ or error.__context__
     return None
+
+
+def _json_in(answer: "httpx.Response") -> Any:
+    """An answer's JSON; None where it is none."""
+    try:
+        return answer.json()
+    except ValueError:
+        return None
 
 
 def _reason_in(content: object) -> str:
