@@ -193,6 +193,10 @@ class Engine:
             self.failure = error
             self._link.close()
         else:
+            self._open.difference_update(self._workers.drop_waiting())
+            if self._consumer is not None and self._subscription.retry_via == "broker":
+                # To the broker, what a connection ends with has failed.
+                self._consumer.return_all_but({item.received.delivery_tag for item in self._open})
             self._link.reconnect(str(error).partition("\n")[0])
 
     def _received(self, consumer: Consumer, received: Received) -> None:
@@ -265,8 +269,9 @@ class Engine:
             self._link.abort()
             return
         if self._consumer is not None and self._subscription.retry_via == "broker":
-            # To the broker, what a connection ends with has failed.
-            self._consumer.return_all_but({item.received.delivery_tag for item in self._open})
+            self._consumer.flush()
+            self._consumer.return_all()  # as above
+            self._consumer = None  # what is returned can't be settled
         self._link.close()
 
     # --- where handlers run -----------------------------------------------------------------------

@@ -19,6 +19,7 @@ DELAYED = Subscription(
     "orders", ["order.*"], retry=RetryPolicy(max_retries=3, backoff=[timedelta(seconds=5)] * 3)
 )
 ORDERED = Subscription("orders", ["order.*"], ordered=True)
+HELD_BACK = Subscription("orders", ["order.*"], retry_via="broker")
 BROADCAST = Subscription("orders@1", ["order.*"], broadcast=True)
 FAILURE = ValueError("no such order")
 GIVE_UP = GiveUp("no such customer")

@@ -17,6 +17,7 @@ from unit.pubsub.running_engine import (
     FAILURE,
     GIVE_UP,
     GRACE,
+    HELD_BACK,
     ORDERED,
     RunningEngine,
     properties,
@@ -366,6 +367,24 @@ def test_a_consumer_that_is_ended_later_begins_again_on_a_new_connection(
     assert running.engine.consuming
 
 
+def test_what_was_not_begun_is_returned_uncounted_where_the_broker_would_count_it() -> None:
+    running = RunningEngine(HELD_BACK)
+    running.connect()
+    channel = running.consuming
+    for _ in range(3):
+        channel.deliver()
+    item = running.begin()
+    channel.cancel_by_broker()
+    assert channel.settled == [
+        Settling("nack", (2,), requeue=True),
+        Settling("nack", (3,), requeue=True),
+    ]
+    running.end(item)
+    assert len(running.link.reconnects) == 1
+    running.connect()
+    assert running.engine.consuming
+
+
 # --- stopping -------------------------------------------------------------------------------------
 
 
@@ -516,6 +535,22 @@ def test_at_the_end_of_the_grace_period_a_handler_is_left(running: RunningEngine
     running.link.sleep(1)
     assert running.ends == 1
     assert channel.settled == []
+
+
+def test_at_the_end_of_the_grace_period_what_the_broker_would_count_is_returned_uncounted() -> None:
+    running = RunningEngine(HELD_BACK)
+    running.connect()
+    channel = running.consuming
+    channel.deliver()
+    channel.deliver()
+    running.handle()
+    item = running.begin()
+    running.stop()
+    running.link.sleep(GRACE)
+    assert channel.settled == [Settling("ack", (1,)), Settling("nack", (2,), requeue=True)]
+    running.end(item)
+    assert len(channel.settled) == 2
+    assert running.ends == 1
 
 
 def test_a_second_stop_does_nothing(running: RunningEngine) -> None:
