@@ -6,7 +6,7 @@ import socket
 import uuid
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import NamedTuple
 
 from redrive.errors import ConfigurationError, HandlerTimeout
@@ -82,10 +82,11 @@ class Decider:
     def failure(self, delivery: Delivery, error: BaseException) -> Verdict:
         """The handler, or reading its argument, raised."""
         outcome = raised(error, datetime.now(UTC), self._subscription.retry)
-        try:
-            self._subscription.check_delay(outcome.after or timedelta(0))
-        except ConfigurationError as too_long:
-            outcome = raised(too_long, datetime.now(UTC), self._subscription.retry)
+        if outcome.after is not None:
+            try:
+                self._subscription.check_delay(outcome.after)
+            except ConfigurationError as too_long:
+                outcome = raised(too_long, datetime.now(UTC), self._subscription.retry)
         return self._verdict(delivery, outcome, lambda: traceback_of(error))
 
     def overdue(self, delivery: Delivery, seconds: float, stack: str) -> Verdict:
@@ -129,11 +130,11 @@ class Decider:
             return _DONE
         if isinstance(settlement, Drop):
             return Verdict(settlement, AckIt(), error)
+        failure_id = ""
         if isinstance(settlement, MoveToFailed):
             error = settlement.error
-        circumstances = Circumstances(
-            datetime.now(UTC), str(uuid.uuid4()), self._host, self._frame_max
-        )
+            failure_id = str(uuid.uuid4())  # a system call: only where it is written
+        circumstances = Circumstances(datetime.now(UTC), failure_id, self._host, self._frame_max)
         return Verdict(
             settlement, route(settlement, delivery, self._subscription, circumstances), error
         )

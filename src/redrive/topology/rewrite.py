@@ -72,7 +72,7 @@ class Circumstances:
 
     Args:
         now: the time, aware.
-        failure_id: a new UUID.
+        failure_id: a new UUID, for what is set aside; else it may be empty.
         host: where this process runs.
         frame_max: the largest frame of the connection, in bytes; 0 for no limit.
     """
