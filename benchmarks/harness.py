@@ -11,6 +11,7 @@ from benchmarks.places import declare, fresh_place, over_tls, past_the_proxy, se
 from benchmarks.plan import SIZE, Entry, Scenario
 from benchmarks.results import Result, Run
 from redrive.testing import Broker
+from redrive.topology.broker_version import BrokerVersion
 
 _LONGEST_RUN_SECONDS = 900
 
@@ -43,8 +44,12 @@ def measure(
     """
     result = Result(scenario, broker.version)
     runs = scenario.runs or runs
+    entries = [entry for entry in scenario.entries if _is_possible(entry, broker.version)]
+    for entry in scenario.entries:
+        if entry not in entries:
+            say(f"{scenario.name} on {broker.version}: {entry.name}: not on this version")
     for number in range(1, runs + 1):
-        for entry in scenario.entries:
+        for entry in entries:
             count = max(1, int((scenario.messages or messages) * entry.share))
             name = f"{scenario.name} on {broker.version}, round {number} of {runs}: {entry.name}"
             try:
@@ -59,6 +64,10 @@ def measure(
                 f"{run.peak_mb:.0f} MB"
             )
     return result
+
+
+def _is_possible(entry: Entry, version: str) -> bool:
+    return entry.retry_via != "broker" or BrokerVersion.parse(version).holds_failed_messages_back
 
 
 def _way(entry: Entry, tls_port: int | None) -> Callable[[str], str]:
