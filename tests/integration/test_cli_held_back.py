@@ -10,7 +10,8 @@ import pytest
 
 from cli_support import Outcome, redrive
 from contract.administration import Administration
-from contract.support import Recorder, Service, always_fails, retrying
+from contract.support import OutOfStock, Recorder, Service, always_fails, retrying
+from redrive import Message
 from redrive.pubsub.admin.management_api import ManagementAPI
 from redrive.pubsub.blocking.connection import Connector
 from redrive.pubsub.blocking.declarer import declaring
@@ -101,6 +102,32 @@ def test_doctor_says_who_would_gain(rabbitmq_url: str, rabbitmq_management_url: 
     said = "can hold failed messages back by itself" in done.err + done.out
     with declaring(Connector(rabbitmq_url, "test")) as declarer:
         assert said == declarer.version.holds_failed_messages_back
+
+
+def test_a_job_knows_what_became_of_messages_that_were_held_back_meanwhile(
+    rabbitmq_url: str,
+) -> None:
+    if not holds_back(rabbitmq_url):
+        return
+    service = Service(rabbitmq_url, queue=QUEUE, retry=retrying(2))
+    service.declare(retry_via="broker")
+    service.set_aside_declared(20)
+
+    def odd_ones_fail(message: Message) -> None:
+        if int(message.message_id or 0) % 2 or not message.retries:
+            raise OutOfStock("still none")
+
+    with service.subscriber(odd_ones_fail, retry_via="broker"):
+        done = redrive("failed", "requeue", QUEUE, "--yes", "--output", "json", url=rabbitmq_url)
+        job = done.json()["job"]
+
+        def told() -> tuple[int, int, int]:
+            found = redrive("jobs", "show", job, "--output", "json", url=rabbitmq_url).json()
+            return found["succeeded"], found["failed_again"], found["unknown"]
+
+        wait_until(lambda: told() == (10, 10, 0), "the worker tells of all")
+
+    assert told() == (10, 10, 0)
 
 
 FILE = """\

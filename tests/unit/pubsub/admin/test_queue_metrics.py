@@ -52,6 +52,14 @@ def test_each_queue_is_measured_in_each_state() -> None:
     }
 
 
+def test_what_the_broker_holds_back_is_measured_where_it_holds_something_back() -> None:
+    held = {"arguments": {"x-delayed-retry-type": "failed"}, "messages_delayed": 4}
+    with answering(200, json.dumps(held)) as address:
+        found = measured(observing(address))
+    assert found["shop@orders", "held-back"] == 4
+    assert found["shop@orders", "ready"] == 0
+
+
 def test_a_queue_that_is_not_there_has_no_number() -> None:
     with answering(404, '{"error": "Object Not Found"}') as address:
         assert measured(observing(address)) == {}
