@@ -2,13 +2,14 @@
 back, and that an older broker is told apart."""
 
 import json
+import signal
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from cli_support import Outcome, redrive
+from cli_support import Outcome, redrive, running
 from contract.administration import Administration
 from contract.support import OutOfStock, Recorder, Service, always_fails, retrying
 from redrive import Message
@@ -128,6 +129,46 @@ def test_a_job_knows_what_became_of_messages_that_were_held_back_meanwhile(
         wait_until(lambda: told() == (10, 10, 0), "the worker tells of all")
 
     assert told() == (10, 10, 0)
+
+
+SHOP = """
+import os
+from redrive import RetryPolicy, Subscriber
+
+orders = Subscriber(
+    os.environ["SHOP_URL"],
+    "shop@orders",
+    ["order.*"],
+    retry=RetryPolicy(1, "150ms"),
+    retry_via="broker",
+)
+
+@orders.handler
+def on_order(body: str) -> None:
+    raise ValueError("no such order")
+"""
+
+
+def test_run_runs_a_subscriber_whose_messages_are_held_back(
+    rabbitmq_url: str, tmp_path: Path
+) -> None:
+    if not holds_back(rabbitmq_url):
+        return
+    (tmp_path / "shop.py").write_text(SHOP)
+    service = Service(rabbitmq_url, queue=QUEUE)
+    service.declare(retry=retrying(1, timedelta(milliseconds=150)), retry_via="broker")
+    ids = service.publish_numbered(3)
+
+    with running(
+        "run", "shop:orders", environment={"SHOP_URL": rabbitmq_url}, cwd=str(tmp_path)
+    ) as process:
+        failed = service.wait_for_failed(3)
+        process.signal(signal.SIGTERM)
+        done = process.end()
+
+    assert sorted(message.message_id or "" for message in failed) == sorted(ids)
+    assert {message.retries for message in failed} == {1}
+    assert done.code == 0, done
 
 
 FILE = """\
