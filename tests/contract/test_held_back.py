@@ -12,29 +12,15 @@ from contract.support import (
     Recorder,
     Service,
     always_fails,
-    assert_it_helps,
     fails_first,
+    holds_back,
     retrying,
 )
-from redrive import ConfigurationError, Linear, Message, Retry, RetryPolicy
-from redrive.pubsub.blocking.connection import Connector
-from redrive.pubsub.blocking.declarer import declaring
+from redrive import Linear, Message, Retry, RetryPolicy
 from waiting import DEADLINE, wait_until
 
 BRIEF = timedelta(milliseconds=20)
 BROKER = {"retry_via": "broker"}
-
-
-def holds_back(service: Service) -> bool:
-    """Whether this broker holds messages back; else it is asserted that it is told apart."""
-    with declaring(Connector(service.url, "tests")) as declarer:
-        version = declarer.version
-    if version.holds_failed_messages_back:
-        return True
-    with pytest.raises(ConfigurationError) as refused:
-        service.declare(**BROKER)
-    assert_it_helps(refused.value, "needs RabbitMQ 4.3 or newer", str(version))
-    return False
 
 
 @pytest.mark.parametrize("max_retries", [0, 1, 3, 25])
