@@ -111,6 +111,39 @@ def test_delays_grow_in_the_broker_up_to_the_cap(service: Service) -> None:
     assert waits[2] >= 0.59
 
 
+@pytest.mark.parametrize(
+    ("retry", "delays"),
+    [
+        (retrying(2, timedelta(milliseconds=400)), [0.4, 0.4]),
+        (RetryPolicy(2, backoff=Linear("200ms", "400ms")), [0.2, 0.4]),
+    ],
+    ids=["constant", "linear"],
+)
+def test_of_hundreds_of_messages_none_comes_back_before_its_delay_is_over(
+    service: Service, retry: RetryPolicy, delays: list[float]
+) -> None:
+    if not holds_back(service):
+        return
+    failed_at: dict[tuple[str | None, int], float] = {}
+    waits: list[float] = []
+
+    def handle(message: Message) -> None:
+        if message.retries:
+            began = time.monotonic()
+            failed = failed_at[message.message_id, message.retries - 1]
+            waits.append(began - failed - delays[message.retries - 1])
+        if message.retries < 2:
+            failed_at[message.message_id, message.retries] = time.monotonic()
+            raise RuntimeError("not yet")
+
+    handler = Recorder(handle)
+    with service.subscriber(handler, retry=retry, **BROKER):
+        handler.wait_for_handled(service.publish_numbered(200))
+
+    assert len(waits) == 400
+    assert min(waits) > -0.002  # its timers count whole milliseconds
+
+
 def test_a_delay_that_the_handler_asks_for_goes_over_the_ladder_and_counts_one(
     service: Service,
 ) -> None:
