@@ -12,9 +12,19 @@ from typing import Any, NamedTuple
 import pytest
 
 from contract.shells import BLOCKING, SHELLS, Handles, KeepsFailed, Publishes, Shell, Subscribes
-from redrive import ExchangeFamily, FailedMessage, FailedQueue, Message, RedriveError, RetryPolicy
+from redrive import (
+    ConfigurationError,
+    ExchangeFamily,
+    FailedMessage,
+    FailedQueue,
+    Message,
+    RedriveError,
+    RetryPolicy,
+)
 from redrive.amqp.field_table import FieldValue, Table
 from redrive.amqp.properties import Properties
+from redrive.pubsub.blocking.connection import Connector
+from redrive.pubsub.blocking.declarer import declaring
 from redrive.topology.headers import Delivery
 from redrive.topology.model import QueueType
 from waiting import DEADLINE, wait_until
@@ -270,3 +280,16 @@ def assert_it_helps(error: RedriveError, *found: str, secret: str = "guest:guest
         assert words in text
     assert secret not in text
     assert secret not in repr(error)
+
+
+def holds_back(service: Service) -> bool:
+    """Whether this broker itself holds failed messages back; else it is asserted that it is told
+    apart."""
+    with declaring(Connector(service.url, "tests")) as declarer:
+        version = declarer.version
+    if version.holds_failed_messages_back:
+        return True
+    with pytest.raises(ConfigurationError) as refused:
+        service.declare(retry_via="broker")
+    assert_it_helps(refused.value, "needs RabbitMQ 4.3 or newer", str(version))
+    return False

@@ -12,29 +12,15 @@ from contract.support import (
     Recorder,
     Service,
     always_fails,
-    assert_it_helps,
     fails_first,
+    holds_back,
     retrying,
 )
-from redrive import ConfigurationError, Linear, Message, Retry, RetryPolicy
-from redrive.pubsub.blocking.connection import Connector
-from redrive.pubsub.blocking.declarer import declaring
+from redrive import Linear, Message, Retry, RetryPolicy
 from waiting import DEADLINE, wait_until
 
 BRIEF = timedelta(milliseconds=20)
 BROKER = {"retry_via": "broker"}
-
-
-def holds_back(service: Service) -> bool:
-    """Whether this broker holds messages back; else it is asserted that it is told apart."""
-    with declaring(Connector(service.url, "tests")) as declarer:
-        version = declarer.version
-    if version.holds_failed_messages_back:
-        return True
-    with pytest.raises(ConfigurationError) as refused:
-        service.declare(**BROKER)
-    assert_it_helps(refused.value, "needs RabbitMQ 4.3 or newer", str(version))
-    return False
 
 
 @pytest.mark.parametrize("max_retries", [0, 1, 3, 25])
@@ -123,6 +109,39 @@ def test_delays_grow_in_the_broker_up_to_the_cap(service: Service) -> None:
     assert waits[0] >= 0.29
     assert waits[1] >= 0.59
     assert waits[2] >= 0.59
+
+
+@pytest.mark.parametrize(
+    ("retry", "delays"),
+    [
+        (retrying(2, timedelta(milliseconds=400)), [0.4, 0.4]),
+        (RetryPolicy(2, backoff=Linear("200ms", "400ms")), [0.2, 0.4]),
+    ],
+    ids=["constant", "linear"],
+)
+def test_of_hundreds_of_messages_none_comes_back_before_its_delay_is_over(
+    service: Service, retry: RetryPolicy, delays: list[float]
+) -> None:
+    if not holds_back(service):
+        return
+    failed_at: dict[tuple[str | None, int], float] = {}
+    waits: list[float] = []
+
+    def handle(message: Message) -> None:
+        if message.retries:
+            began = time.monotonic()
+            failed = failed_at[message.message_id, message.retries - 1]
+            waits.append(began - failed - delays[message.retries - 1])
+        if message.retries < 2:
+            failed_at[message.message_id, message.retries] = time.monotonic()
+            raise RuntimeError("not yet")
+
+    handler = Recorder(handle)
+    with service.subscriber(handler, retry=retry, **BROKER):
+        handler.wait_for_handled(service.publish_numbered(200))
+
+    assert len(waits) == 400
+    assert min(waits) > -0.002  # its timers count whole milliseconds
 
 
 def test_a_delay_that_the_handler_asks_for_goes_over_the_ladder_and_counts_one(

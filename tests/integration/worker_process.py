@@ -126,16 +126,22 @@ class Supervised:
         self, condition: Callable[[], object], what: str, seconds: float = 180.0
     ) -> None:
         """Keeps it running until `condition` says something true."""
-        wait_until(lambda: self._revived() and condition(), what, seconds)
+        wait_until(lambda: self.revived() and condition(), what, seconds)
 
-    def _revived(self) -> bool:
+    def kill(self) -> None:
+        """Kills the one that runs; the next one starts when it is looked after again."""
+        assert self._current is not None
+        self._current.kill()
+
+    def revived(self) -> bool:
+        """Starts it where it does not run; returns True."""
         if self._current is None or self._current.process.poll() is not None:
             self.deaths += self._current is not None
             self._current = self._workers.enter_context(self._new())
         return True
 
     def __enter__(self) -> Self:
-        self._revived()
+        self.revived()
         return self
 
     def __exit__(

@@ -62,21 +62,32 @@ def take_long(message: Message) -> None:
     time.sleep(LONG)
 
 
+def fail_by_number(message: Message) -> None:
+    """Every third message fails twice, and one of fifty each time; it takes long enough for a kill
+    in the middle of thousands."""
+    time.sleep(0.002)
+    number = int(message.body)
+    if number % 50 == 1 or (number % 3 == 0 and message.retries < 2):
+        raise RuntimeError("not yet")
+
+
 behaviour = {
     "handle": handle,
     "hang": hang,
     "die": die,
     "fail then die": fail_then_die,
+    "fail by number": fail_by_number,
     "take long": take_long,
 }[settings["behaviour"]]
 
+options = settings.get("options", {})
 arguments = {
     "url": settings["url"],
     "queue": settings["queue"],
     "routing_keys": settings.get("routing_keys", ["order.*"]),
-    "retry": RetryPolicy(max_retries=3, delay=timedelta(milliseconds=50)),
+    "retry": RetryPolicy(max_retries=3, delay=timedelta(milliseconds=options.pop("delay_ms", 50))),
     "queue_type": settings.get("queue_type", "quorum"),
-    **settings.get("options", {}),
+    **options,
 }
 
 

@@ -329,7 +329,7 @@ class _Checks:
         faults = self._faults_in(life)
         if life.wish.fails != UNTIL_REQUEUED and any(event.second for event in life.begun):
             yield Finding("over budget", life.id, "it was requeued, and the filter leaves it")
-        if lane.is_ordered:
+        if lane.counts_returns:
             # A return by a dying worker counts as a retry, and the attempt after it may be one more
             # than the budget. A node that goes away takes the connections of several workers, one
             # after the other, and each of them may have had the message: met on 4.3.6.
@@ -364,14 +364,14 @@ class _Checks:
         if self._remains.failed[life.id]:
             last = max((event.second for event in life.failed), default=0)
             tried = len({event.first for event in life.failed if event.second == last})
-            # A node that restarts may return a message of an ordered queue several times.
-            if tried < allowed and not (lane.is_ordered and faults):
+            # A node that restarts may return a message several times.
+            if tried < allowed and not (lane.counts_returns and faults):
                 yield Finding(
                     "under budget",
                     life.id,
                     f"in its failed queue after {tried} failed attempts; {allowed} are allowed",
                 )
-        if lane.is_ordered:
+        if lane.is_ordered or (lane.counts_returns and faults):
             return
         failed = {(event.first, event.second) for event in life.failed}
         unfounded = {
@@ -403,7 +403,9 @@ class _Checks:
             begun[event.first, event.second].append(event.at)
         for (retries, requeues), moments in begun.items():
             before = failed.get((retries - 1, requeues))
-            if not before or (lane.is_ordered and self._was_returned(life, before[0], moments[0])):
+            if not before:
+                continue
+            if lane.counts_returns and self._was_returned(life, before[0], moments[0]):
                 continue
             what = f"retry {retries}"
             wait = lane.retry_delay_ms(retries, life.wish) * _MS
@@ -412,7 +414,7 @@ class _Checks:
                 yield from self._late(life, what, before[0], before[0] + wait, moments[0])
 
     def _was_returned(self, life: Life, failed: int, begun: int) -> bool:
-        """Whether a worker that died did not go on holding a message of an ordered queue.
+        """Whether a worker that died did not go on holding a message, where its return is a retry.
 
         Its return counts as a retry. So of two copies, where a publisher never heard of the first,
         one may be at its third attempt before the other has failed its second.

@@ -7,12 +7,11 @@ from typing import assert_never
 
 from redrive import RedriveError
 from torture.fault_plan import Fault, Targets
-from torture.lanes import LANES
+from torture.lanes import Lane
 from torture.site import Site
 from torture.supervisor import Supervised
 
 _ORPHANS = 40
-_QUORUM_LANES = tuple(lane for lane in LANES if lane.queue_type == "quorum")
 
 
 @dataclass(slots=True)
@@ -43,8 +42,12 @@ class Injector:
             len(self.workers),
             len(self.publishers),
             len(self.operators),
-            len(_QUORUM_LANES),
+            len(self._quorum_lanes),
         )
+
+    @property
+    def _quorum_lanes(self) -> Sequence[Lane]:
+        return [lane for lane in self.site.lanes if lane.queue_type == "quorum"]
 
     def inflict(self, fault: Fault) -> str:
         """Has a fault happen and end; returns why it could not, and else nothing."""
@@ -94,7 +97,7 @@ class Injector:
             case "node cut off":
                 site.cut_off(target)
             case "leader moved":
-                site.move_leader(_QUORUM_LANES[target], 1)
+                site.move_leader(self._quorum_lanes[target], 1)
             case _:
                 assert_never(fault.kind)
 

@@ -4,7 +4,7 @@ imported here, because the checker relies on it."""
 from dataclasses import dataclass
 from typing import Literal
 
-Way = Literal["deadletter", "republish", "ladder", "ordered", "scheduled", "requeue"]
+Way = Literal["deadletter", "republish", "ladder", "ordered", "broker", "scheduled", "requeue"]
 ShellName = Literal["blocking", "async"]
 
 SHELLS: tuple[ShellName, ...] = ("blocking", "async")
@@ -20,6 +20,9 @@ TICK_MS = 1000
 UNROUTED = "master.unrouted"
 LONG_DELAY_MS = 30_000
 """What some messages of the ladder wait for: others must not wait behind them."""
+
+HOLDS_BACK = (4, 3)
+"""The first RabbitMQ that can hold failed messages back by itself."""
 
 _PREFETCH = 20
 _EVERY_LONG = 25
@@ -81,6 +84,16 @@ class Lane:
         return self.way == "ordered"
 
     @property
+    def counts_returns(self) -> bool:
+        """Whether each return of a message is a retry to the broker, a dying worker's as well."""
+        return self.way in ("ordered", "broker")
+
+    def is_on(self, version: str) -> bool:
+        """Whether a RabbitMQ of this version has this way."""
+        major, minor, *_ = (int(part) for part in version.split(".")[:2])
+        return self.way != "broker" or (major, minor) >= HOLDS_BACK
+
+    @property
     def in_flight(self) -> int:
         """How many of its messages a single fault may deliver or publish twice, at most."""
         return self.batch + WORKERS_PER_SHELL * (1 if self.is_ordered else _PREFETCH)
@@ -124,15 +137,21 @@ LANES: tuple[Lane, ...] = tuple(
         Lane("republish", shell),
         Lane("ladder", shell, delays_ms=(1000, 2000)),
         Lane("ordered", shell, delays_ms=(200,), batch=1, pause=0.5),
+        Lane("broker", shell),
         Lane("scheduled", shell, batch=3),
         Lane("requeue", shell, batch=4),
     )
 )
 
 
-def lanes_of(shell: str) -> tuple[Lane, ...]:
-    """The lanes of a shell."""
-    return tuple(lane for lane in LANES if lane.shell == shell)
+def lanes_on(version: str) -> tuple[Lane, ...]:
+    """The lanes that a RabbitMQ of this version has."""
+    return tuple(lane for lane in LANES if lane.is_on(version))
+
+
+def lanes_of(shell: str, version: str) -> tuple[Lane, ...]:
+    """Those of a shell."""
+    return tuple(lane for lane in lanes_on(version) if lane.shell == shell)
 
 
 def lane_of(id_: str) -> str:

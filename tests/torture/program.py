@@ -24,6 +24,7 @@ class Settings:
         url: the broker's address.
         shell: `blocking` or `async`.
         plant: the bug that is in place; empty for none.
+        version: the broker's, which says what lanes there are.
     """
 
     name: str
@@ -31,11 +32,12 @@ class Settings:
     url: str
     shell: str
     plant: str = ""
+    version: str = "3.10"
 
     @property
     def lanes(self) -> tuple[Lane, ...]:
         """The lanes that are its own."""
-        return lanes_of(self.shell)
+        return lanes_of(self.shell, self.version)
 
     @property
     def journal(self) -> EventJournal:

@@ -23,12 +23,12 @@ _WORDS = """\
 # Reliability: what random faults have done
 
 Each run keeps all of redrive at work in both shells (dead-letter on quorum queues, republish on
-classic ones, the delay ladder, an ordered queue, scheduled messages, and a filtered requeue of
-failed ones) while nodes, wires and processes are killed, paused, cut and restarted in a random
-order. A checker that imports nothing of redrive then counts each message. Which faults there are,
-what is counted, and what each column means stands in [CONTRIBUTING](../CONTRIBUTING.md). Written by
-`make torture ARGS="--record …"`, which repeats a run by its seed; runs that found something are
-here as well.
+classic ones, the delay ladder, an ordered queue, scheduled messages, a filtered requeue of failed
+ones, and on RabbitMQ 4.3 messages that the broker itself holds back) while nodes, wires and
+processes are killed, paused, cut and restarted in a random order. A checker that imports nothing of
+redrive then counts each message. Which faults there are, what is counted, and what each column
+means stands in [CONTRIBUTING](../CONTRIBUTING.md). Written by `make torture ARGS="--record …"`,
+which repeats a run by its seed; runs that found something are here as well.
 
 - **lost … left over** must be 0.
 - **duplicates** were in flight at a fault; delivery is at least once.

@@ -188,19 +188,20 @@ class TortureRun:
 
     # --- what is there ----------------------------------------------------------------------------
 
-    def _settings(self, name: str, url: str, shell: str) -> Settings:
-        return Settings(name, str(self._folder), url, shell, self._options.plant)
+    def _settings(self, site: Site, name: str, url: str, shell: str) -> Settings:
+        plant = self._options.plant
+        return Settings(name, str(self._folder), url, shell, plant, site.version)
 
     def _declare(self, site: Site) -> None:
         for shell in SHELLS:
-            settings = self._settings(f"declare-{shell}", site.direct_url, shell)
+            settings = self._settings(site, f"declare-{shell}", site.direct_url, shell)
             run_to_its_end(settings, "worker_program", "declare")
         # Which makes the ladder, too.
         self._make_orphans(site, 1)
         site.let_it_remember()
 
     def _make_orphans(self, site: Site, count: int) -> None:
-        settings = self._settings(ORPHANS, site.direct_url, SHELLS[0])
+        settings = self._settings(site, ORPHANS, site.direct_url, SHELLS[0])
         first, self._orphans = self._orphans, self._orphans + count
         run_to_its_end(settings, "orphan_program", str(first), str(count))
 
@@ -208,7 +209,8 @@ class TortureRun:
         def made(what: str, each: int) -> list[Supervised]:
             return [
                 Supervised(
-                    self._settings(f"{what}-{shell}-{number}", site.url, shell), f"{what}_program"
+                    self._settings(site, f"{what}-{shell}-{number}", site.url, shell),
+                    f"{what}_program",
                 )
                 for shell in SHELLS
                 for number in range(1, each + 1)

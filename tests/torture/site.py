@@ -16,7 +16,7 @@ from journey import let_the_broker_remember, release_what_is_stuck
 from redrive import RedriveError
 from redrive.testing import Broker, Cluster, Proxy, private_broker, private_cluster
 from torture.checker import Remains
-from torture.lanes import LANES, UNROUTED, Lane
+from torture.lanes import UNROUTED, Lane, lanes_on
 
 VIRTUAL_HOST = "torture"
 _HEARTBEAT_SECONDS = 6
@@ -59,6 +59,16 @@ class Site:
     def origin(self) -> str:
         """What it is, in a few words."""
         return str(self.cluster or self.nodes[0])
+
+    @property
+    def version(self) -> str:
+        """What RabbitMQ it is."""
+        return self.nodes[0].version
+
+    @property
+    def lanes(self) -> Sequence[Lane]:
+        """The lanes that it has."""
+        return lanes_on(self.version)
 
     @property
     def url(self) -> str:
@@ -136,7 +146,7 @@ class Site:
     def remains(self) -> Remains:
         """What is in the failed queues and in `master.unrouted`, read without redrive."""
         failed: Counter[str] = Counter()
-        for lane in LANES:
+        for lane in self.lanes:
             failed += self._ids_in(f"{lane.name}@failed")
         return Remains(failed, self._ids_in(UNROUTED), self.depths())
 

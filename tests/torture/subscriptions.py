@@ -30,6 +30,6 @@ def options_of(lane: Lane) -> dict[str, Any]:
         "queue_type": lane.queue_type,
         "ordered": lane.is_ordered,
     }
-    if lane.way == "republish":
-        options["retry_via"] = "republish"
+    if lane.way in ("republish", "broker"):
+        options["retry_via"] = lane.way
     return options

@@ -10,11 +10,13 @@ from urllib.parse import quote
 from redrive.errors import BrokerUnavailable, ConfigurationError, PermissionDenied
 from redrive.testing.broker import START_SECONDS, Broker
 from redrive.testing.container_engine import create_network, remove_network
+from redrive.testing.management_client import AnsweredWithAnError
 from redrive.testing.membership import Membership
 from redrive.testing.ports import free_ports
 from redrive.topology.doctor.remedies import erlang_name
 
 _BETWEEN_LOOKS = 0.1
+_FORMING_SECONDS = 60.0
 _ANSWER_SECONDS = 10.0
 """A node that is paused never answers, and others may."""
 
@@ -100,10 +102,19 @@ class Cluster:
             self._has_network = False
 
     def create_virtual_host(self, name: str) -> str:
-        """Create a virtual host, and return the AMQP URL with all nodes as its hosts."""
-        for node in self.nodes[1:]:
-            node.create_virtual_host(name)
-        return self._url(self.nodes[0].create_virtual_host(name))
+        """Create a virtual host, and return the AMQP URL with all nodes as its hosts.
+
+        A cluster that has just been formed now and then answers that with 500: it is asked again,
+        for a minute at most.
+
+        Raises:
+            ConfigurationError: the nodes have no management API.
+            BrokerUnavailable: a node did not answer, or not well.
+            PermissionDenied: the user is no administrator.
+        """
+        deadline = time.monotonic() + _FORMING_SECONDS
+        urls = [_virtual_host_on(node, name, deadline) for node in self.nodes]
+        return self._url(urls[0])
 
     def leader(self, virtual_host: str, queue: str, *, told_by: int | None = None) -> int:
         """The place in `nodes` of the node where a quorum queue's leader is, or a classic queue.
@@ -196,3 +207,14 @@ class Cluster:
             "eval",
             f"[begin erlang:set_cookie(Node, '{cookie}'), {then} end || Node <- [{nodes}]].",
         )
+
+
+def _virtual_host_on(node: Broker, name: str, deadline: float) -> str:
+    """The virtual host's AMQP URL on this node, once that has created it, or found it there."""
+    while True:
+        try:
+            return node.create_virtual_host(name)
+        except AnsweredWithAnError:
+            if time.monotonic() >= deadline:
+                raise
+            time.sleep(_BETWEEN_LOOKS)

@@ -18,6 +18,10 @@ _direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 _TIMEOUT_SECONDS = 120.0
 
 
+class AnsweredWithAnError(BrokerUnavailable):
+    """The API answered that the broker itself has failed: 500 or above."""
+
+
 class ManagementClient:
     """The management API of one broker.
 
@@ -100,7 +104,8 @@ class ManagementClient:
                 raise PermissionDenied(
                     reason, f"The user {self._user!r} must have the tag administrator."
                 ) from None
-            raise BrokerUnavailable(self.url, reason) from None
+            failure = AnsweredWithAnError if error.code >= 500 else BrokerUnavailable
+            raise failure(self.url, reason) from None
         except (OSError, HTTPException) as error:
             reason = str(error.reason) if isinstance(error, urllib.error.URLError) else str(error)
             raise BrokerUnavailable(

@@ -262,17 +262,18 @@ def test_an_attempt_over_the_budget_is_found() -> None:
     assert kinds(report_on(text, ALL_REMAINS, FAULT)) == ["over budget"]
 
 
+@pytest.mark.parametrize(("way", "delay"), [("ordered", 300), ("broker", 1100)])
 @pytest.mark.parametrize(("attempts", "found"), [(6, []), (7, ["over budget"])])
-def test_an_ordered_message_may_have_an_attempt_more_for_each_worker_at_a_fault(
-    attempts: int, found: list[str]
+def test_a_message_may_have_an_attempt_more_for_each_worker_at_a_fault_where_returns_count(
+    attempts: int, found: list[str], way: str, delay: int
 ) -> None:
     tried = "".join(
-        f"{number * 300} begun ordered@async/1 {number}\n"
-        f"{number * 300 + 5} failed ordered@async/1 {number}\n"
+        f"{number * delay} begun {way}@async/1 {number}\n"
+        f"{number * delay + 5} failed {way}@async/1 {number}\n"
         for number in range(attempts)
     )
-    text = f"\n0 sending ordered@async/1 -1\n1 confirmed ordered@async/1\n{tried}"
-    failed = {"ordered@async/1": 1}
+    text = f"\n0 sending {way}@async/1 -1\n1 confirmed {way}@async/1\n{tried}"
+    failed = {f"{way}@async/1": 1}
     assert kinds(report_on(text, failed)) == ["over budget"]
     kill = Disturbance("node killed (0)", 100 * _MS, 200 * _MS)
     assert kinds(report_on(text, failed, kill)) == found
@@ -348,6 +349,28 @@ def test_a_publisher_that_lost_its_connection_before_the_confirm_may_have_sent_t
     cut = Disturbance("wire cut", 10 * _MS, 850 * _MS)
     report = report_on(sent + tried(8, since=1000), {"ordered@async/1": 2}, cut)
     assert [kind for kind in kinds(report) if kind == "over budget"] == found
+
+
+HELD_BACK = """
+0 sending broker@async/1 1
+10 confirmed broker@async/1
+20 begun broker@async/1 0
+30 failed broker@async/1 0
+1040 begun broker@async/1 1
+1050 handled broker@async/1 1
+"""
+
+
+def test_a_message_that_is_held_back_comes_when_its_delay_is_over() -> None:
+    assert kinds(report_on(HELD_BACK)) == []
+    assert kinds(report_on(HELD_BACK.replace("1040 begun", "940 begun"))) == ["early"]
+
+
+def test_a_return_is_a_retry_of_a_message_that_is_held_back_only_where_its_worker_died() -> None:
+    text = without(HELD_BACK, "30 failed broker@async/1 0")
+    assert kinds(report_on(text)) == ["under budget"]
+    death = Disturbance("worker killed", 25 * _MS, 30 * _MS)
+    assert kinds(report_on(text, {}, death)) == []
 
 
 def test_a_restart_may_return_an_ordered_message_more_than_once() -> None:

@@ -10,6 +10,7 @@ from torture.lanes import (
     Wish,
     lane_of,
     lanes_of,
+    lanes_on,
     number_of,
 )
 
@@ -17,10 +18,21 @@ each_lane = pytest.mark.parametrize("lane", LANES, ids=lambda lane: lane.name)
 
 
 def test_both_shells_have_every_way() -> None:
-    ways = [{lane.way for lane in lanes_of(shell)} for shell in SHELLS]
-    assert ways == [{"deadletter", "republish", "ladder", "ordered", "scheduled", "requeue"}] * len(
-        SHELLS
-    )
+    ways = [{lane.way for lane in lanes_of(shell, "4.3.6")} for shell in SHELLS]
+    all_ways = {"deadletter", "republish", "ladder", "ordered", "broker", "scheduled", "requeue"}
+    assert ways == [all_ways] * len(SHELLS)
+
+
+@pytest.mark.parametrize(
+    ("version", "has"),
+    [("3.10.8", False), ("4.0.5", False), ("4.3.0", True), ("4.3.6-rc.1", True), ("5.0", True)],
+)
+def test_messages_are_held_back_where_the_broker_can_do_that(version: str, has: bool) -> None:
+    lanes = lanes_on(version)
+    assert ("broker" in {lane.way for lane in lanes}) == has
+    assert [lane for lane in LANES if lane.way != "broker"] == [
+        lane for lane in lanes if lane.way != "broker"
+    ]
 
 
 @each_lane

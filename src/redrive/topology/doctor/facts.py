@@ -43,6 +43,8 @@ class QueueFacts:
         message_size: the average size of its messages' bodies, in bytes; None where it has none, or
             that can't be seen.
         stuck: how many messages it has been dead-lettering for so long that they are stuck.
+        holding_back: whether the broker says that it holds failed messages back; None where that
+            can't be seen.
     """
 
     name: str
@@ -54,6 +56,7 @@ class QueueFacts:
     members: int | None = None
     message_size: int | None = None
     stuck: int = 0
+    holding_back: bool | None = None
 
     @property
     def is_quorum(self) -> bool:

@@ -712,8 +712,17 @@ def held_back(
     )
 
 
-def test_a_subscription_that_the_broker_holds_messages_back_for_needs_no_retry_queue() -> None:
-    assert found(held_back()) == []
+def told_of(facts: Facts, *, holding_back: bool) -> Facts:
+    """The same, where the broker says whether the main queue holds anything back."""
+    main = replace(facts.queues[Q], holding_back=holding_back)
+    return replace(facts, queues={**facts.queues, Q: main})
+
+
+@pytest.mark.parametrize("facts", [held_back(), told_of(held_back(), holding_back=True)])
+def test_a_subscription_that_the_broker_holds_messages_back_for_needs_no_retry_queue(
+    facts: Facts,
+) -> None:
+    assert found(facts) == []
 
 
 @pytest.mark.parametrize(
@@ -722,6 +731,7 @@ def test_a_subscription_that_the_broker_holds_messages_back_for_needs_no_retry_q
         (held_back(NEW), "RabbitMQ 4.0.5 does not"),
         (held_back(arguments={"x-delayed-retry-type": "returned"}), "is returned, not failed"),
         (held_back(arguments={"x-delayed-retry-min": 0}), "its delay is 0"),
+        (told_of(held_back(), holding_back=False), "a RabbitMQ before 4.3"),
     ],
 )
 def test_a_queue_that_does_not_hold_back_what_it_should_is_found(
