@@ -1,10 +1,11 @@
-"""A pytest plugin: the real RabbitMQ for a service's own tests.
+"""A pytest plugin: the real RabbitMQ for a service's own tests, or a model of it in memory.
 
     # conftest.py
     pytest_plugins = ["redrive.testing.plugin"]
 
     # test_orders.py
     def test_an_order_is_stored(rabbitmq_url): ...
+    def test_an_order_is_set_aside(memory_broker): ...
 
 The broker is started when the first test asks for it and is there until the last one ends; each
 test has a virtual host of its own. Processes of pytest-xdist share a broker, but for tests that ask
@@ -23,7 +24,7 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
-    from redrive.testing import Broker
+    from redrive.testing import Broker, MemoryBroker
 
 _brokers = pytest.StashKey[list[str]]()
 _shared = pytest.StashKey[contextlib.ExitStack]()
@@ -79,6 +80,15 @@ def pytest_runtest_makereport(
     if report.failed and broker is not None and (lines := broker.log().splitlines()):
         report.sections.append((f"end of the log of {broker}", "\n".join(lines[-_LOG_LINES:])))
     return report
+
+
+@pytest.fixture
+def memory_broker() -> Iterator[MemoryBroker]:
+    """A broker in memory of this test's own, whose time stands still until the test turns it."""
+    from redrive.testing import MemoryBroker
+
+    with MemoryBroker() as broker:
+        yield broker
 
 
 @pytest.fixture(scope="session")

@@ -112,7 +112,7 @@ def _entries_so_far(content: Content, version: BrokerVersion) -> list[Table]:
 
 def _readable(content: Content) -> list[Table]:
     raw = content.properties.headers.raw_by_name().get(headers.X_DEATH)
-    if raw is None or not content.has_died and not headers.deaths_in(raw).are_well_formed:
+    if raw is None or (not content.has_died and not headers.deaths_in(raw).are_well_formed):
         return []
     items, _ = items_of(raw, headers.MOST_DEATHS)
     return [Table.parse(item[5:]) for item in items]

@@ -1,4 +1,4 @@
-"""A message in one queue of the model: what it carries, and what its stay in the queue has added."""
+"""A message in one queue of the model: what it carries, and what its stay there has added."""
 
 import struct
 from typing import NamedTuple
