@@ -15,6 +15,7 @@ if memory.ASKED_FOR:
 
 _HERE = Path(__file__).parent
 _left_out: Counter[str] = Counter()
+_OUTPUT = "redrive_left_out"
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -32,6 +33,25 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     )
     items[:] = [item for item in items if item not in reasons]
     config.hook.pytest_deselected(items=list(reasons))
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    # Of pytest-xdist: each worker collects all tests, and only the controller prints.
+    output = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output[_OUTPUT] = dict(_left_out)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: object, error: object) -> None:
+    """A worker of pytest-xdist has ended: takes over what it tells."""
+    _left_out.update(
+        {
+            line: count
+            for line, count in getattr(node, "workeroutput", {}).get(_OUTPUT, {}).items()
+            if line not in _left_out
+        }
+    )
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -38,6 +38,11 @@ def brokers_used(config: pytest.Config) -> list[str]:
     return config.stash[_brokers].copy()
 
 
+def note_broker(config: pytest.Config, broker: str) -> None:
+    """Notes a broker that this run has started, for `brokers_used` and the summary."""
+    config.stash[_brokers].append(broker)
+
+
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[_brokers] = []
     config.stash[_shared] = contextlib.ExitStack()
@@ -98,7 +103,7 @@ def rabbitmq_broker(pytestconfig: pytest.Config) -> Iterator[Broker]:
     from redrive.testing import private_broker
 
     with _or_fail(), private_broker() as broker:
-        pytestconfig.stash[_brokers].append(str(broker))
+        note_broker(pytestconfig, str(broker))
         yield broker
 
 
@@ -121,7 +126,7 @@ def _shared_rabbitmq_broker(
         shared = pytestconfig.stash[_shared].enter_context(
             shared_broker(folder, process["workerid"])
         )
-    pytestconfig.stash[_brokers].append(shared.label)
+    note_broker(pytestconfig, shared.label)
     return shared.broker
 
 

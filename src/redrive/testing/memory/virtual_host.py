@@ -423,14 +423,14 @@ class VirtualHost:
             consumer = queue.consumer_with_room() if len(queue) else None
             if consumer is None:
                 break
-            copy = queue.take()
-            if copy is None:
+            taken = queue.take()
+            if taken is None:
                 break
             if consumer.no_ack:
-                queue.settled(copy)
+                queue.settled(taken)
             else:
                 consumer.unsettled += 1
-            consumer.receiver.deliver(consumer, copy)
+            consumer.receiver.deliver(consumer, taken)
             expired = queue.expire(now)
         self._schedule(queue)
 
