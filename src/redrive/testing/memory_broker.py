@@ -3,7 +3,7 @@ turned."""
 
 import asyncio
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Self
 
@@ -21,6 +21,24 @@ from redrive.topology.headers import Delivery
 _MEASURED = {"3.10": "3.10.8", "4.0": "4.0.5", "4.3": "4.3.6"}
 """The versions whose behaviour the model has."""
 _PATIENCE = 60.0
+
+
+class _Premises:
+    """What its connections see of the broker.
+
+    Args:
+        version: what it says its version is.
+        login: the one user and the password.
+    """
+
+    def __init__(self, version: str, login: tuple[str, str]) -> None:
+        self.version = version
+        self.virtual_hosts: dict[str, VirtualHost] = {}
+        self._login = login
+
+    def lets_in(self, username: str, password: str) -> bool:
+        """Whether this user may log in."""
+        return (username, password) == self._login
 
 
 class MemoryBroker:
@@ -60,9 +78,10 @@ class MemoryBroker:
             )
         self._version = known
         self._clock = Clock(stands_still=not real_time)
-        self._hosts: dict[str, VirtualHost] = {}
+        premises = _Premises(known, ("guest", "guest"))
+        self._hosts = premises.virtual_hosts
         self._add_host("/")
-        self._loopback = Loopback(self, self._run, self._seconds_until_due)
+        self._loopback = Loopback(premises, self._run, self._seconds_until_due)
         self._changed = threading.Condition(self._loopback.lock)
         self._address = Address("127.0.0.1", self._loopback.port)
 
@@ -77,15 +96,6 @@ class MemoryBroker:
     def version(self) -> str:
         """The version whose behaviour it has, such as `4.3.6`."""
         return self._version
-
-    @property
-    def virtual_hosts(self) -> Mapping[str, VirtualHost]:
-        """Its virtual hosts by name; for the connections."""
-        return self._hosts
-
-    def lets_in(self, username: str, password: str) -> bool:
-        """Whether this user may log in; for the connections."""
-        return (username, password) == (self._address.user, self._address.password)
 
     def create_virtual_host(self, name: str) -> str:
         """Creates a virtual host, or finds it there; returns its AMQP URL."""

@@ -75,7 +75,7 @@ def after_death(content: Content, burial: Burial, carried: int) -> Content:
         burial.to_exchange,
         content.routing_keys if burial.to_key is None else (burial.to_key,),
         buried,
-        buried.encode(),
+        None,
         content.body,
         True,
         carried,

@@ -17,13 +17,17 @@ class Content(NamedTuple):
     routing_keys: tuple[str, ...]
     """The key it was published with, and those of `CC` and `BCC`."""
     properties: Properties
-    encoded: bytes
-    """The properties as they go over the wire."""
+    encoded: bytes | None
+    """The properties as they came over the wire; None where they have changed since."""
     body: bytes
     has_died: bool = False
     """Whether a queue has dead-lettered it since it was published."""
     carried: int = 0
     """The `x-delivery-count` that it brought from the queue in which it died."""
+
+    def encode(self) -> bytes:
+        """The properties as they go over the wire."""
+        return self.properties.encode() if self.encoded is None else self.encoded
 
     @property
     def routing_key(self) -> str:
@@ -71,7 +75,7 @@ class MessageCopy:
         if counts_acquisitions and self.acquired:
             counts[headers.ACQUIRED_COUNT] = self.acquired
         if not counts:
-            return self.content.encoded
+            return self.content.encode()
         return with_headers(self.content.properties, counts).encode()
 
 

@@ -92,7 +92,7 @@ class SessionChannel:
                 + encoded.text(content.routing_key)
             )
             self._write(method_frame(self.number, _BASIC, _RETURN, arguments))
-            self._write_content(content.encoded, content.body)
+            self._write_content(content.encode(), content.body)
         if self.confirms:
             self._published += 1
             self._write(
