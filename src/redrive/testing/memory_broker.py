@@ -162,7 +162,8 @@ class MemoryBroker:
     def until_consumed(
         self, queue: str, *, virtual_host: str = "/", timeout: float = _PATIENCE
     ) -> None:
-        """Waits until somebody consumes a queue: a subscriber that was started is then ready.
+        """Waits until somebody consumes a queue: a subscriber that was started is then ready. On an
+        event loop, `async with subscriber` does that.
 
         Raises:
             BrokerUnavailable: nobody did within `timeout` seconds.

@@ -30,6 +30,7 @@ _CONTENT_HEADER = struct.Struct(">HHQ")
 _METHOD, _HEADER, _BODY, _HEARTBEAT = 1, 2, 3, 8
 _FRAME_MAX, _CHANNEL_MAX = 131_072, 2047
 _CONNECTION, _CHANNEL, _BASIC, _PUBLISH = 10, 20, 60, 40
+_END_MARK = 0xCE
 HEARTBEAT = b"\x08\0\0\0\0\0\0\xce"
 
 _CAPABILITIES = (
@@ -120,6 +121,10 @@ class ClientSession:
                 position = len(buffer)
                 break
             if end > len(buffer):
+                break
+            if buffer[end - 1] != _END_MARK:
+                self._close(RefusedByModel(FRAME_ERROR, "a frame has no end mark"))
+                position = len(buffer)
                 break
             self._take(kind, number, buffer[position + 7 : end - 1])
             position = end

@@ -75,6 +75,7 @@ def test_what_is_no_amqp_is_told_what_is_spoken_here() -> None:
     [
         (b"\1\0\1\0\0\x20\0", 501),  # larger than was agreed on
         (b"\1\0\1\0\0\0\2\0\x3c\xce", 501),  # half a method
+        (b"\1\0\1\0\0\0\4\0\x3c\0\x0a\0", 501),  # no end mark
         (method_frame(1, 60, 20, b"\0\0\xffq"), 501),  # a string that is cut off
         (b"\3\0\1\0\0\0\1x\xce", 501),  # a body of nothing
         (method_frame(2, 60, 10, b"\0\0\0\0\0\1\0"), 503),  # no such channel
