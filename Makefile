@@ -27,6 +27,7 @@ setup: ## make .venv with all pinned dependencies, Spark included, and this pack
 test: ## run all tests but those of clusters and of the Spark job on one private RabbitMQ (ARGS="-k name" for some)
 	@.ci/setup.sh test --broker --peers
 	@$(PYTHON) -m pytest -n $(PROCESSES) --dist worksteal --ignore=tests/spark --ignore=tests/cluster $(ARGS)
+	@$(if $(findstring tests/,$(filter-out --ignore=%,$(ARGS))),,REDRIVE_TEST_BROKER=memory $(PYTHON) -m pytest -n $(PROCESSES) --dist worksteal tests/contract $(ARGS) || test $$? -eq 5)
 
 test-cluster: ## run the tests of clusters on three private RabbitMQ nodes
 	@.ci/setup.sh test --broker

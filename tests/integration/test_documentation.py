@@ -24,7 +24,7 @@ PROGRAM = Path(__file__).with_name("documentation_program.py")
 WHOLE_PROGRAMS = {"README.md", "docs/asyncio.md"}
 """Pages whose first block runs until it is stopped, and is run as a program of its own below."""
 
-OF_A_PROJECT = {"docs/testing.md": 2}
+OF_A_PROJECT = {"docs/testing.md": 3}
 """How many blocks of a page, from its top, are the files of a service's tests. Pytest runs them."""
 
 ELSEWHERE = {"docs/spark.md": "tests/spark/test_spark_page.py runs it, on a session of Spark"}
@@ -258,7 +258,7 @@ def test_the_tests_of_a_service_on_the_page_on_testing_pass(
         check=False,
     )
     assert done.returncode == 0, done.stdout
-    assert "1 passed" in done.stdout
+    assert "3 passed" in done.stdout
 
 
 class Pasted:

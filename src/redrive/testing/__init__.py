@@ -1,9 +1,10 @@
-"""A private RabbitMQ for tests and demos, a way to break the wire to it, and a pytest plugin
-(`redrive.testing.plugin`)."""
+"""A private RabbitMQ for tests and demos, a way to break the wire to it, a model of it in memory,
+and a pytest plugin (`redrive.testing.plugin`)."""
 
 from redrive.testing.broker import Broker
 from redrive.testing.broker_choice import private_broker, private_cluster
 from redrive.testing.cluster import Cluster
+from redrive.testing.memory_broker import MemoryBroker
 from redrive.testing.proxy import Proxy
 
-__all__ = ["Broker", "Cluster", "Proxy", "private_broker", "private_cluster"]
+__all__ = ["Broker", "Cluster", "MemoryBroker", "Proxy", "private_broker", "private_cluster"]

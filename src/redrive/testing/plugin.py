@@ -1,10 +1,11 @@
-"""A pytest plugin: the real RabbitMQ for a service's own tests.
+"""A pytest plugin: the real RabbitMQ for a service's own tests, or a model of it in memory.
 
     # conftest.py
     pytest_plugins = ["redrive.testing.plugin"]
 
     # test_orders.py
     def test_an_order_is_stored(rabbitmq_url): ...
+    def test_an_order_is_set_aside(memory_broker): ...
 
 The broker is started when the first test asks for it and is there until the last one ends; each
 test has a virtual host of its own. Processes of pytest-xdist share a broker, but for tests that ask
@@ -23,7 +24,7 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
-    from redrive.testing import Broker
+    from redrive.testing import Broker, MemoryBroker
 
 _brokers = pytest.StashKey[list[str]]()
 _shared = pytest.StashKey[contextlib.ExitStack]()
@@ -35,6 +36,11 @@ def brokers_used(config: pytest.Config) -> list[str]:
     """The brokers that this run has started so far, such as
     `RabbitMQ 4.3.6 (container rabbitmq:4.3-management)`."""
     return config.stash[_brokers].copy()
+
+
+def note_broker(config: pytest.Config, broker: str) -> None:
+    """Notes a broker that this run has started, for `brokers_used` and the summary."""
+    config.stash[_brokers].append(broker)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -81,6 +87,15 @@ def pytest_runtest_makereport(
     return report
 
 
+@pytest.fixture
+def memory_broker() -> Iterator[MemoryBroker]:
+    """A broker in memory of this test's own, whose time stands still until the test turns it."""
+    from redrive.testing import MemoryBroker
+
+    with MemoryBroker() as broker:
+        yield broker
+
+
 @pytest.fixture(scope="session")
 def rabbitmq_broker(pytestconfig: pytest.Config) -> Iterator[Broker]:
     """A private broker of this process, to stop, kill, pause and restart."""
@@ -88,7 +103,7 @@ def rabbitmq_broker(pytestconfig: pytest.Config) -> Iterator[Broker]:
     from redrive.testing import private_broker
 
     with _or_fail(), private_broker() as broker:
-        pytestconfig.stash[_brokers].append(str(broker))
+        note_broker(pytestconfig, str(broker))
         yield broker
 
 
@@ -111,7 +126,7 @@ def _shared_rabbitmq_broker(
         shared = pytestconfig.stash[_shared].enter_context(
             shared_broker(folder, process["workerid"])
         )
-    pytestconfig.stash[_brokers].append(shared.label)
+    note_broker(pytestconfig, shared.label)
     return shared.broker
 
 

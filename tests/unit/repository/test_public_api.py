@@ -22,6 +22,7 @@ DEEP_PATHS = (
     "redrive.spark_reprocess.archive_reader.messages",
     "redrive.spark_reprocess.reprocess.requeue",
     "redrive.spark_reprocess.writer.register",
+    "redrive.testing.MemoryBroker",
     "redrive.testing.Proxy",
     "redrive.testing.private_broker",
     "redrive.testing.private_cluster",

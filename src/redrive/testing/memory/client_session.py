@@ -1,0 +1,327 @@
+"""The broker's side of one connection: bytes come in, bytes go out, and the model does what they
+say. It does no I/O.
+
+Source: AMQP 0-9-1 specification, and https://www.rabbitmq.com/docs/amqp-0-9-1-reference for
+RabbitMQ's extensions.
+"""
+
+import struct
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from redrive.amqp.field_table import FieldValue, Table
+from redrive.amqp.frames import BadFrame, method_frame
+from redrive.testing.memory import method_arguments as encoded
+from redrive.testing.memory.client_methods import carry_out
+from redrive.testing.memory.method_arguments import MethodArguments
+from redrive.testing.memory.refused import (
+    ACCESS_REFUSED,
+    COMMAND_INVALID,
+    FRAME_ERROR,
+    NOT_ALLOWED,
+    RefusedByModel,
+)
+from redrive.testing.memory.session_channel import SessionChannel
+from redrive.testing.memory.virtual_host import VirtualHost
+
+_GREETING = b"AMQP\0\0\x09\1"
+_FRAME = struct.Struct(">BHI")
+_CONTENT_HEADER = struct.Struct(">HHQ")
+_METHOD, _HEADER, _BODY, _HEARTBEAT = 1, 2, 3, 8
+_FRAME_MAX, _CHANNEL_MAX = 131_072, 2047
+_CONNECTION, _CHANNEL, _BASIC, _PUBLISH = 10, 20, 60, 40
+_END_MARK = 0xCE
+HEARTBEAT = b"\x08\0\0\0\0\0\0\xce"
+
+_CAPABILITIES = (
+    "authentication_failure_close",
+    "basic.nack",
+    "connection.blocked",
+    "consumer_cancel_notify",
+    "consumer_priorities",
+    "exchange_exchange_bindings",
+    "per_consumer_qos",
+    "publisher_confirms",
+)
+
+
+class Premises(Protocol):
+    """The broker, as a connection sees it."""
+
+    @property
+    def version(self) -> str:
+        """What it says its version is."""
+
+    @property
+    def virtual_hosts(self) -> Mapping[str, VirtualHost]:
+        """Its virtual hosts by name."""
+
+    def lets_in(self, username: str, password: str) -> bool:
+        """Whether this user may log in."""
+
+
+class _Incoming:
+    """A message whose frames are still arriving."""
+
+    __slots__ = ("body", "exchange", "mandatory", "missing", "properties", "routing_key")
+
+    def __init__(self, exchange: str, routing_key: str, mandatory: bool) -> None:
+        self.exchange = exchange
+        self.routing_key = routing_key
+        self.mandatory = mandatory
+        self.properties = b""
+        self.body: list[bytes] = []
+        self.missing = -1
+
+
+class ClientSession:
+    """One connection of a client.
+
+    Args:
+        premises: the broker.
+        write: sends bytes to the client.
+    """
+
+    def __init__(self, premises: Premises, write: Callable[[bytes], None]) -> None:
+        self._premises = premises
+        self._write = write
+        self._buffer = b""
+        self._greeted = False
+        self._user = ""
+        self._host: VirtualHost | None = None
+        self._frame_max = _FRAME_MAX
+        self._channels: dict[int, SessionChannel] = {}
+        self._closing_channels: set[int] = set()
+        self._incoming: dict[int, _Incoming] = {}
+        self._is_closing = False
+        self.heartbeat = 0
+        """Seconds between heartbeats that the client wants; 0 for none."""
+        self.is_over = False
+        """Whether the socket is to be closed once everything is sent."""
+
+    @property
+    def host(self) -> VirtualHost | None:
+        """The virtual host, once one is open."""
+        return self._host
+
+    def feed(self, data: bytes) -> None:
+        """Takes what has arrived."""
+        self._buffer += data
+        if not self._greeted:
+            if len(self._buffer) < len(_GREETING):
+                return
+            self._greet()
+        position = 0
+        buffer = self._buffer
+        while not self.is_over and len(buffer) - position >= 8:
+            kind, number, length = _FRAME.unpack_from(buffer, position)
+            end = position + length + 8
+            if length + 8 > self._frame_max:
+                self._close(RefusedByModel(FRAME_ERROR, f"type {kind}, frame too large"))
+                position = len(buffer)
+                break
+            if end > len(buffer):
+                break
+            if buffer[end - 1] != _END_MARK:
+                self._close(RefusedByModel(FRAME_ERROR, "a frame has no end mark"))
+                position = len(buffer)
+                break
+            self._take(kind, number, buffer[position + 7 : end - 1])
+            position = end
+        self._buffer = buffer[position:]
+
+    def lost(self) -> None:
+        """The client is gone."""
+        self.is_over = True
+        for channel in list(self._channels.values()):
+            channel.end()
+        self._channels.clear()
+        if self._host is not None:
+            self._host.leave(self)
+
+    def _greet(self) -> None:
+        if self._buffer[: len(_GREETING)] != _GREETING:
+            self._write(_GREETING)
+            self.is_over = True
+            return
+        self._greeted = True
+        self._buffer = self._buffer[len(_GREETING) :]
+        able: dict[str, FieldValue] = dict.fromkeys(_CAPABILITIES, True)
+        about: dict[str, FieldValue] = {
+            "capabilities": able,
+            "product": "RabbitMQ",
+            "platform": "redrive.testing.MemoryBroker",
+            "version": self._premises.version,
+        }
+        arguments = (
+            b"\0\x09"
+            + encoded.table(Table.of(about))
+            + encoded.long_bytes(b"PLAIN")
+            + encoded.long_bytes(b"en_US")
+        )
+        self._write(method_frame(0, _CONNECTION, 10, arguments))
+
+    def _take(self, kind: int, number: int, payload: bytes) -> None:
+        if kind == _HEARTBEAT:
+            return
+        try:
+            if number == 0:
+                self._take_of_connection(payload)
+            elif number in self._closing_channels:
+                self._take_of_closing(kind, number, payload)
+            else:
+                self._take_of_channel(kind, number, payload)
+        except (BadFrame, struct.error, IndexError):
+            self._close(RefusedByModel(FRAME_ERROR, "a frame can't be read"))
+        except RefusedByModel as refused:
+            if refused.ends_connection or number == 0:
+                self._close(refused)
+            else:
+                self._close_channel(number, refused, payload if kind == _METHOD else b"")
+
+    # --- the connection ---------------------------------------------------------------------------
+
+    def _take_of_connection(self, payload: bytes) -> None:
+        class_id, method = struct.unpack_from(">HH", payload)
+        if class_id != _CONNECTION:
+            raise RefusedByModel(COMMAND_INVALID, f"class {class_id} on channel 0")
+        arguments = MethodArguments(payload)
+        if self._is_closing and method not in (50, 51):
+            return
+        match method:
+            case 11:
+                self._log_in(arguments)
+            case 31:
+                arguments.short()
+                self._frame_max = arguments.long() or _FRAME_MAX
+                self.heartbeat = arguments.short()
+            case 40:
+                self._open(arguments.text())
+            case 50:
+                self.lost()
+                self._write(method_frame(0, _CONNECTION, 51))
+            case 51:
+                self.is_over = True
+            case 70:
+                self._write(method_frame(0, _CONNECTION, 71))
+            case _:
+                raise RefusedByModel(COMMAND_INVALID, f"method 10.{method}")
+
+    def _log_in(self, arguments: MethodArguments) -> None:
+        arguments.table()
+        mechanism = arguments.text()
+        _, _, rest = arguments.bytes().partition(b"\0")
+        username, _, password = rest.partition(b"\0")
+        name = username.decode("utf-8", "replace")
+        if mechanism != "PLAIN" or not self._premises.lets_in(
+            name, password.decode("utf-8", "replace")
+        ):
+            raise RefusedByModel(
+                ACCESS_REFUSED, f"Login was refused using authentication mechanism {mechanism}."
+            )
+        self._user = name
+        tune = encoded.short(_CHANNEL_MAX) + encoded.long(_FRAME_MAX) + encoded.short(0)
+        self._write(method_frame(0, _CONNECTION, 30, tune))
+
+    def _open(self, name: str) -> None:
+        self._host = self._premises.virtual_hosts.get(name)
+        if self._host is None:
+            raise RefusedByModel(NOT_ALLOWED, f"vhost {name} not found")
+        self._write(method_frame(0, _CONNECTION, 41, b"\0"))
+
+    def _close(self, refused: RefusedByModel) -> None:
+        self.lost()
+        self.is_over = False  # until the client has said goodbye, too
+        self._is_closing = True
+        arguments = encoded.short(refused.code) + encoded.text(refused.text) + b"\0\0\0\0"
+        self._write(method_frame(0, _CONNECTION, 50, arguments))
+
+    # --- channels ---------------------------------------------------------------------------------
+
+    def _take_of_channel(self, kind: int, number: int, payload: bytes) -> None:
+        if self._is_closing or self._host is None:
+            return
+        if kind == _METHOD:
+            class_id, method = struct.unpack_from(">HH", payload)
+            if class_id == _CHANNEL:
+                self._take_of_channel_class(number, method)
+                return
+            channel = self._channels.get(number)
+            if channel is None:
+                raise RefusedByModel(COMMAND_INVALID, f"channel {number} is not open")
+            if class_id == _BASIC and method == _PUBLISH:
+                self._begin_message(number, MethodArguments(payload))
+            else:
+                carry_out(self._host, self, channel, self._write, (class_id, method), payload)
+        elif kind in (_HEADER, _BODY):
+            self._take_content(kind, number, payload)
+
+    def _take_of_channel_class(self, number: int, method: int) -> None:
+        match method:
+            case 10:
+                assert self._host is not None
+                self._channels[number] = SessionChannel(
+                    number, self._host, self._write, self._frame_max, self._user
+                )
+                self._write(method_frame(number, _CHANNEL, 11, b"\0\0\0\0"))
+            case 20:
+                self._write(method_frame(number, _CHANNEL, 21, b"\1"))
+            case 40:
+                self._end_channel(number)
+                self._write(method_frame(number, _CHANNEL, 41))
+            case _:
+                raise RefusedByModel(COMMAND_INVALID, f"method 20.{method}")
+
+    def _take_of_closing(self, kind: int, number: int, payload: bytes) -> None:
+        """Nothing is heard on a channel that the broker has closed, until the client agrees."""
+        if kind == _METHOD and payload[:2] == b"\0\x14":
+            if payload[2:4] == b"\0\x28":
+                self._write(method_frame(number, _CHANNEL, 41))
+            if payload[2:4] in (b"\0\x28", b"\0\x29"):
+                self._closing_channels.discard(number)
+
+    def _close_channel(self, number: int, refused: RefusedByModel, method: bytes) -> None:
+        self._end_channel(number)
+        self._closing_channels.add(number)
+        arguments = (
+            encoded.short(refused.code)
+            + encoded.text(refused.text)
+            + (method[:4] or b"\0\x3c\0\x28")
+        )
+        self._write(method_frame(number, _CHANNEL, 40, arguments))
+
+    def _end_channel(self, number: int) -> None:
+        self._incoming.pop(number, None)
+        channel = self._channels.pop(number, None)
+        if channel is not None:
+            channel.end()
+
+    # --- messages ---------------------------------------------------------------------------------
+
+    def _begin_message(self, number: int, arguments: MethodArguments) -> None:
+        arguments.short()
+        exchange, routing_key = arguments.text(), arguments.text()
+        mandatory, immediate = arguments.bits(2)
+        if immediate:
+            raise RefusedByModel(COMMAND_INVALID, "immediate=true")
+        self._incoming[number] = _Incoming(exchange, routing_key, mandatory)
+
+    def _take_content(self, kind: int, number: int, payload: bytes) -> None:
+        incoming = self._incoming.get(number)
+        if incoming is None:
+            raise RefusedByModel(FRAME_ERROR, "content without a publish")
+        if kind == _HEADER:
+            _, _, incoming.missing = _CONTENT_HEADER.unpack_from(payload)
+            incoming.properties = payload[12:]
+        else:
+            incoming.missing -= len(payload)
+            incoming.body.append(payload)
+        if incoming.missing == 0:
+            del self._incoming[number]
+            self._channels[number].publish(
+                incoming.exchange,
+                incoming.routing_key,
+                incoming.mandatory,
+                incoming.properties,
+                b"".join(incoming.body),
+            )

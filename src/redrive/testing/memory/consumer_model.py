@@ -1,0 +1,51 @@
+"""A consumer of the model."""
+
+from typing import Protocol
+
+from redrive.testing.memory.message_copy import MessageCopy
+
+
+class Receiver(Protocol):
+    """The channel of a consumer, as its queue sees it."""
+
+    def deliver(self, consumer: "ConsumerModel", copy: MessageCopy) -> None:
+        """Sends it a message."""
+
+    def cancelled(self, consumer: "ConsumerModel") -> None:
+        """Tells it that its queue is gone."""
+
+
+class ConsumerModel:
+    """Somebody who consumes a queue.
+
+    Args:
+        tag: its name on its channel.
+        receiver: its channel.
+        prefetch: how many unsettled messages it may have; 0 for any number.
+        priority: among the queue's consumers.
+        no_ack: whether what it is sent counts as settled.
+        exclusive: whether nobody else may consume the queue.
+    """
+
+    def __init__(
+        self,
+        tag: str,
+        receiver: Receiver,
+        *,
+        prefetch: int,
+        priority: int = 0,
+        no_ack: bool = False,
+        exclusive: bool = False,
+    ) -> None:
+        self.tag = tag
+        self.receiver = receiver
+        self.prefetch = prefetch
+        self.priority = priority
+        self.no_ack = no_ack
+        self.exclusive = exclusive
+        self.unsettled = 0
+
+    @property
+    def has_room(self) -> bool:
+        """Whether it may get another message."""
+        return not self.prefetch or self.unsettled < self.prefetch

@@ -1,0 +1,196 @@
+"""Sockets on the loopback through which clients reach a broker in memory, served by one thread."""
+
+import contextlib
+import logging
+import selectors
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+from redrive.testing.memory.client_session import HEARTBEAT, ClientSession, Premises
+
+logger = logging.getLogger("redrive")
+
+_READ_SIZE = 256 * 1024
+_LONGEST_SLEEP = 1.0
+
+
+class _Client:
+    """A connection, and what it is still to be sent."""
+
+    def __init__(self, connection: socket.socket, premises: Premises) -> None:
+        self.socket = connection
+        self.pending: list[bytes] = []
+        self.told_at = time.monotonic()
+        self.session = ClientSession(premises, self.pending.append)
+
+    def flush(self) -> bool:
+        """Sends what it can; False where some is left."""
+        if not self.pending:
+            return True
+        data = b"".join(self.pending)
+        self.pending.clear()
+        try:
+            sent = self.socket.send(data)
+        except BlockingIOError:
+            sent = 0
+        except OSError:
+            return True  # the client is gone: reading will tell
+        self.told_at = time.monotonic()
+        if sent < len(data):
+            self.pending.append(data[sent:])
+            return False
+        return True
+
+
+class Loopback:
+    """Serves clients on a port of the loopback.
+
+    The model is touched by one thread at a time: by the one that serves, or by whoever is in
+    `changing`.
+
+    Args:
+        premises: the broker.
+        run: called, with the lock held, after each change: delivers, and tells whoever waits.
+        next_due: in how many seconds something happens by itself; None for never.
+    """
+
+    def __init__(
+        self,
+        premises: Premises,
+        run: Callable[[], None],
+        next_due: Callable[[], float | None],
+    ) -> None:
+        self._premises = premises
+        self._run = run
+        self._next_due = next_due
+        self.lock = threading.RLock()
+        self._clients: dict[socket.socket, _Client] = {}
+        self._selector = selectors.DefaultSelector()
+        self._listening = socket.create_server(("127.0.0.1", 0), backlog=1024)
+        self._listening.setblocking(False)
+        self._bell, self._ear = socket.socketpair()
+        self._ear.setblocking(False)
+        self._bell.setblocking(False)
+        for one in (self._listening, self._ear):
+            self._selector.register(one, selectors.EVENT_READ)
+        self._closing = False
+        self._thread = threading.Thread(
+            target=self._serve, name="redrive-memory-broker", daemon=True
+        )
+        self._thread.start()
+
+    @property
+    def port(self) -> int:
+        """Where it listens."""
+        return int(self._listening.getsockname()[1])
+
+    @contextlib.contextmanager
+    def changing(self) -> Iterator[None]:
+        """Has the model for oneself; what comes of the change is sent at the end."""
+        with self.lock:
+            yield
+            self._run()
+            self._send()
+        self._ring()
+
+    def drop_clients(self) -> None:
+        """Ends all connections without a word."""
+        with self.changing():
+            for client in list(self._clients.values()):
+                self._hang_up(client)
+
+    def close(self) -> None:
+        """Ends all connections, and the thread."""
+        if self._closing:
+            return
+        self._closing = True
+        self._ring()
+        self._thread.join()
+
+    def _ring(self) -> None:
+        with contextlib.suppress(OSError):  # it is full: the thread wakes anyway, or has ended
+            self._bell.send(b"\0")
+
+    # --- the thread -------------------------------------------------------------------------------
+
+    def _serve(self) -> None:
+        try:
+            while not self._closing:
+                ready = self._selector.select(self._patience())
+                with self.lock:
+                    for key, _ in ready:
+                        self._attend(key.fileobj)
+                    self._run()
+                    self._send()
+        except Exception:
+            # a defect: whoever waits for this broker must learn why it is gone
+            logger.exception("the broker in memory ends because of an error")
+        finally:
+            self._end()
+
+    def _patience(self) -> float:
+        with self.lock:
+            due = self._next_due()
+        return _LONGEST_SLEEP if due is None else min(max(due, 0.0), _LONGEST_SLEEP)
+
+    def _attend(self, ready: object) -> None:
+        if ready is self._listening:
+            self._accept()
+        elif ready is self._ear:
+            with contextlib.suppress(BlockingIOError):
+                self._ear.recv(_READ_SIZE)
+        else:
+            client = self._clients.get(ready) if isinstance(ready, socket.socket) else None
+            if client is not None:
+                self._read(client)
+
+    def _accept(self) -> None:
+        with contextlib.suppress(BlockingIOError, ConnectionAbortedError):
+            connection, _ = self._listening.accept()
+            connection.setblocking(False)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._clients[connection] = _Client(connection, self._premises)
+            self._selector.register(connection, selectors.EVENT_READ)
+
+    def _read(self, client: _Client) -> None:
+        try:
+            data = client.socket.recv(_READ_SIZE)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if data:
+            client.session.feed(data)
+        else:
+            self._hang_up(client)
+
+    def _send(self) -> None:
+        now = time.monotonic()
+        for client in list(self._clients.values()):
+            heartbeat = client.session.heartbeat
+            if heartbeat and now - client.told_at > heartbeat / 2:
+                client.pending.append(HEARTBEAT)
+            is_sent = client.flush()
+            if is_sent and client.session.is_over:
+                self._hang_up(client)
+                continue
+            wanted = selectors.EVENT_READ | (0 if is_sent else selectors.EVENT_WRITE)
+            if self._selector.get_key(client.socket).events != wanted:
+                self._selector.modify(client.socket, wanted)
+
+    def _hang_up(self, client: _Client) -> None:
+        if self._clients.pop(client.socket, None) is None:
+            return
+        self._selector.unregister(client.socket)
+        client.socket.close()
+        client.session.lost()
+
+    def _end(self) -> None:
+        with self.lock:
+            for client in list(self._clients.values()):
+                self._hang_up(client)
+            for one in (self._listening, self._ear, self._bell):
+                one.close()
+            self._selector.close()

@@ -1,0 +1,36 @@
+"""What a broker answers to what it does not do: a code and its words, which clients read."""
+
+NOT_FOUND, RESOURCE_LOCKED, PRECONDITION_FAILED, ACCESS_REFUSED = 404, 405, 406, 403
+FRAME_ERROR, SYNTAX_ERROR, COMMAND_INVALID, NOT_ALLOWED, NOT_IMPLEMENTED = 501, 502, 503, 530, 540
+
+_NAMES = {
+    NOT_FOUND: "NOT_FOUND",
+    RESOURCE_LOCKED: "RESOURCE_LOCKED",
+    PRECONDITION_FAILED: "PRECONDITION_FAILED",
+    ACCESS_REFUSED: "ACCESS_REFUSED",
+    FRAME_ERROR: "FRAME_ERROR",
+    SYNTAX_ERROR: "SYNTAX_ERROR",
+    COMMAND_INVALID: "COMMAND_INVALID",
+    NOT_ALLOWED: "NOT_ALLOWED",
+    NOT_IMPLEMENTED: "NOT_IMPLEMENTED",
+}
+
+
+class RefusedByModel(Exception):
+    """Something that a client asked for is refused.
+
+    Args:
+        code: AMQP's number for it.
+        words: why, as RabbitMQ says it.
+    """
+
+    def __init__(self, code: int, words: str) -> None:
+        super().__init__(code, words)
+        self.code = code
+        self.text = f"{_NAMES[code]} - {words}"
+
+    @property
+    def ends_connection(self) -> bool:
+        """Whether it costs the client its connection, and not only the channel. Source: AMQP 0-9-1,
+        1.2 (reply codes)."""
+        return self.code >= FRAME_ERROR
