@@ -133,15 +133,18 @@ class Groups:
     def add(self, messages: Iterable[FailedMessage]) -> None:
         """Counts messages."""
         for message in messages:
-            self.total += 1
-            key = cause_of(message) if self._by is None else self._by.read(message)
-            group = self._groups.get(key)
-            if group is None:
-                if len(self._groups) >= MOST_GROUPS:
-                    self.other += 1
-                    continue
-                group = self._groups[key] = Group(key, message.failure_id)
-            group.add(message)
+            self.count(message, cause_of(message) if self._by is None else self._by.read(message))
+
+    def count(self, message: FailedMessage, key: Key) -> None:
+        """Counts a message in the group with a key."""
+        self.total += 1
+        group = self._groups.get(key)
+        if group is None:
+            if len(self._groups) >= MOST_GROUPS:
+                self.other += 1
+                return
+            group = self._groups[key] = Group(key, message.failure_id)
+        group.add(message)
 
     def take(self, groups: Iterable[Group], total: int) -> None:
         """Takes groups that were counted elsewhere, and how many messages there were in all; what
