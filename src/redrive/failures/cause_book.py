@@ -83,7 +83,7 @@ class CauseBook:
         ]
         """Those that hold, the oldest first."""
         self.problem = ""
-        """Why the parts of causes were not told apart when it was last asked; empty if they were."""
+        """Why the parts of causes were not told apart when last asked; empty if they were."""
         self._said = {one.group: one for one in self.remarks if one.kind is RemarkKind.STATE}
         self._splits = {
             (one.group, one.name): one for one in self.remarks if one.kind is RemarkKind.SPLIT
@@ -117,15 +117,11 @@ class CauseBook:
         """How far people are with the cause of a group."""
         if not isinstance(group.key, Cause):
             return Standing()
-        said = [
-            one for id_ in self.members(group.key.group_id) if (one := self._said.get(id_))
-        ]
+        said = [one for id_ in self.members(group.key.group_id) if (one := self._said.get(id_))]
         if not said:
             return Standing()
         last = max(said, key=lambda one: (one.at, one.id))
-        is_back = (
-            last.state is CauseState.FIXED and group.last is not None and group.last > last.at
-        )
+        is_back = last.state is CauseState.FIXED and group.last is not None and group.last > last.at
         return Standing(
             CauseState.FAILING_AGAIN if is_back else last.state,
             last.note,

@@ -5,7 +5,7 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import NamedTuple
 
 from redrive.failures.cause import Cause, cause_of
@@ -81,6 +81,17 @@ class Group:
         self.first = min((one for one in (self.first, other.first) if one), default=None)
         self.last = max((one for one in (self.last, other.last) if one), default=None)
         self.times.extend(other.times)
+
+    @property
+    def span(self) -> tuple[datetime, datetime] | None:
+        """The time that its histogram is of, from and to; None where none of its times is
+        known."""
+        if not self.times:
+            return None
+        times = sorted(self.times)
+        begin, end = _most_of(times)
+        first, last = times[begin], max(times[end], times[begin] + 1.0)
+        return datetime.fromtimestamp(first, UTC), datetime.fromtimestamp(last, UTC)
 
     def histogram(self, bins: int) -> Histogram:
         """How many were set aside in each of so many equal parts of the time in which most of them

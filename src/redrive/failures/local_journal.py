@@ -296,9 +296,7 @@ class LocalJournal:
             journal_tables.put_remark(sqlite, self.place, said)
             self._note(
                 sqlite,
-                JournalEntry(
-                    JobStep.REMARK, who=said.who, id=said.id, at=said.at, remark=said
-                ),
+                JournalEntry(JobStep.REMARK, who=said.who, id=said.id, at=said.at, remark=said),
             )
 
     def causes(self) -> CauseBook:
