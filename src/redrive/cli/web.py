@@ -15,6 +15,7 @@ from redrive.cli.output import Form, Printer
 from redrive.pubsub.url import BrokerURL
 from redrive.web.console_server import ConsoleServer, opened_server
 from redrive.web.console_settings import ConsoleSettings, ListenPlace, permits_of
+from redrive.web.tracker import Tracker
 
 _PORT = "127.0.0.1:8015"
 
@@ -33,15 +34,25 @@ def web(
         list[str] | None,
         typer.Option(
             "--allow",
-            metavar="requeue,edit",
-            help="What may be done besides reading: requeue messages, and change their bodies. "
-            "Default: nothing.",
+            metavar="requeue,edit,note",
+            help="What may be done besides reading: requeue messages, change their bodies, and "
+            "say something of causes. Default: nothing.",
             show_default=False,
         ),
     ] = None,
     hide_bodies: Annotated[
         bool, typer.Option("--hide-bodies", help="Show no body, and give none for download.")
     ] = False,
+    trackers: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--tracker",
+            metavar="URL",
+            help="Where the team keeps track of what is wrong: an address with {type}, {message}, "
+            "{frame}, {group} or {queue} in it, which each cause links to. Can be repeated.",
+            show_default=False,
+        ),
+    ] = None,
     journal: job_options.JournalFile = None,
     *,
     broker: options.FamilyOptions,
@@ -69,6 +80,7 @@ def web(
         permits=permits_of(allow or ()),
         hide_bodies=hide_bodies,
         journal=journal,
+        trackers=tuple(map(Tracker.of, trackers or ())),
     )
     # Before the link is printed: whoever reads it may end this at once.
     with _ended_by_signals() as ended, opened_server(settings, place) as server:

@@ -32,11 +32,11 @@ class FacetValue(NamedTuple):
 
     Args:
         text: it; None where a message has none.
-        count: how many.
+        messages: how many.
     """
 
     text: str | None
-    count: int
+    messages: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """The console: an ASGI application over a broker's failed queues."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from urllib.parse import parse_qsl
 
@@ -29,6 +29,7 @@ from redrive.web import (
     overview_page,
     plan_page,
     query_page,
+    remark_page,
 )
 from redrive.web.asked import Asked
 from redrive.web.console_settings import ConsoleSettings
@@ -58,6 +59,7 @@ _ACTING: dict[str, Page] = {
     "/look": causes_page.look,
     "/look-at-all": overview_page.look,
     "/begin": plan_page.begin,
+    "/remark": remark_page.say,
     "/stop": job_page.stop,
     "/resume": job_page.resume,
     "/outcome": job_page.ask_outcome,
@@ -133,7 +135,7 @@ class Console:
     def _answering(self, show: Page) -> _Endpoint:
         async def answer(request: Request) -> Response:
             root = str(request.scope.get("root_path", ""))
-            asked = Asked(dict(request.query_params), root)
+            asked = Asked(_values(request.query_params.multi_items()), root)
             if request.method == "POST":
                 try:
                     asked = Asked(await _form(request), root)
@@ -204,4 +206,12 @@ async def _form(request: Request) -> dict[str, str]:
     kind = request.headers.get("content-type", "").partition(";")[0].strip()
     if body and kind != "application/x-www-form-urlencoded":
         raise ConfigurationError(f"a form was expected, not {kind!r}", "Use the pages.")
-    return dict(parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True))
+    return _values(parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True))
+
+
+def _values(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Values by their names; several groups are one value, with commas between them."""
+    found: dict[str, str] = {}
+    for name, value in pairs:
+        found[name] = f"{found[name]},{value}" if name == "group" and name in found else value
+    return found

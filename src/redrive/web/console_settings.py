@@ -8,6 +8,7 @@ from typing import Self
 
 from redrive.errors import ConfigurationError
 from redrive.topology.names import ExchangeFamily
+from redrive.web.tracker import Tracker
 
 
 class Permit(StrEnum):
@@ -15,6 +16,7 @@ class Permit(StrEnum):
 
     REQUEUE = "requeue"
     EDIT = "edit"
+    NOTE = "note"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +30,7 @@ class ConsoleSettings:
         permits: what may be done; none for reading alone.
         hide_bodies: whether no body is shown, asked for or given for download.
         journal: the local file of the journal; None for the one in the user's state directory.
+        trackers: where the team keeps track of what is wrong.
     """
 
     url: str
@@ -36,6 +39,7 @@ class ConsoleSettings:
     permits: frozenset[Permit] = frozenset()
     hide_bodies: bool = False
     journal: Path | None = None
+    trackers: tuple[Tracker, ...] = ()
 
     @property
     def may_requeue(self) -> bool:
@@ -46,6 +50,11 @@ class ConsoleSettings:
     def may_edit(self) -> bool:
         """Whether bodies may be changed on their way."""
         return self.may_requeue and Permit.EDIT in self.permits
+
+    @property
+    def may_note(self) -> bool:
+        """Whether something may be said of causes."""
+        return Permit.NOTE in self.permits
 
 
 @dataclass(frozen=True, slots=True)
