@@ -14,6 +14,7 @@ from redrive.web.asked import Asked, QueuePlace
 from redrive.web.board import Board, BoardLine
 from redrive.web.console_settings import ConsoleSettings
 from redrive.web.filter_bar import where_of
+from redrive.web.health import Health
 from redrive.web.html import page
 from redrive.web.job_worker import JobWorker
 from redrive.web.recollection import LookUnderWay, Recollection
@@ -30,6 +31,7 @@ class Desk:
         recollection: what earlier looks tell of them.
         worker: runs jobs.
         memory: what the journal tells of causes and jobs.
+        health: what the doctor finds.
     """
 
     settings: ConsoleSettings
@@ -37,13 +39,19 @@ class Desk:
     recollection: Recollection
     worker: JobWorker
     memory: TeamMemory
+    health: Health
 
     @classmethod
     def of(cls, settings: ConsoleSettings) -> "Desk":
         """A desk for a broker."""
         worker = JobWorker(settings)
         return cls(
-            settings, Board(settings), Recollection(settings), worker, TeamMemory(worker.journal)
+            settings,
+            Board(settings),
+            Recollection(settings),
+            worker,
+            TeamMemory(worker.journal),
+            Health(settings),
         )
 
     def filter_of(self, asked: Asked) -> Filter:

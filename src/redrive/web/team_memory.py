@@ -76,6 +76,10 @@ class TeamMemory:
         """
         with self._opened() as journal:
             journal.remark(remark)
+        self.forget()
+
+    def forget(self) -> None:
+        """Has the journal read anew for the next page."""
         self._read_at = float("-inf")
 
     def _read(self) -> Remembered:
