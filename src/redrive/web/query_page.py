@@ -7,6 +7,7 @@ import json
 from starlette.responses import Response
 
 from redrive.errors import ConfigurationError, RedriveError
+from redrive.failures.answer_file import parquet_of
 from redrive.failures.columns import COLUMNS
 from redrive.failures.look import Look, QueryResult
 from redrive.failures.message_source import checked_query
@@ -22,7 +23,7 @@ EXAMPLE = "select error_type, count(*) as n from failed group by all order by n 
 
 
 def show(desk: Desk, asked: Asked) -> Response:
-    """A query and its answer, as a page, CSV or JSON."""
+    """A query and its answer, as a page, CSV, JSON or Parquet."""
     sql, form = asked.text("sql"), asked.text("format")
     answer: QueryResult | None = None
     look: Look | None = None
@@ -38,6 +39,8 @@ def show(desk: Desk, asked: Asked) -> Response:
         return _download(_csv(answer), "text/csv", "csv")
     if answer is not None and form == "json":
         return _download(json.dumps(answer.rows, ensure_ascii=True), "application/json", "json")
+    if answer is not None and form == "parquet":
+        return _download(parquet_of(answer), "application/vnd.apache.parquet", "parquet")
     lines = _choice(desk, asked)
     return desk.page(
         "query",
@@ -114,9 +117,9 @@ def _inert(value: object) -> str:
     return f"'{text}" if text.startswith(_FORMULA) else text
 
 
-def _download(text: str, media_type: str, ending: str) -> Response:
+def _download(content: str | bytes, media_type: str, ending: str) -> Response:
     return Response(
-        text.encode("utf-8", "backslashreplace"),
+        content.encode("utf-8", "backslashreplace") if isinstance(content, str) else content,
         media_type=media_type,
         headers={"content-disposition": f'attachment; filename="answer.{ending}"'},
     )
