@@ -194,7 +194,7 @@ def test_a_query_is_answered_as_parquet_that_other_tools_read(
     assert answer.headers["content-disposition"] == 'attachment; filename="answer.parquet"'
     file = tmp_path / "answer.parquet"
     file.write_bytes(answer.content)
-    found = duckdb.sql("SELECT * FROM read_parquet($1)", params=[str(file)]).fetchall()
+    found = duckdb.execute("SELECT * FROM read_parquet($1)", [str(file)]).fetchall()
     assert found == [("TimeoutError", SLOW), ("KeyError", LOOKUP)]
 
 

@@ -33,7 +33,11 @@ def parquet_of(answer: QueryResult) -> bytes:
     types = [_type_of(row.get(name) for row in answer.rows) for name in answer.columns]
     with tempfile.TemporaryDirectory(prefix="redrive-") as folder:
         file = Path(folder, "answer.parquet")
-        config = {"threads": 1, "memory_limit": _MEMORY, "temp_directory": folder}
+        config: dict[str, str | bool | int | float | list[str]] = {
+            "threads": 1,
+            "memory_limit": _MEMORY,
+            "temp_directory": folder,
+        }
         database = duckdb.connect(":memory:", config=config)
         try:
             columns = ", ".join(f"{name} {type_}" for name, type_ in zip(names, types, strict=True))

@@ -56,6 +56,7 @@ class Journal(LocalJournal):
         bodies: whether bodies that people have edited, and their originals, are shared too.
         on_notice: is told, in a sentence, where the file is used alone, and what can't be read; the
             log is by default.
+        program: what jobs are begun by, in words, for people.
 
     Raises:
         ConfigurationError: the file can't be opened, read or written, or the URL or the age can't
@@ -70,7 +71,9 @@ class Journal(LocalJournal):
         max_age: Duration = DEFAULT_MAX_AGE,
         bodies: bool = True,
         on_notice: Notice | None = None,
+        program: str = "",
     ) -> None:
+        self.program = program
         self._shares_bodies = bodies
         address = replace(BrokerURL.parse(url), username="", password="")
         self.place = address.address

@@ -71,6 +71,8 @@ class LocalJournal:
     """Whether a job can be asked for later."""
     place = ""
     """The broker's address and virtual host, where they are known."""
+    program = ""
+    """What a job that is begun with it says that it was begun by."""
 
     def __init__(self, path: Path | None = None) -> None:
         self.path = path or default_path()
@@ -134,6 +136,7 @@ class LocalJournal:
                     changed_at=datetime.now(UTC),
                     problem="",
                     run=str(uuid.uuid4()),
+                    program=self.program or job.program,
                     since=f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC",
                 )
             )

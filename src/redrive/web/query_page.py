@@ -14,11 +14,11 @@ from redrive.failures.message_source import checked_query
 from redrive.redaction import printable_json
 from redrive.web.asked import Asked
 from redrive.web.command_words import query_command
+from redrive.web.csv_cell import inert
 from redrive.web.desk import Desk, Freshness
 
 _MOST_ROWS = 500
 _BODIES = frozenset({"body", "body_text", "body_bytes"})
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 EXAMPLE = "select error_type, count(*) as n from failed group by all order by n desc"
 
 
@@ -98,23 +98,13 @@ def _cell(value: object) -> tuple[str, bool]:
 
 
 def _csv(answer: QueryResult) -> str:
-    """The answer as CSV. A cell that a spreadsheet would take for a formula begins with an
-    apostrophe."""
+    """The answer as CSV."""
     text = io.StringIO()
     writer = csv.writer(text, quoting=csv.QUOTE_ALL)
-    writer.writerow([_inert(column) for column in answer.columns])
+    writer.writerow([inert(column) for column in answer.columns])
     for row in answer.rows:
-        writer.writerow([_inert(row.get(column)) for column in answer.columns])
+        writer.writerow([inert(row.get(column)) for column in answer.columns])
     return text.getvalue()
-
-
-def _inert(value: object) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return str(value)
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return f"'{text}" if text.startswith(_FORMULA) else text
 
 
 def _download(content: str | bytes, media_type: str, ending: str) -> Response:

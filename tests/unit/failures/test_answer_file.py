@@ -19,9 +19,9 @@ class Read:
         self, answer: QueryResult
     ) -> tuple[list[tuple[str, str]], list[tuple[object, ...]]]:
         self._path.write_bytes(parquet_of(answer))
-        found = duckdb.sql("SELECT * FROM read_parquet($1)", params=[str(self._path)])
-        columns = list(zip(found.columns, map(str, found.types), strict=True))
-        return columns, found.fetchall()
+        asked = duckdb.execute("SELECT * FROM read_parquet($1)", [str(self._path)])
+        columns = [(str(name), str(type_)) for name, type_, *_ in asked.description or ()]
+        return columns, list(asked.fetchall())
 
 
 @pytest.fixture
