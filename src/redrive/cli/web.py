@@ -5,6 +5,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from types import FrameType
 from typing import Annotated
 
@@ -34,9 +35,9 @@ def web(
         list[str] | None,
         typer.Option(
             "--allow",
-            metavar="requeue,edit,note",
-            help="What may be done besides reading: requeue messages, change their bodies, and "
-            "say something of causes. Default: nothing.",
+            metavar="requeue,edit,note,store",
+            help="What may be done besides reading: requeue messages, change their bodies, say "
+            "something of causes, copy messages to files and restore them. Default: nothing.",
             show_default=False,
         ),
     ] = None,
@@ -50,6 +51,16 @@ def web(
             metavar="URL",
             help="Where the team keeps track of what is wrong: an address with {type}, {message}, "
             "{frame}, {group} or {queue} in it, which each cause links to. Can be repeated.",
+            show_default=False,
+        ),
+    ] = None,
+    store: Annotated[
+        Path | None,
+        typer.Option(
+            "--store",
+            metavar="FOLDER",
+            help="The folder of copies of failed messages. Default: one in the user's state "
+            "directory.",
             show_default=False,
         ),
     ] = None,
@@ -80,6 +91,7 @@ def web(
         permits=permits_of(allow or ()),
         hide_bodies=hide_bodies,
         journal=journal,
+        store=store,
         trackers=tuple(map(Tracker.of, trackers or ())),
     )
     # Before the link is printed: whoever reads it may end this at once.

@@ -31,6 +31,7 @@ from redrive.web import (
     plan_page,
     query_page,
     remark_page,
+    store_page,
 )
 from redrive.web.asked import Asked
 from redrive.web.console_settings import ConsoleSettings
@@ -54,6 +55,8 @@ _READING: dict[str, Page] = {
     "/plan": plan_page.show,
     "/job": job_page.show,
     "/journal": journal_page.show,
+    "/store": store_page.show,
+    "/progress/store": store_page.progress,
     "/progress/look": causes_page.look_progress,
     "/progress/job": job_page.progress,
 }
@@ -62,6 +65,8 @@ _ACTING: dict[str, Page] = {
     "/look-at-all": overview_page.look,
     "/begin": plan_page.begin,
     "/remark": remark_page.say,
+    "/store/copy": store_page.copy,
+    "/store/restore": store_page.restore,
     "/edit/compare": edit_page.compare,
     "/edit/send": edit_page.send,
     "/stop": job_page.stop,
@@ -113,6 +118,7 @@ class Console:
             on_wait: called where there is something to wait for.
         """
         self.desk.worker.close(on_wait)
+        self.desk.store.close()
 
     async def _enter(self, request: Request) -> Response:
         session = self.entrance.exchange(request.query_params.get("token", ""))

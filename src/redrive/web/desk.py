@@ -18,6 +18,7 @@ from redrive.web.health import Health
 from redrive.web.html import page
 from redrive.web.job_worker import JobWorker
 from redrive.web.recollection import LookUnderWay, Recollection
+from redrive.web.store import Store
 from redrive.web.team_memory import TeamMemory
 
 
@@ -32,6 +33,7 @@ class Desk:
         worker: runs jobs.
         memory: what the journal tells of causes and jobs.
         health: what the doctor finds.
+        store: copies of failed messages.
     """
 
     settings: ConsoleSettings
@@ -40,6 +42,7 @@ class Desk:
     worker: JobWorker
     memory: TeamMemory
     health: Health
+    store: Store
 
     @classmethod
     def of(cls, settings: ConsoleSettings) -> "Desk":
@@ -52,6 +55,7 @@ class Desk:
             worker,
             TeamMemory(worker.journal),
             Health(settings),
+            Store(settings.store_folder),
         )
 
     def filter_of(self, asked: Asked) -> Filter:
