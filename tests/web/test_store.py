@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from contract.plain import drain, plain_channel
 from contract.support import Service
 from redrive import FailedQueue
 from redrive.failures.journal import Journal
@@ -50,8 +49,7 @@ def test_what_is_in_a_copy_is_shown_without_its_queue(
     console: OpenConsole, service: Service
 ) -> None:
     name = copied(console)
-    with plain_channel(service.url) as channel:
-        drain(channel, f"{QUEUE}@failed")
+    FailedQueue(service.url, QUEUE).purge()
     text = console.get("/store", name=name).text
     assert f"<strong>{ALL} messages</strong>" in text
     assert "KeyError" in text
@@ -61,8 +59,7 @@ def test_a_copy_is_restored_once_and_the_journal_says_who_and_why(
     console: OpenConsole, service: Service
 ) -> None:
     name = copied(console)
-    with plain_channel(service.url) as channel:
-        drain(channel, f"{QUEUE}@failed")
+    FailedQueue(service.url, QUEUE).purge()
     assert console.post("/store/restore", name=name, reason="a slip").status_code == 303
     assert ended(console).result == f"{ALL} of {ALL} messages of {name} restored."
     assert FailedQueue(service.url, QUEUE).depth() == ALL
