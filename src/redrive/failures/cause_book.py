@@ -49,7 +49,7 @@ def part_id(group_id: str, name: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class CauseStanding:
     """How far people are with a cause.
 
     Args:
@@ -113,16 +113,16 @@ class CauseBook:
         root = self._root(group_id)
         return {root, group_id, *(one for one in self._into if self._root(one) == root)}
 
-    def standing_of(self, group: Group) -> Standing:
+    def standing_of(self, group: Group) -> CauseStanding:
         """How far people are with the cause of a group."""
         if not isinstance(group.key, Cause):
-            return Standing()
+            return CauseStanding()
         said = [one for id_ in self.members(group.key.group_id) if (one := self._said.get(id_))]
         if not said:
-            return Standing()
+            return CauseStanding()
         last = max(said, key=lambda one: (one.at, one.id))
         is_back = last.state is CauseState.FIXED and group.last is not None and group.last > last.at
-        return Standing(
+        return CauseStanding(
             CauseState.FAILING_AGAIN if is_back else last.state,
             last.note,
             last.fixed_in,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from starlette.responses import JSONResponse, RedirectResponse, Response
 
-from redrive.failures.cause_book import CauseBook, Standing
+from redrive.failures.cause_book import CauseBook, CauseStanding
 from redrive.failures.cause_remark import CauseState
 from redrive.failures.columns import COLUMNS
 from redrive.failures.filter import Filter, OpenFilter
@@ -108,12 +108,12 @@ def _groups(
             return None, None
 
 
-def _is_shown(standing: Standing, wanted: str) -> bool:
+def _is_shown(standing: CauseStanding, wanted: str) -> bool:
     """Whether a cause is shown: one that is muted only where that is asked for."""
     return standing.state == wanted if wanted else standing.state is not CauseState.MUTED
 
 
-def _states_of(standings: Iterable[Standing]) -> list[tuple[str, int]]:
+def _states_of(standings: Iterable[CauseStanding]) -> list[tuple[str, int]]:
     """The states that there are, and how many causes are in each."""
     counts = Counter(one.state for one in standings)
     return [(state.value, counts[state]) for state in CauseState if counts[state]]

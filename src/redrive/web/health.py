@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 
 from redrive.errors import RedriveError
 from redrive.pubsub.admin.checkup import checked_up
-from redrive.pubsub.blocking.connection import Connector, default_name
 from redrive.topology.doctor.finding import Finding
 from redrive.web.console_settings import ConsoleSettings
 
@@ -56,8 +55,8 @@ class Health:
 
     def _ask(self) -> None:
         try:
-            connector = Connector(self._settings.url, default_name("console"))
-            found = checked_up(connector, self._settings.management_url, self._settings.family)
+            settings = self._settings
+            found = checked_up(settings.url, settings.management_url, settings.family)
             known = Diagnosis(found.findings, found.subscriptions)
         except RedriveError as error:
             known = Diagnosis(problem=str(error).partition("\n")[0])

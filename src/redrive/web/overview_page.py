@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from starlette.responses import RedirectResponse, Response
 
 from redrive.errors import RedriveError
-from redrive.failures.cause_book import Standing
+from redrive.failures.cause_book import CauseStanding
 from redrive.failures.cause_remark import CauseState
 from redrive.failures.filter import Filter, OpenFilter
 from redrive.failures.job_record import State
@@ -88,7 +88,7 @@ def look(desk: Desk, asked: Asked) -> Response:
     return RedirectResponse(asked.link("/"), 303)
 
 
-def _in_order(causes: Iterable[SharedGroup], said: dict[int, Standing]) -> list[SharedGroup]:
+def _in_order(causes: Iterable[SharedGroup], said: dict[int, CauseStanding]) -> list[SharedGroup]:
     """The causes that are not muted: first those that are failing again, then new ones, and the
     latest first among those of one state."""
     shown = [one for one in causes if said[id(one)].state in _ORDER]

@@ -9,9 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from redrive.errors import ConfigurationError, RedriveError
-from redrive.failures.archive_folder import is_archive
 from redrive.failures.snapshot import Snapshot
-from redrive.failures.snapshot_file import is_kept_at
 from redrive.web.asked import QueuePlace
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
@@ -76,7 +74,7 @@ class Store:
             found = [
                 _file_at(path)
                 for path in self.folder.iterdir()
-                if not path.is_symlink() and is_kept_at(path)
+                if not path.is_symlink() and Snapshot.is_meant(str(path))
             ]
         except FileNotFoundError:
             return []
@@ -160,5 +158,5 @@ def _done(work: StoreWork, act: Callable[[StoreWork], str]) -> None:
 
 def _file_at(path: Path) -> StoredFile:
     about = path.stat()
-    size = None if is_archive(path) else about.st_size
+    size = None if path.is_dir() else about.st_size
     return StoredFile(path.name, size, datetime.fromtimestamp(about.st_mtime, UTC))

@@ -7,7 +7,7 @@ from redrive.errors import ConfigurationError
 from redrive.pubsub.admin.amqp_survey import facts_over_amqp, merged
 from redrive.pubsub.admin.management_api import ManagementAPI
 from redrive.pubsub.admin.management_survey import facts_over_management
-from redrive.pubsub.blocking.connection import Connector
+from redrive.pubsub.blocking.connection import Connector, default_name
 from redrive.pubsub.blocking.declarer import declaring
 from redrive.topology import names
 from redrive.topology.doctor.diagnosis import Question, diagnose
@@ -28,7 +28,7 @@ class Checkup:
     subscriptions: int
 
 
-def checked_up(connector: Connector, management_url: str | None, family: ExchangeFamily) -> Checkup:
+def checked_up(url: str, management_url: str | None, family: ExchangeFamily) -> Checkup:
     """Looks at all subscriptions of a virtual host. Whether dead-lettering is stuck, and what the
     user may do, takes longer to find out: `redrive doctor` does.
 
@@ -36,6 +36,7 @@ def checked_up(connector: Connector, management_url: str | None, family: Exchang
         BrokerUnavailable, PermissionDenied, ConfigurationError: the broker or the management API
             tells nothing.
     """
+    connector = Connector(url, default_name("doctor"))
     with declaring(connector) as declarer:
         with ManagementAPI(connector.url, management_url) as management:
             virtual_host = connector.url.virtual_host
