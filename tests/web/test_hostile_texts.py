@@ -7,6 +7,8 @@ import pytest
 
 from contract.support import Service
 from corpus import MARKUP, STEERING
+from redrive import FailedQueue
+from redrive.failures.cause import Cause
 from redrive.web.console_settings import Permit
 from web.conftest import QUEUE, OpenConsole, Opens, fail, failure
 
@@ -14,7 +16,8 @@ TEXTS = (*MARKUP, *STEERING.values(), "javascript:alert(1)", "{{ 7 * 7 }}", "{% 
 _TAGS = (
     "html head meta title link script body a header nav p span aside main footer kbd h1 "
     "h2 div form input button label section ol ul li svg rect table thead tbody tr th td "
-    "time code pre details summary dl dt dd strong textarea select option datalist"
+    "time code pre details summary dl dt dd strong small mark ins del textarea select option "
+    "datalist"
 )
 TAGS = frozenset(_TAGS.split())
 _ATTRIBUTES = (
@@ -22,7 +25,8 @@ _ATTRIBUTES = (
     "labelledby aria-current aria-describedby tabindex role method action value required "
     "autocomplete placeholder spellcheck data-search data-row data-progress data-value "
     "datetime title scope viewbox width height x y for list rows inputmode maxlength "
-    "formmethod formaction formnovalidate selected"
+    "formmethod formaction formnovalidate selected data-copy data-plan data-choice "
+    "preserveaspectratio rel checked"
 )
 ATTRIBUTES = frozenset(_ATTRIBUTES.split())
 
@@ -69,7 +73,7 @@ def console(opens: Opens, service: Service) -> OpenConsole:
             for number, text in enumerate(TEXTS)
         ),
     )
-    console = opens(Permit.REQUEUE, Permit.EDIT)
+    console = opens(*Permit)
     console.look()
     return console
 
@@ -106,20 +110,65 @@ def test_the_answer_to_a_query_is_text(console: OpenConsole) -> None:
     assert_only_text(console.get("/query", queue=QUEUE, sql=sql).text)
 
 
+def test_a_cause_is_text_with_whatever_it_is_counted_by(console: OpenConsole) -> None:
+    groups = FailedQueue(console.server.console.desk.settings.url, QUEUE).causes(max_age="1h")
+    assert len(groups) > len(MARKUP)
+    for group in groups:
+        assert isinstance(group.key, Cause)
+        for by in ("error_message", "header:other"):
+            answer = console.get("/cause", queue=QUEUE, group=group.key.group_id, by=by)
+            assert answer.status_code == 200
+            assert_only_text(answer.text)
+
+
+def test_a_body_that_is_edited_is_text(console: OpenConsole) -> None:
+    for number, text in enumerate(TEXTS):
+        asked = {"queue": QUEUE, "id": f"hostile-{number}"}
+        assert_only_text(console.get("/edit", **asked).text)
+        for path in ("/edit/compare", "/edit/send"):
+            answer = console.post(path, **asked, body=text[::-1], reason=text)
+            assert answer.status_code < 500
+            assert_only_text(answer.text)
+
+
+def test_what_is_said_of_a_cause_is_text(console: OpenConsole) -> None:
+    groups = FailedQueue(console.server.console.desk.settings.url, QUEUE).causes(max_age="1h")
+    for text, group in zip(TEXTS, groups, strict=False):
+        assert isinstance(group.key, Cause)
+        said = {"group": group.key.group_id, "words": text, "note": text, "fixed_in": text[:60]}
+        answer = console.post("/remark", kind="state", state="fixed", back=text, **said)
+        assert answer.status_code in (303, 400)
+        if answer.status_code == 303:
+            assert answer.headers["location"].startswith("/")
+    for path in ("/causes", "/", "/journal"):
+        assert_only_text(console.get(path, queue=QUEUE).text)
+
+
 def test_a_plan_is_text(console: OpenConsole) -> None:
     assert_only_text(console.get("/plan", queue=QUEUE).text)
 
 
 @pytest.mark.parametrize(
     "path",
-    ["/causes", "/cause", "/message", "/query", "/plan", "/journal", "/job"],
+    [
+        "/causes",
+        "/cause",
+        "/message",
+        "/edit",
+        "/query",
+        "/plan",
+        "/journal",
+        "/job",
+        "/store",
+    ],
 )
 def test_what_an_address_says_is_text_on_the_page_that_it_leads_to(
     console: OpenConsole, path: str
 ) -> None:
     for text in TEXTS:
         asked = {"queue": QUEUE, "where": text, "group": text, "id": text, "sql": text}
-        answer = console.get(path, **asked, word=text, view=text, reason=text, canary=text)
+        more = {"by": text, "column": text, "value": text, "name": text, "state": text}
+        answer = console.get(path, **asked, **more, word=text, view=text, reason=text, canary=text)
         assert answer.status_code < 500
         assert_only_text(answer.text)
 

@@ -3,7 +3,9 @@
 import csv
 import io
 import json
+from pathlib import Path
 
+import duckdb
 import pytest
 
 from contract.plain import plain_channel
@@ -180,6 +182,20 @@ def test_a_query_is_answered_as_a_table_as_csv_and_as_json(opens: Opens, service
         "error_type": "KeyError",
         "n": LOOKUP,
     }
+
+
+def test_a_query_is_answered_as_parquet_that_other_tools_read(
+    opens: Opens, service: Service, tmp_path: Path
+) -> None:
+    console = opens()
+    console.look()
+    sql = "select error_type, count(*) as n from failed group by all order by n"
+    answer = console.get("/query", queue=QUEUE, sql=sql, format="parquet")
+    assert answer.headers["content-disposition"] == 'attachment; filename="answer.parquet"'
+    file = tmp_path / "answer.parquet"
+    file.write_bytes(answer.content)
+    found = duckdb.execute("SELECT * FROM read_parquet($1)", [str(file)]).fetchall()
+    assert found == [("TimeoutError", SLOW), ("KeyError", LOOKUP)]
 
 
 def test_a_spreadsheet_takes_no_cell_for_a_formula(opens: Opens, service: Service) -> None:

@@ -35,6 +35,9 @@ app = lazy_group(
         "failed": Listed(
             "redrive.cli.failed:app", "Look at failed messages, requeue them, or delete them."
         ),
+        "causes": Listed(
+            "redrive.cli.causes:app", "Say what causes are: known, fixed, the same, or two."
+        ),
         "dlq": Listed("redrive.cli.dlq:app", "Find dead-letter queues that redrive did not make."),
         "jobs": Listed(
             "redrive.cli.jobs:app", "See what was done with failed messages, and resume a job."

@@ -1,45 +1,32 @@
 """The options that change what is requeued: `--edit`, `--patch`, `--transform`."""
 
 import base64
-import json
 import os
 import shlex
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, TypedDict
+from typing import Annotated
 
 import typer
 
 from redrive.cli.output import Printer
 from redrive.errors import ConfigurationError
+from redrive.failures.body_layout import as_before, laid_out
 from redrive.failures.failed_message import FailedMessage
 from redrive.failures.filter import OpenFilter
 from redrive.failures.order import Order
 from redrive.failures.plan import Plan
 
-
-class _Form(TypedDict):
-    separators: tuple[str, str]
-    ensure_ascii: bool
-
-
 Messages = list[FailedMessage]
 Read = Callable[[Iterable[FailedMessage]], Messages]
 
 _MOST_EDITED = 50
-_FORMS: tuple[_Form, ...] = tuple(
-    {"separators": separators, "ensure_ascii": ascii_alone}
-    for separators in ((",", ":"), (", ", ": "))
-    for ascii_alone in (False, True)
-)
-"""The forms that programs write JSON in, as arguments of `json.dumps`."""
 
 _STYLES = {"+": "green", "-": "red", "@": "cyan"}
 
@@ -167,9 +154,9 @@ def _edited(order: Order, chosen: Messages) -> Order:
 def _edited_body(message: FailedMessage, path: Path) -> bytes:
     """Return what somebody makes of a body in a new file of this name. Nothing in the name is the
     message's, which strangers write."""
-    laid_out = _laid_out(message.body)
+    shown = laid_out(message.body)
     with path.open("xb") as file:
-        file.write(laid_out or message.body)
+        file.write(shown or message.body)
     editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
     try:
         done = subprocess.run([*shlex.split(editor), str(path)], check=False)
@@ -187,26 +174,4 @@ def _edited_body(message: FailedMessage, path: Path) -> bytes:
         raise ConfigurationError(
             f"the editor {editor!r} left no file: {error.strerror}", "Nothing was requeued."
         ) from error
-    return edited if laid_out is None else _as_before(message.body, edited)
-
-
-def _laid_out(body: bytes) -> bytes | None:
-    """Return a JSON body with a line for each value, for an editor; None if it is none that can be
-    written again as it was, byte for byte."""
-    for form in _FORMS:
-        with suppress(ValueError, RecursionError):
-            value = json.loads(body)
-            if json.dumps(value, **form).encode() == body:
-                return json.dumps(value, indent=2, ensure_ascii=False).encode() + b"\n"
-    return None
-
-
-def _as_before(body: bytes, edited: bytes) -> bytes:
-    """Return an edited body in the form that it had before it was laid out. What can't be written
-    so without a change, a number of many digits for example, stays as it was typed."""
-    with suppress(ValueError, RecursionError):
-        value, before = json.loads(edited), json.loads(body)
-        if json.dumps(value, indent=2, ensure_ascii=False).encode() == edited.rstrip():
-            form = next(one for one in _FORMS if json.dumps(before, **one).encode() == body)
-            return json.dumps(value, **form).encode()
-    return edited
+    return edited if shown is None else as_before(message.body, edited)

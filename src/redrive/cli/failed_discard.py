@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from redrive.cli import job_options, message_options, messages, options
+from redrive.cli import cause_options, job_options, message_options, messages, options
 from redrive.cli.interrupt import interruptible
 from redrive.cli.look_output import asked, check_read, chosen_by_id, held_by_others
 from redrive.cli.output import Form, Printer, count_of
@@ -63,7 +63,7 @@ def discard(
     """
     printer = Printer(output)
     failed = message_options.failed_queue_of(printer, queue, broker)
-    filter_ = message_options.filter_of(where, groups)
+    filter_ = cause_options.resolved(broker.url, message_options.filter_of(where, groups))
     if ids:
         chosen = chosen_by_id(printer, failed, ids)
         filter_ = replace(filter_, digests=frozenset(message.digest for message in chosen))

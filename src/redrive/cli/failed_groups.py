@@ -2,11 +2,12 @@
 
 import sys
 import time
+from functools import cache
 from typing import Annotated
 
 import typer
 
-from redrive.cli import completion, index_options, message_options, messages, options
+from redrive.cli import cause_options, completion, index_options, message_options, messages, options
 from redrive.cli.failed_overview import AllQueues, queues_in_words
 from redrive.cli.look_output import LookOutput
 from redrive.cli.output import Form, Printer, count_of
@@ -78,11 +79,18 @@ def groups(
     printer = Printer(output)
     column = column_named(by)
     with OpenFilter(message_options.filter_of(where, None)) as open_filter:
+        # Once the first queue is known to be there: nobody waits twice for a broker that is away.
+        book = cache(lambda: cause_options.book_at(broker.url))
 
         def groups_of(opened: message_options.Source) -> tuple[Groups, Look]:
             soon = _Soon()
             return opened.ask(
-                lambda look: look.groups(column, open_filter, soon),
+                lambda look: (
+                    # What is in a file has left the broker, and with it what is said there.
+                    look.groups(column, open_filter, soon)
+                    if opened.is_file or by != "group_id"
+                    else book().groups_of(look, open_filter, soon)
+                ),
                 look_at,
                 by_time=open_filter.is_by_time,
                 index=index,

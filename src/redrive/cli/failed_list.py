@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from redrive.cli import index_options, message_options, messages, options
+from redrive.cli import cause_options, index_options, message_options, messages, options
 from redrive.cli.output import Form, Printer, count_of
 from redrive.errors import ConfigurationError
 from redrive.failures.filter import OpenFilter
@@ -39,7 +39,7 @@ def list_(
       redrive failed list ucenter@user --where "error_type = 'KeyError'"
     """
     printer = Printer(output)
-    filter_ = message_options.filter_of(where, groups)
+    filter_ = cause_options.resolved(broker.url, message_options.filter_of(where, groups))
     if newest and look_at is not None:
         raise ConfigurationError(
             "--newest and --look-at exclude each other",

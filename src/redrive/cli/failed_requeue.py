@@ -1,12 +1,14 @@
 """`redrive failed requeue`: requeues failed messages, after showing which."""
 
 from collections import Counter
+from dataclasses import replace
 from functools import partial
 from typing import Annotated
 
 import typer
 
 from redrive.cli import (
+    cause_options,
     edit_options,
     guards,
     job_options,
@@ -21,7 +23,6 @@ from redrive.failures.cause import Cause
 from redrive.failures.failed_message import FailedMessage
 from redrive.failures.failed_queue import FailedQueue
 from redrive.failures.failed_source import FailedSource
-from redrive.failures.filter import Filter
 from redrive.failures.order import Order
 from redrive.failures.plan import Plan
 from redrive.redaction import in_one_line
@@ -92,11 +93,11 @@ def requeue(
     printer = Printer(output)
     failed = message_options.failed_queue_of(printer, queue, broker)
     source = failed.source()
-    filter_ = message_options.filter_of(where, groups)
+    filter_ = cause_options.resolved(broker.url, message_options.filter_of(where, groups))
     found: list[FailedMessage] | None = None
     if ids:
         found = chosen_by_id(printer, failed, ids)
-        filter_ = Filter(where, frozenset(one.digest for one in found), filter_.groups)
+        filter_ = replace(filter_, digests=frozenset(one.digest for one in found))
         limit = min(
             limit or len(found), len(found)
         )  # once these are sent, nothing more is looked at

@@ -3,9 +3,8 @@
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import typer
 
@@ -16,14 +15,11 @@ from redrive.errors import RedriveError
 from redrive.failures.failed_message import FailedMessage
 from redrive.failures.failed_queue import FailedQueue
 from redrive.failures.filter import OpenFilter
-from redrive.failures.job_record import JobRecord, State
-from redrive.failures.local_journal import LocalJournal
+from redrive.failures.job_record import JobRecord
+from redrive.failures.restoration import RestorePlace, place_of, restored, there_already
 from redrive.failures.snapshot import Snapshot
 from redrive.pubsub.url import BrokerURL
-from redrive.topology import rewrite
-from redrive.topology.digest import digest_of
-from redrive.topology.headers import Delivery
-from redrive.topology.names import ExchangeFamily, failed_queue
+from redrive.topology.names import ExchangeFamily
 
 
 @options.expanded
@@ -62,20 +58,20 @@ def restore(
             printer,
             kept,
             str(file),
-            lambda look: Counter(map(_place_of, look.matching(open_filter))),
+            lambda look: Counter(map(place_of, look.matching(open_filter))),
         )
         what = ", ".join(f"{count:,} into {place.queue}" for place, count in sorted(queues.items()))
         there = {
             place: _there_already(
                 printer,
                 _failed_queue_at(place, broker),
-                (one for one in open_filter.of(kept.browse()) if _place_of(one) == place),
+                (one for one in open_filter.of(kept.browse()) if place_of(one) == place),
                 broker.family,
                 dry_run=dry_run,
             )
             for place in sorted(queues)
         }
-        restored: dict[_Place, int] = {}
+        sent: dict[RestorePlace, int] = {}
         for place, count in there.items():
             if count:
                 printer.note(
@@ -102,10 +98,10 @@ def restore(
                         literal=place.is_literal,
                     )
                     chosen = open_filter.of(kept.browse())
-                    mine = (message for message in chosen if _place_of(message) == place)
+                    mine = (message for message in chosen if place_of(message) == place)
                     with printer.progress(f"restoring into {place.queue}", count) as done:
                         deliveries = (message.delivery for message in _counted(mine, done))
-                        restored[place] = _restore(
+                        sent[place] = restored(
                             opened, job, _failed_queue_at(place, broker), deliveries
                         )
     printer.result(
@@ -113,7 +109,7 @@ def restore(
             "file": str(file),
             "messages": queues.total(),
             "there_already": {place.name: count for place, count in there.items()},
-            "restored": {place.name: count for place, count in restored.items()},
+            "restored": {place.name: count for place, count in sent.items()},
         }
     )
     if not queues:
@@ -122,30 +118,13 @@ def restore(
         printer.say(
             f"{count_of(count, 'message')} would be restored into {place.queue}."
             if dry_run
-            else f"{restored[place]:,} of {count_of(count, 'message')} restored into {place.queue}."
+            else f"{sent[place]:,} of {count_of(count, 'message')} restored into {place.queue}."
         )
-    if not dry_run and sum(restored.values()) < queues.total():
+    if not dry_run and sum(sent.values()) < queues.total():
         raise typer.Exit(1)
 
 
-class _Place(NamedTuple):
-    """Where messages of a file are restored to: the failed queue of the subscription of this name,
-    or the dead-letter queue of this name."""
-
-    name: str
-    is_literal: bool
-
-    @property
-    def queue(self) -> str:
-        return self.name if self.is_literal else failed_queue(self.name)
-
-
-def _place_of(message: FailedMessage) -> _Place:
-    place = message.dead_letter_queue
-    return _Place(message.queue, False) if place is None else _Place(place, True)
-
-
-def _failed_queue_at(place: _Place, broker: options.FamilyOptions) -> FailedQueue:
+def _failed_queue_at(place: RestorePlace, broker: options.FamilyOptions) -> FailedQueue:
     return FailedQueue(
         broker.url,
         place.name,
@@ -166,14 +145,7 @@ def _there_already(
     """Count the messages of a failed queue that a file has too, as they are or as they were
     restored before; None if the queue can't be read."""
     try:
-        if not failed.depth():
-            return 0
-        digests = {
-            bytes.fromhex(digest)
-            for message in messages
-            for digest in (message.digest, _digest_restored(message, exchanges))
-        }
-        return sum(bytes.fromhex(message.digest) in digests for message in failed.browse())
+        return there_already(failed, messages, exchanges)
     except RedriveError as error:
         if not dry_run:
             raise
@@ -183,30 +155,8 @@ def _there_already(
         return None
 
 
-def _digest_restored(message: FailedMessage, exchanges: ExchangeFamily) -> str:
-    """Return the digest that a message has once it is restored: properties that can't travel are in
-    its headers then."""
-    publish = rewrite.restore(message.delivery, exchanges, frame_max=0)
-    return digest_of(publish.routing_key, publish.properties.encode(), publish.body)
-
-
 def _are(count: int) -> str:
     return "is" if count == 1 else "are"
-
-
-def _restore(
-    journal: LocalJournal, job: JobRecord, failed: FailedQueue, deliveries: Iterator[Delivery]
-) -> int:
-    job = journal.begin(job)
-    try:
-        report = failed.restore(deliveries)
-    except RedriveError as error:
-        journal.update(replace(job, state=State.FAILED, problem=str(error).partition("\n")[0]))
-        raise
-    journal.update(
-        replace(job, state=State.DONE, sent=report.confirmed, not_sent=len(report.failed))
-    )
-    return report.confirmed
 
 
 def _counted(

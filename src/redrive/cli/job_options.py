@@ -103,7 +103,14 @@ def opened_journal(printer: Printer, file: Path | None, url: str) -> Journal:
         raise ConfigurationError(
             f"{environment.JOURNAL_BODIES_VARIABLE} is {bodies!r:.40}", "Give yes or no."
         )
-    return Journal(url, file, max_age=kept, bodies=bodies == "yes", on_notice=printer.note)
+    return Journal(
+        url,
+        file,
+        max_age=kept,
+        bodies=bodies == "yes",
+        on_notice=printer.note,
+        program="command line",
+    )
 
 
 def tell_unread(printer: Printer, journal: Journal) -> None:

@@ -5,6 +5,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from types import FrameType
 from typing import Annotated
 
@@ -15,6 +16,7 @@ from redrive.cli.output import Form, Printer
 from redrive.pubsub.url import BrokerURL
 from redrive.web.console_server import ConsoleServer, opened_server
 from redrive.web.console_settings import ConsoleSettings, ListenPlace, permits_of
+from redrive.web.tracker import Tracker
 
 _PORT = "127.0.0.1:8015"
 
@@ -33,15 +35,35 @@ def web(
         list[str] | None,
         typer.Option(
             "--allow",
-            metavar="requeue,edit",
-            help="What may be done besides reading: requeue messages, and change their bodies. "
-            "Default: nothing.",
+            metavar="requeue,edit,note,store",
+            help="What may be done besides reading: requeue messages, change their bodies, say "
+            "something of causes, copy messages to files and restore them. Default: nothing.",
             show_default=False,
         ),
     ] = None,
     hide_bodies: Annotated[
         bool, typer.Option("--hide-bodies", help="Show no body, and give none for download.")
     ] = False,
+    trackers: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--tracker",
+            metavar="URL",
+            help="Where the team keeps track of what is wrong: an address with {type}, {message}, "
+            "{frame}, {group} or {queue} in it, which each cause links to. Can be repeated.",
+            show_default=False,
+        ),
+    ] = None,
+    store: Annotated[
+        Path | None,
+        typer.Option(
+            "--store",
+            metavar="FOLDER",
+            help="The folder of copies of failed messages. Default: one in the user's state "
+            "directory.",
+            show_default=False,
+        ),
+    ] = None,
     journal: job_options.JournalFile = None,
     *,
     broker: options.FamilyOptions,
@@ -69,6 +91,8 @@ def web(
         permits=permits_of(allow or ()),
         hide_bodies=hide_bodies,
         journal=journal,
+        store=store,
+        trackers=tuple(map(Tracker.of, trackers or ())),
     )
     # Before the link is printed: whoever reads it may end this at once.
     with _ended_by_signals() as ended, opened_server(settings, place) as server:

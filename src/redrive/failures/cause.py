@@ -14,7 +14,7 @@ _MOST_CHARACTERS = 2000
 cheap."""
 _ID_LENGTH = 12
 
-_MASKS = (
+MASKS = (
     # An apostrophe within a word is no quote.
     (
         re.compile(
@@ -40,6 +40,7 @@ _MASKS = (
     (re.compile(r"(?:(?<!\w)[-+])?\d+(?:[.,]\d+)*"), "<n>"),
     (re.compile(r"\s+"), " "),
 )
+"""What differs from one message to the next, and what stands for it; one after the other."""
 _MOST_OF_A_VALIDATION = 20_000
 """It names each field that is wrong, one after the other: which these are is known only at its
 end."""
@@ -130,7 +131,7 @@ def masked(text: str) -> str:
 
 def _masked(text: str) -> str:
     text = text[:_MOST_CHARACTERS]
-    for pattern, mask in _MASKS:
+    for pattern, mask in MASKS:
         text = pattern.sub(mask, text)
     return text.strip()
 

@@ -5,7 +5,7 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import NamedTuple
 
 from redrive.failures.cause import Cause, cause_of
@@ -82,6 +82,17 @@ class Group:
         self.last = max((one for one in (self.last, other.last) if one), default=None)
         self.times.extend(other.times)
 
+    @property
+    def span(self) -> tuple[datetime, datetime] | None:
+        """The time that its histogram is of, from and to; None where none of its times is
+        known."""
+        if not self.times:
+            return None
+        times = sorted(self.times)
+        begin, end = _most_of(times)
+        first, last = times[begin], max(times[end], times[begin] + 1.0)
+        return datetime.fromtimestamp(first, UTC), datetime.fromtimestamp(last, UTC)
+
     def histogram(self, bins: int) -> Histogram:
         """How many were set aside in each of so many equal parts of the time in which most of them
         were.
@@ -133,15 +144,18 @@ class Groups:
     def add(self, messages: Iterable[FailedMessage]) -> None:
         """Counts messages."""
         for message in messages:
-            self.total += 1
-            key = cause_of(message) if self._by is None else self._by.read(message)
-            group = self._groups.get(key)
-            if group is None:
-                if len(self._groups) >= MOST_GROUPS:
-                    self.other += 1
-                    continue
-                group = self._groups[key] = Group(key, message.failure_id)
-            group.add(message)
+            self.count(message, cause_of(message) if self._by is None else self._by.read(message))
+
+    def count(self, message: FailedMessage, key: Key) -> None:
+        """Counts a message in the group with a key."""
+        self.total += 1
+        group = self._groups.get(key)
+        if group is None:
+            if len(self._groups) >= MOST_GROUPS:
+                self.other += 1
+                return
+            group = self._groups[key] = Group(key, message.failure_id)
+        group.add(message)
 
     def take(self, groups: Iterable[Group], total: int) -> None:
         """Takes groups that were counted elsewhere, and how many messages there were in all; what

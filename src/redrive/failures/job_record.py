@@ -75,6 +75,8 @@ class JobRecord:
         run: the id of that run, which a job has one more of each time it is resumed.
         plan: what it was to send when it began, by cause, and what was to stay, as `Plan.noted` has
             it; empty where nothing was looked at, or an older version has begun it.
+        program: what has run it last: the command line, or the console; empty for a program, and in
+            a journal of an older version.
     """
 
     id: str
@@ -106,6 +108,12 @@ class JobRecord:
     since: str = ""
     run: str = ""
     plan: dict[str, object] = field(default_factory=dict)
+    program: str = ""
+
+    @property
+    def origin(self) -> str:
+        """Where it was begun or resumed last, in words; empty where the journal does not say."""
+        return "Spark" if self.kind.startswith("spark ") else self.program
 
     @property
     def failed_again(self) -> int:

@@ -18,6 +18,8 @@ from pathlib import Path
 
 from redrive.errors import BrokerUnavailable, ConfigurationError, RedriveError
 from redrive.failures import journal_tables
+from redrive.failures.cause_book import CauseBook
+from redrive.failures.cause_remark import CauseRemark
 from redrive.failures.job_record import JobRecord, State
 from redrive.failures.journal_entry import (
     FORMAT,
@@ -54,6 +56,7 @@ class Journal(LocalJournal):
         bodies: whether bodies that people have edited, and their originals, are shared too.
         on_notice: is told, in a sentence, where the file is used alone, and what can't be read; the
             log is by default.
+        program: what jobs are begun by, in words, for people.
 
     Raises:
         ConfigurationError: the file can't be opened, read or written, or the URL or the age can't
@@ -68,7 +71,9 @@ class Journal(LocalJournal):
         max_age: Duration = DEFAULT_MAX_AGE,
         bodies: bool = True,
         on_notice: Notice | None = None,
+        program: str = "",
     ) -> None:
+        self.program = program
         self._shares_bodies = bodies
         address = replace(BrokerURL.parse(url), username="", password="")
         self.place = address.address
@@ -119,6 +124,20 @@ class Journal(LocalJournal):
         self._freshen()
         self._tell_of_what_was_dropped()
         return super().job(id_)
+
+    def causes(self) -> CauseBook:
+        """What was said of causes, by everybody at this broker and virtual host."""
+        self._freshen()
+        return super().causes()
+
+    def remark(self, remark: CauseRemark) -> None:
+        """Writes down what somebody says of a cause, for everybody."""
+        self._online(self._stream.declare)
+        self._freshen()
+        super().remark(remark)
+
+    def _vouched(self, remark: CauseRemark) -> CauseRemark:
+        return replace(remark, user=self._stream.user)
 
     def _tell_of_what_was_dropped(self) -> None:
         """Says how many jobs are named in the stream that it says no more of: a broker drops what
@@ -258,7 +277,8 @@ class Journal(LocalJournal):
             "INSERT INTO own (id, place, job, body) VALUES (?, ?, ?, ?)",
             (id_, self.place, entry.job, body),
         )
-        sqlite.execute("INSERT OR IGNORE INTO known_at VALUES (?, ?)", (entry.job, self.place))
+        if entry.job:
+            sqlite.execute("INSERT OR IGNORE INTO known_at VALUES (?, ?)", (entry.job, self.place))
         self._noted.append((entry.id, body))
         self._firm = self._firm or firm
 
@@ -470,6 +490,10 @@ class Journal(LocalJournal):
         if entry.step is JobStep.READ:
             return set()
         id_ = uuid.UUID(entry.id).bytes
+        if entry.remark is not None:
+            sqlite.execute("DELETE FROM own WHERE id = ?", (id_,))
+            journal_tables.put_remark(sqlite, self.place, entry.remark)
+            return set()
         sqlite.execute("INSERT OR IGNORE INTO known_at VALUES (?, ?)", (entry.job, self.place))
         sqlite.execute("DELETE FROM own WHERE id = ?", (id_,))
         if not journal_tables.is_new(sqlite, id_):

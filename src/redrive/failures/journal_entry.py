@@ -16,12 +16,14 @@ from enum import StrEnum
 from typing import Any, Self, cast
 
 from redrive.errors import RedriveError
+from redrive.failures.cause_remark import CauseRemark
 from redrive.failures.job_record import JobRecord, State
 from redrive.failures.order import Order
 from redrive.redaction import redact
 
-FORMAT = 1
-"""The version of the form that is written."""
+FORMAT = 2
+"""The version of the newest form that is read. Each step is written in the form that has it first:
+so an older version reads all but what is new to it."""
 LONGEST_ENTRY = 8 * 1024 * 1024
 """Bytes of the longest entry that is read. Source: max_message_size is 16 MiB by default from
 RabbitMQ 4.0 on."""
@@ -62,6 +64,8 @@ class JobStep(StrEnum):
     """Done, interrupted or failed: its record says which."""
     READ = "read"
     """Somebody reads the journal: what stands before it was there by then."""
+    REMARK = "remark"
+    """Somebody has said something of a cause; of no job."""
 
 
 WITH_RECORD = frozenset(
@@ -82,6 +86,9 @@ WHOLE = frozenset(
 )
 """The steps whose entries say all that there is to know of a job, its order and what is on its way
 included: whoever finds nothing before them needs nothing else."""
+
+_OF_NO_JOB = frozenset((JobStep.READ, JobStep.REMARK))
+_NEW_IN_2 = frozenset((JobStep.REMARK,))
 
 
 class Unreadable(ValueError):
@@ -132,6 +139,7 @@ class JournalEntry:
         digests: those of messages: about to be sent, or still on their way.
         told: how much more of each kind of outcome was told, by the names of the record's fields.
         original: a message as it was.
+        remark: what was said of a cause.
     """
 
     step: JobStep
@@ -146,6 +154,7 @@ class JournalEntry:
     digests: tuple[str, ...] = ()
     told: Mapping[str, int] = field(default_factory=dict)
     original: Original | None = None
+    remark: CauseRemark | None = None
 
     def encode(self, *, bodies: bool = True) -> bytes:
         """It as the body of a message.
@@ -154,7 +163,7 @@ class JournalEntry:
             bodies: whether bodies that people have edited, and their originals, are in it.
         """
         values: dict[str, object] = {
-            "format": FORMAT,
+            "format": FORMAT if self.step in _NEW_IN_2 else 1,
             "id": self.id,
             "step": self.step.value,
             "job": self.job,
@@ -172,6 +181,8 @@ class JournalEntry:
             values["told"] = dict(self.told)
         if self.original is not None:
             values["original"] = _original_in_json(self.original, bodies=bodies)
+        if self.remark is not None:
+            values["remark"] = self.remark.as_json()
         return json.dumps(values, separators=(",", ":")).encode()
 
     @classmethod
@@ -207,7 +218,7 @@ class JournalEntry:
         if version > FORMAT:
             raise NewerEntry(job if isinstance(job, str) and _ID.fullmatch(job) else "")
         step = JobStep(_text(values["step"]))
-        if step is not JobStep.READ and not _ID.fullmatch(_text(job)):
+        if step not in _OF_NO_JOB and not _ID.fullmatch(_text(job)):
             raise Unreadable("no id of a job")
         record = _record_of(values["record"]) if step in WITH_RECORD else None
         if record is not None and record.id != job:
@@ -229,6 +240,7 @@ class JournalEntry:
                 if name in _TOLD
             },
             _original_of(values["original"]) if step is JobStep.ORIGINAL else None,
+            _remark_of(values, user) if step is JobStep.REMARK else None,
         )
 
 
@@ -340,6 +352,19 @@ def _original_of(found: object) -> Original:
         )
         parts = (exchange, key, properties, body)
     return Original(_text(values["failure_id"]), _text(values["queue"]), parts)
+
+
+def _remark_of(values: Mapping[str, object], user: str) -> CauseRemark:
+    remark = _mapping(values["remark"])
+    for one in remark.values():
+        _text(one)
+    return CauseRemark.from_json(
+        remark,
+        id_=str(uuid.UUID(_text(values["id"]))),
+        at=_time(values["at"]),
+        who=_text(values.get("who", "")),
+        user=user,
+    )
 
 
 def _base64(data: bytes) -> str:

@@ -4,7 +4,9 @@ import json
 import sqlite3
 from collections.abc import Iterable
 from dataclasses import replace
+from datetime import datetime
 
+from redrive.failures.cause_remark import CauseRemark
 from redrive.failures.job_record import JobRecord
 from redrive.failures.journal_entry import WHOLE, JobStep, JournalEntry, Original
 
@@ -40,6 +42,11 @@ CREATE TABLE IF NOT EXISTS own (
 );
 -- Jobs that a newer version has written something of.
 CREATE TABLE IF NOT EXISTS newer (job TEXT PRIMARY KEY);
+-- What was said of causes at which broker and virtual host.
+CREATE TABLE IF NOT EXISTS remark (
+    id TEXT PRIMARY KEY, place TEXT NOT NULL, at TEXT NOT NULL, who TEXT NOT NULL,
+    user TEXT NOT NULL, remark TEXT NOT NULL
+);
 -- Originals that are elsewhere only.
 CREATE TABLE IF NOT EXISTS left_out (job TEXT NOT NULL, who TEXT NOT NULL);
 """
@@ -91,6 +98,31 @@ def add_under_way(sqlite: sqlite3.Connection, job_id: str, digests: Iterable[str
     ).rowcount
 
 
+def put_remark(sqlite: sqlite3.Connection, place: str, remark: CauseRemark) -> None:
+    """Writes what was said of a cause at a place; once."""
+    sqlite.execute(
+        "INSERT OR IGNORE INTO remark VALUES (?, ?, ?, ?, ?, ?)",
+        (
+            remark.id,
+            place,
+            remark.at.isoformat(),
+            remark.who,
+            remark.user,
+            json.dumps(remark.as_json()),
+        ),
+    )
+
+
+def remarks(sqlite: sqlite3.Connection, place: str) -> Iterable[CauseRemark]:
+    """What was said of causes at a place."""
+    for id_, at, who, user, remark in sqlite.execute(
+        "SELECT id, at, who, user, remark FROM remark WHERE place = ?", (place,)
+    ):
+        yield CauseRemark.from_json(
+            json.loads(remark), id_=id_, at=datetime.fromisoformat(at), who=who, user=user
+        )
+
+
 def is_new(sqlite: sqlite3.Connection, id_: bytes) -> bool:
     """Whether an entry is seen for the first time; it is not from now on."""
     return sqlite.execute("INSERT OR IGNORE INTO seen VALUES (?)", (id_,)).rowcount == 1
@@ -98,7 +130,7 @@ def is_new(sqlite: sqlite3.Connection, id_: bytes) -> bool:
 
 def is_additive(entry: JournalEntry) -> bool:
     """Whether an entry may stand anywhere among the others of its job."""
-    return entry.step in _ADDITIVE or entry.step is JobStep.READ
+    return entry.step in _ADDITIVE or entry.step in (JobStep.READ, JobStep.REMARK)
 
 
 def apply(sqlite: sqlite3.Connection, entry: JournalEntry) -> None:

@@ -24,6 +24,8 @@ from typing import Self
 from redrive.amqp.properties import Properties
 from redrive.errors import ConfigurationError
 from redrive.failures import journal_tables
+from redrive.failures.cause_book import CauseBook
+from redrive.failures.cause_remark import CauseRemark
 from redrive.failures.job_record import JobRecord, State
 from redrive.failures.journal_entry import JobStep, JournalEntry, Original
 from redrive.failures.operator_name import whoami
@@ -67,6 +69,10 @@ class LocalJournal:
 
     is_kept = True
     """Whether a job can be asked for later."""
+    place = ""
+    """The broker's address and virtual host, where they are known."""
+    program = ""
+    """What a job that is begun with it says that it was begun by."""
 
     def __init__(self, path: Path | None = None) -> None:
         self.path = path or default_path()
@@ -130,6 +136,7 @@ class LocalJournal:
                     changed_at=datetime.now(UTC),
                     problem="",
                     run=str(uuid.uuid4()),
+                    program=self.program or job.program,
                     since=f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC",
                 )
             )
@@ -285,6 +292,21 @@ class LocalJournal:
                 firm=False,
             )
 
+    def remark(self, remark: CauseRemark) -> None:
+        """Writes down what somebody says of a cause."""
+        said = self._vouched(remark)
+        with self.writing() as sqlite:
+            journal_tables.put_remark(sqlite, self.place, said)
+            self._note(
+                sqlite,
+                JournalEntry(JobStep.REMARK, who=said.who, id=said.id, at=said.at, remark=said),
+            )
+
+    def causes(self) -> CauseBook:
+        """What was said of causes, by everybody at this broker."""
+        with self._errors("read"):
+            return CauseBook(journal_tables.remarks(self._sqlite, self.place))
+
     def left_out(self, job_id: str) -> tuple[int, str]:
         """How many messages were changed by a job whose originals are elsewhere only, and who has
         them."""
@@ -335,6 +357,10 @@ class LocalJournal:
     def _signed(self, job: JobRecord) -> JobRecord:
         """A job with what whoever runs it is known by."""
         return job
+
+    def _vouched(self, remark: CauseRemark) -> CauseRemark:
+        """A remark with what whoever says it is known by."""
+        return remark
 
     def _note(self, sqlite: sqlite3.Connection, entry: JournalEntry, *, firm: bool = True) -> None:
         """Has an entry shared when the block that writes ends; at least one that is firm."""

@@ -72,8 +72,8 @@ class Asked:
     @property
     def filter(self) -> Filter:
         """Which messages are meant."""
-        group = self.text("group")
-        return Filter(self.text("where") or None, groups=(group,) if group else ())
+        groups = [group.strip() for group in self.text("group").split(",") if group.strip()]
+        return Filter(self.text("where") or None, groups=tuple(groups))
 
     def link(self, path: str, values: Mapping[str, object] | None = None) -> str:
         """The address of a page of the console, with what it is asked for; what is empty is left

@@ -28,6 +28,7 @@ class BoardLine:
         main: how many messages wait in the main queue; None for a dead-letter queue.
         retry: how many wait for their next attempt; None for a dead-letter queue.
         consumers: who consumes the main queue, or the dead-letter queue; None if unknown.
+        moving: how many the broker is moving from one of its queues to another, or holds back.
     """
 
     place: QueuePlace
@@ -36,6 +37,7 @@ class BoardLine:
     main: int | None = None
     retry: int | None = None
     consumers: int | None = None
+    moving: int = 0
 
 
 class Board:
@@ -104,6 +106,7 @@ def _of_subscription(main: str, counts: dict[str, QueueCount]) -> BoardLine:
         _all_of(own),
         _all_of(retry),
         None if own is None else own.consumers,
+        sum(count.dead_lettering + count.held_back for count in (failed, own, retry) if count),
     )
 
 

@@ -1,8 +1,16 @@
-"""The page of a cause: why its messages are one, and which they are."""
+"""The page of a cause: why its messages are one, what they go by, and which they are."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from starlette.responses import Response
 
-from redrive.failures.cause import Cause, parts_of
+from redrive.errors import RedriveError
+from redrive.failures.cause import Cause, cause_of
+from redrive.failures.cause_book import CauseBook
+from redrive.failures.cause_example import parts_of_message, trace_of
+from redrive.failures.cause_history import jobs_of
+from redrive.failures.facet import Facet, FacetValue, offered
 from redrive.failures.failed_message import FailedMessage
 from redrive.failures.filter import Filter, OpenFilter
 from redrive.failures.groups import Group
@@ -11,48 +19,95 @@ from redrive.failures.message_lookup import NothingFound
 from redrive.web.asked import Asked, QueuePlace
 from redrive.web.command_words import list_command
 from redrive.web.desk import Desk, Freshness
+from redrive.web.filter_bar import chips_of, offer_of, where_of, with_term
+from redrive.web.histogram import with_links
 
 _A_PAGE = 50
 _MOST_PAGES = 200
+_MOST_JOBS = 10
+_MOST_QUEUES = 20
+_ALWAYS = ("host", "routing_key")
+
+
+@dataclass(frozen=True, slots=True)
+class ShownFacet:
+    """A facet as a page shows it.
+
+    Args:
+        name: what is counted by.
+        values: the most frequent values, each with the filter that means them too.
+        more: how many further values there are.
+        problem: why it can't be counted; empty otherwise.
+    """
+
+    name: str
+    values: list[tuple[FacetValue, str]]
+    more: int = 0
+    problem: str = ""
 
 
 def show(desk: Desk, asked: Asked) -> Response:
     """A cause of a queue's messages, and these, page by page."""
-    place, filter_ = asked.place, asked.filter
+    place, where = asked.place, where_of(asked)
+    filter_, book = desk.filter_of(asked), desk.memory.book
     number = asked.number("page", 1, least=1, most=_MOST_PAGES)
-    group, look = _group(desk, place, filter_)
+    group, look = _group(desk, place, filter_, book)
+    cause = group.key if isinstance(group.key, Cause) else Cause("", "", "")
     example = _example(desk, place, group)
     found = _messages(desk, place, filter_, number * _A_PAGE)
-    shown = found.messages[(number - 1) * _A_PAGE :]
+    here = {**place.asks, "group": asked.text("group"), "by": asked.text("by")}
+
+    def between(begin: datetime, end: datetime) -> str:
+        span = f"failed_at >= {_time(begin)} AND failed_at < {_time(end)}"
+        return asked.link("/cause", {**here, "where": with_term(where, f"({span})")})
+
     return desk.page(
         "cause",
         asked,
-        group.key.what if isinstance(group.key, Cause) else "A cause",
+        cause.what,
         {
             "place": place,
+            "here": here,
             "standing": Freshness.of(desk, place, look),
             "group": group,
-            "cause": group.key,
+            "cause": cause,
+            "said": book.standing_of(group),
+            "remarks": book.about(cause.group_id),
             "example": example,
-            "parts": parts_of(example.traceback or ""),
-            "messages": shown,
+            "words": parts_of_message(example.error_message or ""),
+            "parts": trace_of(example.traceback or "", cause_of(example)),
+            "picture": with_links(group, between),
+            "facets": _facets(desk, asked, filter_, where),
+            "offered": [name for name in offered(example) if not _reads_body(desk, name)],
+            "messages": found.messages[(number - 1) * _A_PAGE :],
             "number": number,
             "pages": min(_MOST_PAGES, -(-found.matching // _A_PAGE)),
             "matching": found.matching,
-            "where": asked.text("where"),
-            "command": list_command(place, filter_),
+            "where": where,
+            "chips": chips_of(where),
+            "offer": offer_of(where, [group]),
+            "jobs": list(jobs_of(desk.memory.known.jobs, book.members(cause.group_id)))[
+                :_MOST_JOBS
+            ],
+            "elsewhere": _elsewhere(desk, asked, cause),
+            "others": _others(desk, place, cause) if desk.settings.may_note else [],
+            "trackers": [
+                (tracker.host, tracker.address(cause, place.name))
+                for tracker in desk.settings.trackers
+            ],
+            "command": list_command(place, Filter(where or None, groups=asked.filter.groups)),
         },
     )
 
 
-def _group(desk: Desk, place: QueuePlace, filter_: Filter) -> tuple[Group, Look]:
+def _group(desk: Desk, place: QueuePlace, filter_: Filter, book: CauseBook) -> tuple[Group, Look]:
     """The group that is meant.
 
     Raises:
         NothingFound: it has no message of those that the filter means.
     """
     with OpenFilter(filter_) as open_filter:
-        groups, look = desk.recollection.ask(place, lambda look: look.groups(filter_=open_filter))
+        groups, look = desk.recollection.ask(place, lambda look: book.groups_of(look, open_filter))
     largest = groups.largest_first
     if not largest:
         raise NothingFound(
@@ -71,3 +126,67 @@ def _messages(desk: Desk, place: QueuePlace, filter_: Filter, most: int) -> Firs
     with OpenFilter(filter_) as open_filter:
         found, _ = desk.recollection.ask(place, lambda look: look.first(most, open_filter))
     return found
+
+
+def _facets(desk: Desk, asked: Asked, filter_: Filter, where: str) -> list[ShownFacet]:
+    """What the messages go by: always two columns, and what was asked for besides."""
+    names = dict.fromkeys([*([asked.text("by")] if asked.text("by") else []), *_ALWAYS])
+    return [_facet(desk, asked, name, filter_, where) for name in names]
+
+
+def _facet(desk: Desk, asked: Asked, name: str, filter_: Filter, where: str) -> ShownFacet:
+    try:
+        if _reads_body(desk, name):
+            return ShownFacet(name, [], problem="This console hides bodies.")
+        facet = Facet.named(name)
+        (values, more), _ = desk.recollection.ask(
+            asked.place, lambda look: facet.counted(look, filter_)
+        )
+    except RedriveError as error:
+        return ShownFacet(name, [], problem=str(error))
+    return ShownFacet(
+        name, [(value, with_term(where, facet.term(value.text))) for value in values], more
+    )
+
+
+def _reads_body(desk: Desk, name: str) -> bool:
+    """Whether a facet shows what this console hides."""
+    return desk.settings.hide_bodies and (name.startswith("$") or name == "body_text")
+
+
+def _elsewhere(desk: Desk, asked: Asked, cause: Cause) -> list[tuple[QueuePlace, int, str]]:
+    """The other queues that are known to have messages of the same cause: how many each, and the
+    address of the cause there."""
+    found: list[tuple[QueuePlace, int, str]] = []
+    try:
+        lines = [line for line in desk.board.lines() if line.failed and line.place != asked.place]
+    except RedriveError:
+        return []
+    filter_ = desk.memory.book.resolved(Filter(groups=(cause.group_id,)))
+    with OpenFilter(filter_) as open_filter:
+        for line in lines[:_MOST_QUEUES]:
+            try:
+                count, _ = desk.recollection.ask(
+                    line.place, lambda look: look.first(0, open_filter).matching
+                )
+            except RedriveError:  # nobody has looked there
+                continue
+            if count:
+                asks = {**line.place.asks, "group": cause.group_id}
+                found.append((line.place, count, asked.link("/cause", asks)))
+    return sorted(found, key=lambda one: -one[1])
+
+
+def _others(desk: Desk, place: QueuePlace, cause: Cause) -> list[Cause]:
+    """The other causes of the queue, which this one may be merged into."""
+    with OpenFilter(Filter()) as all_:
+        groups, _ = desk.recollection.ask(
+            place, lambda look: desk.memory.book.groups_of(look, all_)
+        )
+    own = desk.memory.book.members(cause.group_id)
+    keys = (group.key for group in groups.largest_first[:_A_PAGE])
+    return [key for key in keys if isinstance(key, Cause) and key.group_id not in own]
+
+
+def _time(moment: datetime) -> str:
+    return f"TIMESTAMPTZ '{moment.astimezone(UTC).isoformat()}'"

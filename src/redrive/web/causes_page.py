@@ -1,24 +1,53 @@
 """The page of a queue: what its messages have failed for."""
 
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
 from starlette.responses import JSONResponse, RedirectResponse, Response
 
+from redrive.failures.cause_book import CauseBook, CauseStanding
+from redrive.failures.cause_remark import CauseState
 from redrive.failures.columns import COLUMNS
 from redrive.failures.filter import Filter, OpenFilter
 from redrive.failures.groups import Groups
 from redrive.failures.look import Look, NothingKept
+from redrive.failures.message_source import checked_query
 from redrive.web.asked import Asked, QueuePlace
 from redrive.web.command_words import groups_command
 from redrive.web.desk import Desk, Freshness, local_path
+from redrive.web.filter_bar import chips_of, offer_of, where_of
 
 _MOST = 200
+_MOST_HOSTS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class CauseTrip:
+    """What the messages of a cause have behind them.
+
+    Args:
+        hosts: the hosts that have set them aside, a few of them.
+        more_hosts: how many further ones there are.
+        requeued: how many of them were requeued before.
+        most: how often one of them was, at most.
+    """
+
+    hosts: list[str]
+    more_hosts: int
+    requeued: int
+    most: int
 
 
 def show(desk: Desk, asked: Asked) -> Response:
     """The causes of a queue, of those of its messages that a filter means."""
-    place = asked.place
-    filter_ = Filter(asked.text("where") or None)
-    groups, look = _groups(desk, place, filter_)
-    shown = [] if groups is None else groups.largest_first
+    place, where = asked.place, where_of(asked)
+    filter_, book = Filter(where or None), desk.memory.book
+    groups, look = _groups(desk, place, filter_, book)
+    every = [] if groups is None else groups.largest_first
+    standings = {id(group): book.standing_of(group) for group in every}
+    wanted = asked.text("state")
+    shown = [group for group in every if _is_shown(standings[id(group)], wanted)]
     return desk.page(
         "causes",
         asked,
@@ -26,11 +55,19 @@ def show(desk: Desk, asked: Asked) -> Response:
         {
             "place": place,
             "standing": Freshness.of(desk, place, look),
-            "where": asked.text("where"),
-            "groups": shown[:_MOST],
+            "where": where,
+            "chips": chips_of(where),
+            "offer": offer_of(where, every),
+            "groups": [(group, standings[id(group)]) for group in shown[:_MOST]],
+            "trips": _trips(desk, place, filter_) if shown else {},
             "more": max(0, len(shown) - _MOST),
+            "muted": sum(one.state is CauseState.MUTED for one in standings.values()),
+            "state": wanted,
+            "states": _states_of(standings.values()),
+            "causes": len(every),
             "total": 0 if groups is None else groups.total,
             "columns": COLUMNS,
+            "book_problem": book.problem,
             "command": groups_command(place, filter_),
         },
     )
@@ -62,10 +99,44 @@ def look_progress(desk: Desk, asked: Asked) -> Response:
 
 
 def _groups(
-    desk: Desk, place: QueuePlace, filter_: Filter
+    desk: Desk, place: QueuePlace, filter_: Filter, book: CauseBook
 ) -> tuple[Groups, Look] | tuple[None, None]:
     with OpenFilter(filter_) as open_filter:
         try:
-            return desk.recollection.ask(place, lambda look: look.groups(filter_=open_filter))
+            return desk.recollection.ask(place, lambda look: book.groups_of(look, open_filter))
         except NothingKept:
             return None, None
+
+
+def _is_shown(standing: CauseStanding, wanted: str) -> bool:
+    """Whether a cause is shown: one that is muted only where that is asked for."""
+    return standing.state == wanted if wanted else standing.state is not CauseState.MUTED
+
+
+def _states_of(standings: Iterable[CauseStanding]) -> list[tuple[str, int]]:
+    """The states that there are, and how many causes are in each."""
+    counts = Counter(one.state for one in standings)
+    return [(state.value, counts[state]) for state in CauseState if counts[state]]
+
+
+def _trips(desk: Desk, place: QueuePlace, filter_: Filter) -> dict[str, CauseTrip]:
+    """What the messages of each cause have behind them, by its group id."""
+    where = filter_.where if isinstance(filter_.where, str) else "true"
+    sql, columns = checked_query(
+        "SELECT group_id, list(DISTINCT host) FILTER (host IS NOT NULL) AS hosts, "
+        "count(*) FILTER (redrive_count > 0) AS requeued, max(redrive_count) AS most "
+        f"FROM failed WHERE (\n{where}\n) GROUP BY group_id"
+    )
+    answer, _ = desk.recollection.ask(place, lambda look: look.query(sql, columns))
+    return {str(row["group_id"]): _trip_of(row) for row in answer.rows}
+
+
+def _trip_of(row: Mapping[str, object]) -> CauseTrip:
+    hosts = row["hosts"]
+    named = sorted(map(str, hosts)) if isinstance(hosts, list) else []
+    return CauseTrip(
+        named[:_MOST_HOSTS],
+        max(0, len(named) - _MOST_HOSTS),
+        int(str(row["requeued"])),
+        int(str(row["most"])),
+    )

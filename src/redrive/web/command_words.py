@@ -43,6 +43,18 @@ def requeue_command(place: QueuePlace, order: Order, reason: str) -> str:
     return _joined("failed", "requeue", *words)
 
 
+def restore_command(path: str) -> str:
+    """What restores a file of messages."""
+    return _joined("failed", "restore", path)
+
+
+def expire_command(folder: str) -> str:
+    """What moves old messages of a queue into a folder."""
+    return _joined(
+        "failed", "expire", "QUEUE", "--older-than", "30d", "-o", f"{folder}/old.parquet"
+    )
+
+
 def resume_command(id_: str) -> str:
     """What takes up a job again."""
     return _joined("jobs", "resume", id_)

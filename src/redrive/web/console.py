@@ -1,6 +1,6 @@
 """The console: an ASGI application over a broker's failed queues."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from urllib.parse import parse_qsl
 
@@ -23,12 +23,15 @@ from redrive.failures.message_lookup import NothingFound
 from redrive.web import (
     cause_page,
     causes_page,
+    edit_page,
     job_page,
     journal_page,
     message_page,
     overview_page,
     plan_page,
     query_page,
+    remark_page,
+    store_page,
 )
 from redrive.web.asked import Asked
 from redrive.web.console_settings import ConsoleSettings
@@ -47,10 +50,13 @@ _READING: dict[str, Page] = {
     "/cause": cause_page.show,
     "/message": message_page.show,
     "/body": message_page.download,
+    "/edit": edit_page.show,
     "/query": query_page.show,
     "/plan": plan_page.show,
     "/job": job_page.show,
     "/journal": journal_page.show,
+    "/store": store_page.show,
+    "/progress/store": store_page.progress,
     "/progress/look": causes_page.look_progress,
     "/progress/job": job_page.progress,
 }
@@ -58,6 +64,11 @@ _ACTING: dict[str, Page] = {
     "/look": causes_page.look,
     "/look-at-all": overview_page.look,
     "/begin": plan_page.begin,
+    "/remark": remark_page.say,
+    "/store/copy": store_page.copy,
+    "/store/restore": store_page.restore,
+    "/edit/compare": edit_page.compare,
+    "/edit/send": edit_page.send,
     "/stop": job_page.stop,
     "/resume": job_page.resume,
     "/outcome": job_page.ask_outcome,
@@ -107,6 +118,7 @@ class Console:
             on_wait: called where there is something to wait for.
         """
         self.desk.worker.close(on_wait)
+        self.desk.store.close()
 
     async def _enter(self, request: Request) -> Response:
         session = self.entrance.exchange(request.query_params.get("token", ""))
@@ -133,7 +145,7 @@ class Console:
     def _answering(self, show: Page) -> _Endpoint:
         async def answer(request: Request) -> Response:
             root = str(request.scope.get("root_path", ""))
-            asked = Asked(dict(request.query_params), root)
+            asked = Asked(_values(request.query_params.multi_items()), root)
             if request.method == "POST":
                 try:
                     asked = Asked(await _form(request), root)
@@ -204,4 +216,12 @@ async def _form(request: Request) -> dict[str, str]:
     kind = request.headers.get("content-type", "").partition(";")[0].strip()
     if body and kind != "application/x-www-form-urlencoded":
         raise ConfigurationError(f"a form was expected, not {kind!r}", "Use the pages.")
-    return dict(parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True))
+    return _values(parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True))
+
+
+def _values(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Values by their names; several groups are one value, with commas between them."""
+    found: dict[str, str] = {}
+    for name, value in pairs:
+        found[name] = f"{found[name]},{value}" if name == "group" and name in found else value
+    return found

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Self
 
 from redrive.errors import ConfigurationError
+from redrive.failures.local_journal import default_path
 from redrive.topology.names import ExchangeFamily
+from redrive.web.tracker import Tracker
 
 
 class Permit(StrEnum):
@@ -15,6 +17,8 @@ class Permit(StrEnum):
 
     REQUEUE = "requeue"
     EDIT = "edit"
+    NOTE = "note"
+    STORE = "store"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +32,8 @@ class ConsoleSettings:
         permits: what may be done; none for reading alone.
         hide_bodies: whether no body is shown, asked for or given for download.
         journal: the local file of the journal; None for the one in the user's state directory.
+        trackers: where the team keeps track of what is wrong.
+        store: the folder of copies; None for one in the user's state directory.
     """
 
     url: str
@@ -36,6 +42,8 @@ class ConsoleSettings:
     permits: frozenset[Permit] = frozenset()
     hide_bodies: bool = False
     journal: Path | None = None
+    trackers: tuple[Tracker, ...] = ()
+    store: Path | None = None
 
     @property
     def may_requeue(self) -> bool:
@@ -46,6 +54,21 @@ class ConsoleSettings:
     def may_edit(self) -> bool:
         """Whether bodies may be changed on their way."""
         return self.may_requeue and Permit.EDIT in self.permits
+
+    @property
+    def may_note(self) -> bool:
+        """Whether something may be said of causes."""
+        return Permit.NOTE in self.permits
+
+    @property
+    def may_store(self) -> bool:
+        """Whether messages may be copied to files, and restored from them."""
+        return Permit.STORE in self.permits
+
+    @property
+    def store_folder(self) -> Path:
+        """The folder of copies."""
+        return self.store or default_path().with_name("store")
 
 
 @dataclass(frozen=True, slots=True)

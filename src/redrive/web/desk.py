@@ -1,20 +1,25 @@
 """What the pages of a console work with."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from urllib.parse import urlsplit
 
 from starlette.responses import Response
 
+from redrive.failures.filter import Filter
 from redrive.failures.look import Look
 from redrive.pubsub.url import BrokerURL
 from redrive.redaction import in_one_line
 from redrive.web.asked import Asked, QueuePlace
 from redrive.web.board import Board, BoardLine
 from redrive.web.console_settings import ConsoleSettings
+from redrive.web.filter_bar import where_of
+from redrive.web.health import Health
 from redrive.web.html import page
 from redrive.web.job_worker import JobWorker
 from redrive.web.recollection import LookUnderWay, Recollection
+from redrive.web.store import Store
+from redrive.web.team_memory import TeamMemory
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,17 +31,41 @@ class Desk:
         board: what the queues hold.
         recollection: what earlier looks tell of them.
         worker: runs jobs.
+        memory: what the journal tells of causes and jobs.
+        health: what the doctor finds.
+        store: copies of failed messages.
     """
 
     settings: ConsoleSettings
     board: Board
     recollection: Recollection
     worker: JobWorker
+    memory: TeamMemory
+    health: Health
+    store: Store
 
     @classmethod
     def of(cls, settings: ConsoleSettings) -> "Desk":
         """A desk for a broker."""
-        return cls(settings, Board(settings), Recollection(settings), JobWorker(settings))
+        worker = JobWorker(settings)
+        return cls(
+            settings,
+            Board(settings),
+            Recollection(settings),
+            worker,
+            TeamMemory(worker.journal),
+            Health(settings),
+            Store(settings.store_folder),
+        )
+
+    def filter_of(self, asked: Asked) -> Filter:
+        """Which messages a page is asked for, as the team has said what causes are.
+
+        Raises:
+            ConfigurationError: a term can't be added to its filter.
+        """
+        where = where_of(asked)
+        return self.memory.book.resolved(replace(asked.filter, where=where or None))
 
     def page(
         self, name: str, asked: Asked, title: str, values: dict[str, object], status: int = 200

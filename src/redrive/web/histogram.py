@@ -1,11 +1,17 @@
 """Draws when messages failed, as SVG."""
 
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+
 from markupsafe import Markup, escape
 
 from redrive.failures.groups import Group
 
 _BINS = 24
 _BAR, _GAP, _HEIGHT = 6, 2, 28
+_LINKS, _LINK_WIDTH, _LINK_HEIGHT = 12, 60, 72
+"""Bars that are links are few and wide: a finger has to hit them on a narrow screen, too."""
+_HOURS = 24
 
 
 def drawn(group: Group, label: str = "When they failed") -> Markup:
@@ -13,22 +19,111 @@ def drawn(group: Group, label: str = "When they failed") -> Markup:
     if group.first is None:
         return Markup("")
     counts, before, after = group.histogram(_BINS)
+    around = f"; {before + after:,} long before or after" if before + after else ""
+    return _picture(
+        counts,
+        f"{label}: {max(counts):,} at most in one of {_BINS} parts of the time{around}",
+    )
+
+
+def line_of_hours(hours: Sequence[int], what: str) -> Markup:
+    """How many messages have failed in each of the last hours, the latest last; nothing where none
+    has."""
+    if not any(hours):
+        return Markup("")
+    return _picture(
+        hours, f"{what}: {sum(hours):,} in the last {len(hours)} hours, {hours[-1]:,} in the last"
+    )
+
+
+def hours_of(times: Sequence[float], now: datetime) -> list[int]:
+    """How many of these times, in seconds since 1970, are in each of the last 24 hours."""
+    begin = (now - timedelta(hours=_HOURS)).timestamp()
+    counts = [0] * _HOURS
+    for moment in times:
+        hour = int((moment - begin) // 3600)
+        if 0 <= hour < _HOURS:
+            counts[hour] += 1
+    return counts
+
+
+def with_links(group: Group, link: Callable[[datetime, datetime], str]) -> Markup:
+    """A group's histogram whose bars lead to those that failed then; nothing where nobody knows
+    when.
+
+    Args:
+        group: the group.
+        link: makes the address for those that failed from one time on, and before another.
+    """
+    span = group.span
+    if span is None:
+        return Markup("")
+    counts, _, _ = group.histogram(_LINKS)
+    begin, step = span[0], (span[1] - span[0]) / _LINKS
+    most = max(counts)
+    bars = Markup("").join(
+        _link_bar(
+            number,
+            count,
+            -(-count * _LINK_HEIGHT // most),
+            (begin + step * number, begin + step * (number + 1)),
+            is_last=number == _LINKS - 1,
+            link=link,
+        )
+        for number, count in enumerate(counts)
+        if count
+    )
+    return Markup(
+        '<svg class="histogram linked" role="group" aria-label="When they failed" '
+        'preserveAspectRatio="none" viewBox="0 0 {} {}">{}</svg>'
+    ).format(_LINKS * _LINK_WIDTH, _LINK_HEIGHT, bars)
+
+
+def _link_bar(
+    number: int,
+    count: int,
+    height: int,
+    span: tuple[datetime, datetime],
+    *,
+    is_last: bool,
+    link: Callable[[datetime, datetime], str],
+) -> Markup:
+    begin, end = span
+    if is_last:
+        end += timedelta(milliseconds=1)  # the last message is in it
+    words = f"{count:,} from {_moment(begin)} to {_moment(end)}"
+    return Markup(
+        '<a href="{}" aria-label="{}"><title>{}</title>'
+        '<rect class="hit" x="{}" y="0" width="{}" height="{}"/>'
+        '<rect x="{}" y="{}" width="{}" height="{}"/></a>'
+    ).format(
+        link(begin, end),
+        words,
+        words,
+        number * _LINK_WIDTH,
+        _LINK_WIDTH,
+        _LINK_HEIGHT,
+        number * _LINK_WIDTH + _GAP,
+        _LINK_HEIGHT - height,
+        _LINK_WIDTH - 2 * _GAP,
+        height,
+    )
+
+
+def _moment(moment: datetime) -> str:
+    return moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _picture(counts: Sequence[int], label: str) -> Markup:
     most = max(counts)
     bars = Markup("").join(
         _bar(number, -(-count * _HEIGHT // most)) for number, count in enumerate(counts) if count
     )
-    around = f"; {before + after:,} long before or after" if before + after else ""
+    width = len(counts) * (_BAR + _GAP)
     return Markup(
         '<svg class="histogram" role="img" aria-label="{}" viewBox="0 0 {} {}" width="{}" '
         'height="{}">{}</svg>'
-    ).format(
-        f"{label}: {most:,} at most in one of {_BINS} parts of the time{around}",
-        _BINS * (_BAR + _GAP),
-        _HEIGHT,
-        _BINS * (_BAR + _GAP),
-        _HEIGHT,
-        bars,
-    )
+    ).format(label, width, _HEIGHT, width, _HEIGHT, bars)
 
 
 def _bar(number: int, height: int) -> Markup:

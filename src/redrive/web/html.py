@@ -10,7 +10,7 @@ from starlette.responses import HTMLResponse
 
 from redrive.failures.readable_values import text_of
 from redrive.redaction import in_one_line, printable
-from redrive.web.histogram import drawn
+from redrive.web.histogram import drawn, line_of_hours
 
 _UNITS = ((86400, "day"), (3600, "hour"), (60, "minute"), (1, "second"))
 
@@ -76,6 +76,7 @@ def _environment() -> Environment:
         number=lambda number: f"{number:,}",
         line=lambda text: in_one_line(text_of(str(text))),
         histogram=drawn,
+        hours=line_of_hours,
     )
     return environment
 

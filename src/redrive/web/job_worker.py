@@ -77,7 +77,9 @@ class JobWorker:
         Raises:
             ConfigurationError: it can't be opened.
         """
-        with contextlib.closing(Journal(self._settings.url, self._settings.journal)) as journal:
+        with contextlib.closing(
+            Journal(self._settings.url, self._settings.journal, program="console")
+        ) as journal:
             yield journal
 
     def job(self, id_: str) -> ConsoleJob | None:

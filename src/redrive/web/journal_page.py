@@ -1,21 +1,58 @@
-"""The page of the journal: who has done what with failed messages, when, and why."""
+"""The page of the journal: who has done what with failed messages, when, why and from where."""
+
+import csv
+import io
+import json
+from collections.abc import Sequence
 
 from starlette.responses import Response
 
 from redrive.failures.job_record import JobRecord
 from redrive.web.asked import Asked
+from redrive.web.csv_cell import inert
 from redrive.web.desk import Desk
 
 _MOST = 200
+_MOST_REMARKS = 50
+_CHOICES = ("state", "kind", "who", "origin")
+_EXPORTED = (
+    "id",
+    "kind",
+    "queue",
+    "state",
+    "begun_at",
+    "changed_at",
+    "who",
+    "user",
+    "origin",
+    "reason",
+    "planned",
+    "sent",
+    "succeeded",
+    "failed_again",
+    "retrying",
+    "unknown",
+    "not_sent",
+    "possible_duplicates",
+    "file",
+    "problem",
+)
 
 
 def show(desk: Desk, asked: Asked) -> Response:
-    """The jobs, the latest first; of one queue, or with a word in them."""
-    queue, word = asked.text("queue"), asked.text("word").casefold()
+    """The jobs, the latest first; those that are asked for, as a page, CSV or JSON."""
     with desk.worker.journal() as journal:
         jobs = journal.jobs()
+        remarks = list(reversed(journal.causes().remarks))
         is_shared = journal.is_shared
-    found = [job for job in jobs if (not queue or job.queue == queue) and _has(job, word)]
+    found = [job for job in jobs if _is_asked_for(job, asked)]
+    match asked.text("format"):
+        case "csv":
+            return _download(_csv(found), "text/csv", "csv")
+        case "json":
+            rows = [_row_of(job) for job in found]
+            return _download(json.dumps(rows, ensure_ascii=True), "application/json", "json")
+    here = {name: asked.text(name) for name in ("queue", "word", *_CHOICES)}
     return desk.page(
         "journal",
         asked,
@@ -23,8 +60,10 @@ def show(desk: Desk, asked: Asked) -> Response:
         {
             "jobs": found[:_MOST],
             "more": max(0, len(found) - _MOST),
-            "queue": queue,
-            "word": asked.text("word"),
+            "here": here,
+            "is_filtered": any(here.values()),
+            "choices": {name: _choices_of(jobs, name) for name in _CHOICES},
+            "remarks": remarks[:_MOST_REMARKS],
             "is_shared": is_shared,
             "is_empty": not jobs,
             "command": "redrive jobs list",
@@ -32,7 +71,54 @@ def show(desk: Desk, asked: Asked) -> Response:
     )
 
 
+def _is_asked_for(job: JobRecord, asked: Asked) -> bool:
+    queue = asked.text("queue")
+    return (
+        (not queue or job.queue == queue)
+        and _has(job, asked.text("word").casefold())
+        and all(asked.text(name) in ("", str(getattr(job, name))) for name in _CHOICES)
+    )
+
+
+def _choices_of(jobs: Sequence[JobRecord], name: str) -> list[str]:
+    """What can be chosen by: each value that a job has."""
+    return sorted({str(getattr(job, name)) for job in jobs} - {""})
+
+
 def _has(job: JobRecord, word: str) -> bool:
     """Whether a word stands in what people read of a job."""
-    texts = (job.id, job.queue, job.who, job.user, job.reason, job.kind, job.state, job.problem)
+    texts = (
+        job.id,
+        job.queue,
+        job.who,
+        job.user,
+        job.reason,
+        job.kind,
+        job.state,
+        job.problem,
+        job.origin,
+    )
     return not word or any(word in text.casefold() for text in texts)
+
+
+def _row_of(job: JobRecord) -> dict[str, object]:
+    row = {name: getattr(job, name) for name in _EXPORTED}
+    return {**row, "begun_at": job.begun_at.isoformat(), "changed_at": job.changed_at.isoformat()}
+
+
+def _csv(jobs: Sequence[JobRecord]) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, quoting=csv.QUOTE_ALL)
+    writer.writerow(_EXPORTED)
+    for job in jobs:
+        row = _row_of(job)
+        writer.writerow([inert(row[name]) for name in _EXPORTED])
+    return text.getvalue()
+
+
+def _download(text: str, media_type: str, ending: str) -> Response:
+    return Response(
+        text.encode("utf-8", "backslashreplace"),
+        media_type=media_type,
+        headers={"content-disposition": f'attachment; filename="journal.{ending}"'},
+    )

@@ -1,20 +1,62 @@
 """The page of a message: its way, its headers, its body."""
 
-from collections.abc import Mapping
+from dataclasses import dataclass
 
 from starlette.responses import Response
 
-from redrive.errors import ConfigurationError
+from redrive.errors import ConfigurationError, RedriveError
 from redrive.failures.cause import cause_of, parts_of
 from redrive.failures.failed_message import FailedMessage
 from redrive.failures.look import Look
-from redrive.failures.readable_values import text_of, value_of
+from redrive.failures.message_source import checked_query
+from redrive.failures.readable_values import body_text_of, text_of, value_of
 from redrive.failures.way import way_of
 from redrive.redaction import printable_json
-from redrive.web.asked import Asked
+from redrive.web.asked import Asked, QueuePlace
 from redrive.web.body_view import VIEWS, viewed
 from redrive.web.command_words import show_command
 from redrive.web.desk import Desk, Freshness
+
+_TYPES = {
+    b"S": "text",
+    b"x": "bytes",
+    b"t": "boolean",
+    b"b": "int8",
+    b"B": "uint8",
+    b"s": "int16",
+    b"U": "int16",
+    b"u": "uint16",
+    b"I": "int32",
+    b"i": "uint32",
+    b"l": "int64",
+    b"L": "int64",
+    b"f": "float",
+    b"d": "double",
+    b"D": "decimal",
+    b"T": "timestamp",
+    b"V": "nothing",
+    b"A": "list",
+    b"F": "table",
+}
+"""The types of AMQP's fields, by their tags. Source: AMQP 0-9-1, 4.2.1, as RabbitMQ reads them,
+https://www.rabbitmq.com/amqp-0-9-1-errata#section_3"""
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbours:
+    """The messages next to one, among those of its cause.
+
+    Args:
+        former: the failure id of the one before it; empty if there is none.
+        later: that of the one behind it.
+        number: which of them it is.
+        among: how many they are; 0 if it is not known.
+    """
+
+    former: str = ""
+    later: str = ""
+    number: int = 0
+    among: int = 0
 
 
 def show(desk: Desk, asked: Asked) -> Response:
@@ -32,7 +74,9 @@ def show(desk: Desk, asked: Asked) -> Response:
             "message": message,
             "cause": cause_of(message),
             "way": way_of(message),
-            "headers": _typed(message.headers),
+            "headers": _typed(message),
+            "neighbours": _neighbours(desk, asked.place, message),
+            "may_edit": not hidden and body_text_of(message.body) is not None,
             "properties": _properties(message),
             "parts": parts_of(message.traceback or ""),
             "body": None if hidden else viewed(message.body, view),
@@ -72,23 +116,48 @@ def _message(desk: Desk, asked: Asked) -> tuple[FailedMessage, Look]:
     return desk.recollection.ask(asked.place, lambda look: look.named(id_))
 
 
-def _typed(headers: Mapping[str, object]) -> list[tuple[str, str, str]]:
+def _typed(message: FailedMessage) -> list[tuple[str, str, str]]:
     """The headers with the types that they came with, by name."""
+    raw = message.properties.headers.raw_by_name()
     return sorted(
-        (text_of(name), _type_of(value), _words_of(value)) for name, value in headers.items()
+        (text_of(name), _type_of(raw.get(name, b"")), _words_of(value))
+        for name, value in message.headers.items()
     )
 
 
-def _type_of(value: object) -> str:
-    match value:
-        case None:
-            return "nothing"
-        case str():
-            return "text"
-        case Mapping():
-            return "table"
-        case _:
-            return type(value).__name__
+def _type_of(raw: bytes) -> str:
+    """What a field is, by the tag that it came with."""
+    return _TYPES.get(raw[:1], "unknown")
+
+
+def _neighbours(desk: Desk, place: QueuePlace, message: FailedMessage) -> Neighbours:
+    """The messages next to one, among those of its cause."""
+    id_, group = (_quoted(one) for one in (message.failure_id, cause_of(message).group_id))
+    sql, columns = checked_query(
+        "WITH numbered AS (SELECT failure_id, row_number() OVER () AS n FROM failed "
+        f"WHERE group_id = {group}), here AS (SELECT min(n) AS n FROM numbered "
+        f"WHERE failure_id = {id_}) SELECT numbered.n AS n, failure_id, "
+        "(SELECT count(*) FROM numbered) AS among FROM numbered, here "
+        "WHERE numbered.n BETWEEN here.n - 1 AND here.n + 1 ORDER BY 1"
+    )
+    try:
+        answer, _ = desk.recollection.ask(place, lambda look: look.query(sql, columns))
+    except RedriveError:
+        return Neighbours()
+    ids = [str(row["failure_id"]) for row in answer.rows]
+    if message.failure_id not in ids:
+        return Neighbours()
+    number = ids.index(message.failure_id)
+    return Neighbours(
+        ids[number - 1] if number else "",
+        ids[number + 1] if number + 1 < len(ids) else "",
+        int(str(answer.rows[number]["n"])),
+        int(str(answer.rows[number]["among"])),
+    )
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
 
 
 def _words_of(value: object) -> str:

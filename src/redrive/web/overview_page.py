@@ -1,21 +1,30 @@
 """The page that says what is failing, of all queues."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from starlette.responses import RedirectResponse, Response
 
 from redrive.errors import RedriveError
+from redrive.failures.cause_book import CauseStanding
+from redrive.failures.cause_remark import CauseState
+from redrive.failures.filter import Filter, OpenFilter
+from redrive.failures.job_record import State
 from redrive.failures.look import Look
-from redrive.failures.overview import Overview
+from redrive.failures.overview import Overview, SharedGroup
 from redrive.web.asked import Asked, QueuePlace
 from redrive.web.board import BoardLine
 from redrive.web.desk import Desk, Freshness
+from redrive.web.histogram import hours_of
 
 _MOST_CAUSES = 100
 _LATE = timedelta(seconds=30)
 """For how long a look is believed before the management API that counts nothing: it counts each
 queue every five seconds, and later under load."""
+_NOW = timedelta(minutes=5)
+"""What failed in these is failing now."""
+_ORDER = (CauseState.FAILING_AGAIN, CauseState.NEW, CauseState.KNOWN, CauseState.FIXED)
 
 
 @dataclass(slots=True)
@@ -26,11 +35,15 @@ class _Found:
         overview: their causes.
         standings: how much is known of which, by the queue's name.
         places: how pages call each queue.
+        hours: how many have failed in each of the last 24 hours, by the queue's name.
+        recent: how many have failed in the last minutes, where a look is young enough to say it.
     """
 
     overview: Overview = field(default_factory=Overview)
     standings: dict[str, Freshness] = field(default_factory=dict)
     places: dict[str, QueuePlace] = field(default_factory=dict)
+    hours: dict[str, list[int]] = field(default_factory=dict)
+    recent: dict[str, int] = field(default_factory=dict)
 
 
 def show(desk: Desk, asked: Asked) -> Response:
@@ -41,8 +54,10 @@ def show(desk: Desk, asked: Asked) -> Response:
         lines = desk.board.lines()
     except RedriveError as error:
         problem = str(error)
-    found = _found(desk, lines)
-    causes = found.overview.latest_first
+    now = datetime.now(UTC)
+    found = _found(desk, lines, now)
+    said = {id(one): desk.memory.book.standing_of(one.group) for one in found.overview.latest_first}
+    causes = _in_order(found.overview.latest_first, said)
     unseen = [line for line in lines if line.failed and found.standings[line.queue].look is None]
     return desk.page(
         "overview",
@@ -52,10 +67,15 @@ def show(desk: Desk, asked: Asked) -> Response:
             "lines": lines,
             "problem": problem,
             "found": found,
-            "causes": causes[:_MOST_CAUSES],
+            "causes": [(one, said[id(one)], _rate(one, now)) for one in causes[:_MOST_CAUSES]],
             "more": max(0, len(causes) - _MOST_CAUSES),
+            "muted": len(said) - len(causes),
             "unseen": unseen,
-            "is_quiet": not problem and all(line.failed == 0 for line in lines) and not causes,
+            "failing": sum(found.recent.values()) / (_NOW / timedelta(minutes=1)),
+            "is_rate_known": bool(found.recent),
+            "health": desk.health.known,
+            "jobs": [job for job in desk.memory.known.jobs if job.state is State.RUNNING][:10],
+            "is_quiet": not problem and all(line.failed == 0 for line in lines) and not said,
         },
     )
 
@@ -68,26 +88,48 @@ def look(desk: Desk, asked: Asked) -> Response:
     return RedirectResponse(asked.link("/"), 303)
 
 
-def _found(desk: Desk, lines: list[BoardLine]) -> _Found:
+def _in_order(causes: Iterable[SharedGroup], said: dict[int, CauseStanding]) -> list[SharedGroup]:
+    """The causes that are not muted: first those that are failing again, then new ones, and the
+    latest first among those of one state."""
+    shown = [one for one in causes if said[id(one)].state in _ORDER]
+    return sorted(shown, key=lambda one: _ORDER.index(said[id(one)].state))
+
+
+def _rate(shared: SharedGroup, now: datetime) -> float:
+    """How many have failed a minute for a cause in the last minutes."""
+    since = (now - _NOW).timestamp()
+    return sum(moment >= since for moment in shared.group.times) / (_NOW / timedelta(minutes=1))
+
+
+def _found(desk: Desk, lines: list[BoardLine], now: datetime) -> _Found:
     found = _Found()
-    for line in lines:
-        found.places[line.queue] = line.place
-        found.standings[line.queue] = Freshness(
-            line.place,
-            _causes(desk, line, found.overview),
-            line,
-            desk.recollection.look_under_way(line.place),
-        )
+    with OpenFilter(Filter()) as all_:
+        for line in lines:
+            found.places[line.queue] = line.place
+            found.standings[line.queue] = Freshness(
+                line.place,
+                _causes(desk, line, found, all_, now),
+                line,
+                desk.recollection.look_under_way(line.place),
+            )
     return found
 
 
-def _causes(desk: Desk, line: BoardLine, overview: Overview) -> Look | None:
+def _causes(
+    desk: Desk, line: BoardLine, found: _Found, all_: OpenFilter, now: datetime
+) -> Look | None:
     """Takes the causes that are known of a queue; returns the look that told them."""
+    book = desk.memory.book
     try:
-        groups, look = desk.recollection.ask(line.place, lambda look: look.groups())
+        groups, look = desk.recollection.ask(line.place, lambda look: book.groups_of(look, all_))
     except RedriveError:  # nothing is kept, or the queue went meanwhile
         return None
-    if line.failed == 0 and (look.as_of is None or datetime.now(UTC) - look.as_of > _LATE):
+    if line.failed == 0 and (look.as_of is None or now - look.as_of > _LATE):
         return None  # it was emptied since
-    overview.take(line.queue, groups)
+    found.overview.take(line.queue, groups)
+    times = [moment for group in groups.largest_first for moment in group.times]
+    found.hours[line.queue] = hours_of(times, now)
+    if look.as_of is not None and now - look.as_of < _NOW:
+        since = (now - _NOW).timestamp()
+        found.recent[line.queue] = sum(moment >= since for moment in times)
     return look

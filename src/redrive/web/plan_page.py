@@ -80,7 +80,7 @@ def order_of(desk: Desk, asked: Asked, limit: int | None = None) -> Order:
     stop_at = asked.number("stop_at", STOP_AT, most=100)
     unknown = Unknown.GO_ON if asked.text("unknown") == Unknown.GO_ON.value else Unknown.STOP
     return Order(
-        asked.filter,
+        desk.filter_of(asked),
         limit,
         to=asked.text("to") or None,
         rate=float(rate) or None,

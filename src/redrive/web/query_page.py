@@ -7,22 +7,23 @@ import json
 from starlette.responses import Response
 
 from redrive.errors import ConfigurationError, RedriveError
+from redrive.failures.answer_file import parquet_of
 from redrive.failures.columns import COLUMNS
 from redrive.failures.look import Look, QueryResult
 from redrive.failures.message_source import checked_query
 from redrive.redaction import printable_json
 from redrive.web.asked import Asked
 from redrive.web.command_words import query_command
+from redrive.web.csv_cell import inert
 from redrive.web.desk import Desk, Freshness
 
 _MOST_ROWS = 500
 _BODIES = frozenset({"body", "body_text", "body_bytes"})
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 EXAMPLE = "select error_type, count(*) as n from failed group by all order by n desc"
 
 
 def show(desk: Desk, asked: Asked) -> Response:
-    """A query and its answer, as a page, CSV or JSON."""
+    """A query and its answer, as a page, CSV, JSON or Parquet."""
     sql, form = asked.text("sql"), asked.text("format")
     answer: QueryResult | None = None
     look: Look | None = None
@@ -38,6 +39,8 @@ def show(desk: Desk, asked: Asked) -> Response:
         return _download(_csv(answer), "text/csv", "csv")
     if answer is not None and form == "json":
         return _download(json.dumps(answer.rows, ensure_ascii=True), "application/json", "json")
+    if answer is not None and form == "parquet":
+        return _download(parquet_of(answer), "application/vnd.apache.parquet", "parquet")
     lines = _choice(desk, asked)
     return desk.page(
         "query",
@@ -95,28 +98,18 @@ def _cell(value: object) -> tuple[str, bool]:
 
 
 def _csv(answer: QueryResult) -> str:
-    """The answer as CSV. A cell that a spreadsheet would take for a formula begins with an
-    apostrophe."""
+    """The answer as CSV."""
     text = io.StringIO()
     writer = csv.writer(text, quoting=csv.QUOTE_ALL)
-    writer.writerow([_inert(column) for column in answer.columns])
+    writer.writerow([inert(column) for column in answer.columns])
     for row in answer.rows:
-        writer.writerow([_inert(row.get(column)) for column in answer.columns])
+        writer.writerow([inert(row.get(column)) for column in answer.columns])
     return text.getvalue()
 
 
-def _inert(value: object) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return str(value)
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return f"'{text}" if text.startswith(_FORMULA) else text
-
-
-def _download(text: str, media_type: str, ending: str) -> Response:
+def _download(content: str | bytes, media_type: str, ending: str) -> Response:
     return Response(
-        text.encode("utf-8", "backslashreplace"),
+        content.encode("utf-8", "backslashreplace") if isinstance(content, str) else content,
         media_type=media_type,
         headers={"content-disposition": f'attachment; filename="answer.{ending}"'},
     )

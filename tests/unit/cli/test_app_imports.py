@@ -26,6 +26,7 @@ LISTED = {
         ("", "redrive.cli.app"),
         ("failed ", "redrive.cli.failed"),
         ("dlq ", "redrive.cli.dlq"),
+        ("causes ", "redrive.cli.causes"),
         ("jobs ", "redrive.cli.jobs"),
         ("topology ", "redrive.cli.topology_app"),
     )
@@ -53,7 +54,7 @@ def imported_by_command(*words: str) -> set[str]:
     )
 
 
-@pytest.mark.parametrize("group", ["", "failed", "dlq", "jobs", "topology"])
+@pytest.mark.parametrize("group", ["", "failed", "causes", "dlq", "jobs", "topology"])
 def test_the_help_of_a_group_imports_none_of_its_commands(group: str) -> None:
     modules = imported_by_command(*group.split(), "--help")
     assert modules & (HEAVY - TYPER) == set()
@@ -112,7 +113,7 @@ def test_no_line_of_a_list_of_commands_is_cut_in_a_terminal(
 ) -> None:
     from redrive.cli.__main__ import main
 
-    for group in ("", "failed", "dlq", "jobs", "topology"):
+    for group in ("", "failed", "causes", "dlq", "jobs", "topology"):
         main([*group.split(), "--help"])
     shown = " ".join(capsys.readouterr().out.split())
     assert [one.summary for one in LISTED.values() if one.summary not in shown] == []
@@ -120,5 +121,5 @@ def test_no_line_of_a_list_of_commands_is_cut_in_a_terminal(
 
 def test_every_group_is_listed_here() -> None:
     groups = [name for name, one in LISTED.items() if isinstance(one.load(), typer.Typer)]
-    assert groups == ["failed", "dlq", "jobs", "spark", "topology"]
+    assert groups == ["failed", "causes", "dlq", "jobs", "spark", "topology"]
     assert issubclass(application.app.info.cls or object, LazyGroup)

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redrive.amqp.properties import Properties
-from redrive.cli.edit_options import EditOptions, Messages, _as_before, _laid_out, changing
+from redrive.cli.edit_options import EditOptions, Messages, changing
+from redrive.failures.body_layout import as_before, laid_out
 from redrive.failures.failed_message import FailedMessage
 from redrive.failures.order import Order
 from redrive.failures.plan import plan_of
@@ -22,7 +23,7 @@ VALUES = st.recursive(
 
 
 def test_json_has_a_line_for_each_value() -> None:
-    assert _laid_out('{"city":"Köln","n":[1]}'.encode()) == (
+    assert laid_out('{"city":"Köln","n":[1]}'.encode()) == (
         '{\n  "city": "Köln",\n  "n": [\n    1\n  ]\n}\n'.encode()
     )
 
@@ -33,7 +34,7 @@ def test_json_has_a_line_for_each_value() -> None:
     ids=["text", "binary", "empty", "own form", "trailing zero", "twice a name", "deep"],
 )
 def test_what_could_not_be_written_again_byte_for_byte_is_left_as_it_is(body: bytes) -> None:
-    assert _laid_out(body) is None
+    assert laid_out(body) is None
 
 
 @given(VALUES, st.sampled_from([(",", ":"), (", ", ": ")]), st.booleans())
@@ -45,9 +46,9 @@ def test_what_nobody_changes_comes_back_byte_for_byte(
         body = text.encode()
     except UnicodeEncodeError:
         return
-    laid_out = _laid_out(body)
-    if laid_out is not None:
-        assert _as_before(body, laid_out) == body
+    shown = laid_out(body)
+    if shown is not None:
+        assert as_before(body, shown) == body
 
 
 @pytest.mark.parametrize(
@@ -64,7 +65,7 @@ def test_what_nobody_changes_comes_back_byte_for_byte(
 def test_a_change_is_written_in_the_form_of_the_body_or_as_it_was_typed(
     body: bytes, edited: bytes, sent: bytes | None
 ) -> None:
-    assert _as_before(body, edited) == (edited if sent is None else sent)
+    assert as_before(body, edited) == (edited if sent is None else sent)
 
 
 def messages(count: int) -> list[FailedMessage]:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from redrive.failures import journal_tables
 from redrive.failures.canary import Guards
+from redrive.failures.cause_remark import CauseRemark, RemarkKind
 from redrive.failures.filter import Filter
 from redrive.failures.job_record import JobRecord, State
 from redrive.failures.journal_entry import (
@@ -80,17 +81,23 @@ def entries(draw: st.DrawFn) -> JournalEntry:
     if step is JobStep.ORIGINAL:
         four = st.tuples(st.binary(), st.binary(), st.binary(), st.binary())
         original = Original(draw(TEXTS), draw(TEXTS), draw(four))
+    id_, who, at = str(uuid.uuid4()), draw(TEXTS), draw(TIMES)
+    remark = None
+    if step is JobStep.REMARK:
+        remark = CauseRemark(RemarkKind.STATE, "0" * 12, draw(TEXTS), id=id_, at=at, who=who)
     return JournalEntry(
         step,
         JOB.id,
-        draw(TEXTS),
-        at=draw(TIMES),
+        who,
+        id=id_,
+        at=at,
         run=draw(TEXTS),
         record=record,
         handed_over=draw(NUMBERS),
         digests=tuple(draw(st.lists(DIGESTS, max_size=5))),
         told=draw(st.dictionaries(st.sampled_from(["handled", "failed_told"]), NUMBERS)),
         original=original,
+        remark=remark,
     )
 
 

@@ -1,0 +1,36 @@
+"""`redrive causes undo`: takes back what was said of a cause."""
+
+from typing import Annotated
+
+import typer
+
+from redrive.cli import cause_options, job_options, options
+from redrive.cli.output import Form, Printer
+from redrive.failures.cause_remark import CauseRemark, RemarkKind
+
+
+@options.expanded
+def undo(
+    remark: Annotated[
+        str,
+        typer.Argument(
+            metavar="REMARK", help="Its id or its first characters: see `redrive causes list`."
+        ),
+    ],
+    journal: job_options.JournalFile = None,
+    *,
+    broker: options.BrokerOptions,
+    output: options.Output = Form.TABLE,
+) -> None:
+    """Take back what was said of a cause.
+
+    \b
+    Example:
+      redrive causes undo 8f14e45f
+    """
+    printer = Printer(output)
+    with job_options.opened_journal(printer, journal, broker.url) as opened:
+        undone = opened.causes().named(remark)
+        opened.remark(CauseRemark(RemarkKind.UNDO, undone.group, undone.words, undoes=undone.id))
+    printer.result({"undone": undone.id})
+    printer.say(f"Taken back, of {undone.group}: {cause_options.words_of(undone)}")

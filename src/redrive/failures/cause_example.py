@@ -1,0 +1,96 @@
+"""One message of a cause, with what all of the cause have in common told apart from what is its
+own."""
+
+import re
+from typing import NamedTuple
+
+from redrive.failures.cause import MASKS, Cause, TracebackPart, frame_of, masked, parts_of
+
+_MOST = 4000
+
+
+class ExamplePart(NamedTuple):
+    """Some of a text.
+
+    Args:
+        text: it.
+        is_shared: whether all messages of the cause have it.
+    """
+
+    text: str
+    is_shared: bool
+
+
+class ExampleTrace(NamedTuple):
+    """Some lines of a traceback.
+
+    Args:
+        text: the lines.
+        frames: how many frames of libraries they are; 0 for any other lines.
+        is_own_frame: whether this is the frame that the cause names.
+    """
+
+    text: str
+    frames: int
+    is_own_frame: bool
+
+
+def parts_of_message(text: str) -> list[ExamplePart]:
+    """The text of an error, in parts that are shared, and others that masks stand for. Of a
+    validation error nothing is told apart: it is not masked word by word."""
+    text = text[:_MOST]
+    parts = [ExamplePart(text, True)]
+    for pattern, mask in MASKS:
+        if mask == " ":
+            continue
+        parts = [
+            inner
+            for part in parts
+            for inner in (_apart(part.text, pattern) if part.is_shared else [part])
+        ]
+    shown = masked(text)
+    is_told = all(" ".join(part.text.split()) in shown for part in parts if part.is_shared)
+    return parts if is_told else [ExamplePart(text, False)]
+
+
+def trace_of(traceback: str, cause: Cause) -> list[ExampleTrace]:
+    """A traceback in its parts, the frame that the cause names apart."""
+    found: list[ExampleTrace] = []
+    for part in parts_of(traceback):
+        found += _with_frame(part, cause.frame)
+    own = [number for number, part in enumerate(found) if part.is_own_frame]
+    # The innermost one is meant, and a function may call itself.
+    return [
+        part._replace(is_own_frame=bool(own) and number == own[-1])
+        for number, part in enumerate(found)
+    ]
+
+
+def _with_frame(part: TracebackPart, frame: str) -> list[ExampleTrace]:
+    if part.frames or not frame:
+        return [ExampleTrace(part.text, part.frames, False)]
+    found: list[ExampleTrace] = []
+    lines: list[str] = []
+    for line in part.text.splitlines():
+        if frame_of(line) == frame:
+            if lines:
+                found.append(ExampleTrace("\n".join(lines), 0, False))
+                lines = []
+            found.append(ExampleTrace(line, 0, True))
+        else:
+            lines.append(line)
+    if lines:
+        found.append(ExampleTrace("\n".join(lines), 0, False))
+    return found
+
+
+def _apart(text: str, pattern: re.Pattern[str]) -> list[ExamplePart]:
+    parts, place = [], 0
+    for found in pattern.finditer(text):
+        parts += [
+            ExamplePart(text[place : found.start()], True),
+            ExamplePart(found.group(), False),
+        ]
+        place = found.end()
+    parts.append(ExamplePart(text[place:], True))
+    return [part for part in parts if part.text]

@@ -1,0 +1,162 @@
+"""A facet of failed messages: what of them can be counted by, and chosen by, with one word for
+each: a column, a header, or a path into their JSON bodies."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from redrive.errors import ConfigurationError
+from redrive.failures.columns import BY_NAME, SqlType
+from redrive.failures.failed_message import FailedMessage
+from redrive.failures.filter import Filter
+from redrive.failures.look import Look
+from redrive.failures.message_source import checked_query
+from redrive.failures.readable_values import body_of
+
+_HEADER, _PATH = "header:", "$"
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_STEP = re.compile(
+    r"\.(?:(?P<plain>[A-Za-z_][A-Za-z0-9_-]*)|\"(?P<quoted>[^\"]+)\")|\[(?P<at>\d+)\]"
+)
+_LONGEST = 200
+_MOST_VALUES = 8
+_MOST_OFFERED = 12
+_DEEPEST = 3
+_TELLING = ("version", "release", "build", "tenant", "region")
+"""Parts of the names of headers that failures often go by."""
+
+
+class FacetValue(NamedTuple):
+    """A value, and how many messages have it.
+
+    Args:
+        text: it; None where a message has none.
+        messages: how many.
+    """
+
+    text: str | None
+    messages: int
+
+
+@dataclass(frozen=True, slots=True)
+class Facet:
+    """A facet.
+
+    Args:
+        name: a column, `header:NAME`, or a path such as `$.country`.
+        expression: it in the filter language; its value is a text.
+    """
+
+    name: str
+    expression: str
+
+    @classmethod
+    def named(cls, name: str) -> "Facet":
+        """The facet of this name.
+
+        Raises:
+            ConfigurationError: there is none.
+        """
+        name = name.strip()
+        if len(name) > _LONGEST or not name.isprintable():
+            raise ConfigurationError("that is too long to count by", _HOW)
+        if name.startswith(_HEADER) and len(name) > len(_HEADER):
+            return cls(name, f"headers->>{_quoted(_pointer([name[len(_HEADER) :]]))}")
+        if name.startswith(_PATH):
+            return cls(name, f"body->>{_quoted(_pointer(_steps_of(name)))}")
+        column = BY_NAME.get(name)
+        if column is None or column.type in (SqlType.BYTES, SqlType.JSON):
+            raise ConfigurationError(f"messages can't be counted by {name!r}", _HOW)
+        return cls(name, name if column.type is SqlType.TEXT else f"{name}::VARCHAR")
+
+    def term(self, value: str | None) -> str:
+        """The term of a filter that means the messages with a value."""
+        return (
+            f"{self.expression} IS NULL"
+            if value is None
+            else (f"{self.expression} = {_quoted(value)}")
+        )
+
+    def counted(self, look: Look, filter_: Filter) -> tuple[list[FacetValue], int]:
+        """The most frequent values of the messages that a filter means, and how many further ones
+        there are.
+
+        Raises:
+            ConfigurationError: the filter can't be used.
+        """
+        where = " AND ".join(
+            f"(\n{term}\n)" for term in (_text_of(filter_), *map(_of_group, filter_.groups)) if term
+        )
+        sql, columns = checked_query(
+            f"SELECT {self.expression} AS value, count(*) AS n, count(*) OVER () AS values "
+            f"FROM failed WHERE {where or 'true'} GROUP BY 1 ORDER BY 2 DESC, 1 "
+            f"LIMIT {_MOST_VALUES}"
+        )
+        rows = look.query(sql, columns).rows
+        values = [_value_of(row) for row in rows]
+        more = max(0, int(str(rows[0]["values"])) - len(rows)) if rows else 0
+        return values, more
+
+
+def offered(message: FailedMessage) -> list[str]:
+    """The names of facets that an example suggests: headers that tell a version or the like, and
+    the plain members of its body."""
+    found = [
+        f"{_HEADER}{name}"
+        for name in message.headers
+        if any(word in name.lower() for word in _TELLING) and name.isprintable()
+    ]
+    value, encoding = body_of(message.body)
+    if encoding == "json":
+        found += _paths(_PATH, value, 0)
+    return found[:_MOST_OFFERED]
+
+
+def _paths(path: str, value: object, depth: int) -> Iterator[str]:
+    if not isinstance(value, Mapping) or depth >= _DEEPEST:
+        return
+    for name, member in value.items():
+        if isinstance(member, str | int | float | bool) and _PLAIN.fullmatch(str(name)):
+            yield f"{path}.{name}"
+    for name, member in value.items():
+        if isinstance(member, Mapping) and _PLAIN.fullmatch(str(name)):
+            yield from _paths(f"{path}.{name}", member, depth + 1)
+
+
+def _steps_of(path: str) -> list[str]:
+    steps, place = [], 1
+    while place < len(path):
+        step = _STEP.match(path, place)
+        if step is None:
+            raise ConfigurationError(f"{path!r} is no path", _HOW)
+        steps.append(step["plain"] or step["quoted"] or step["at"])
+        place = step.end()
+    if not steps:
+        raise ConfigurationError(f"{path!r} is the whole body", _HOW)
+    return steps
+
+
+def _pointer(steps: list[str]) -> str:
+    """A JSON pointer, in which no name needs a quote."""
+    return "".join("/" + step.replace("~", "~0").replace("/", "~1") for step in steps)
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _text_of(filter_: Filter) -> str:
+    return filter_.where if isinstance(filter_.where, str) else ""
+
+
+def _of_group(group: str) -> str:
+    return f"starts_with(group_id, {_quoted(group)})"
+
+
+def _value_of(row: Mapping[str, object]) -> FacetValue:
+    value = row["value"]
+    return FacetValue(None if value is None else str(value), int(str(row["n"])))
+
+
+_HOW = "Give a column, header:NAME, or a path such as $.country."

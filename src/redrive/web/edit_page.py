@@ -1,0 +1,162 @@
+"""The page that edits the body of one message, and requeues it so."""
+
+import base64
+
+from starlette.responses import RedirectResponse, Response
+
+from redrive.errors import ConfigurationError, RedriveError
+from redrive.failures.body_layout import as_before, laid_out
+from redrive.failures.edit import difference
+from redrive.failures.failed_message import FailedMessage
+from redrive.failures.filter import Filter
+from redrive.failures.look import Look
+from redrive.failures.order import Order
+from redrive.failures.plan import Plan
+from redrive.failures.readable_values import body_of, body_text_of
+from redrive.redaction import printable
+from redrive.web.asked import Asked
+from redrive.web.desk import Desk, Freshness
+
+_MOST_BYTES = 128 * 1024
+_MOST_REASON = 500
+
+
+def show(desk: Desk, asked: Asked) -> Response:
+    """The body of a message, to be edited.
+
+    Raises:
+        ConfigurationError: bodies are hidden, or this one is no text.
+    """
+    message, look = _message(desk, asked)
+    return _page(desk, asked, message, look, _shown(message))
+
+
+def compare(desk: Desk, asked: Asked) -> Response:
+    """What was typed, and how it differs from what the broker has.
+
+    Raises:
+        ConfigurationError: bodies are hidden, or this one is no text.
+    """
+    message, look = _message(desk, asked)
+    return _page(desk, asked, message, look, _typed(asked))
+
+
+def send(desk: Desk, asked: Asked) -> Response:
+    """Requeues the message with the body that was typed, and shows the job.
+
+    Raises:
+        ConfigurationError: this console changes no bodies, or the body can't be edited.
+    """
+    _check_permit(desk)
+    message, look = _message(desk, asked)
+    try:
+        reason = asked.text("reason")[:_MOST_REASON]
+        if not reason:
+            raise ConfigurationError("no reason is given", "Say why: it stands in the journal.")
+        body = _edited(message, _typed(asked))
+        if body == message.body:
+            raise ConfigurationError(
+                "nothing is changed", "Edit the body, or plan to requeue the message as it is."
+            )
+        _check_json(message, body)
+        order = _order(message, body)
+        if not _plan(desk, asked, order, message).count:
+            raise ConfigurationError(
+                "this message can't be requeued",
+                "It was requeued too often before, or nothing says where it failed.",
+            )
+        place = asked.place
+        id_ = desk.worker.begin(place, desk.recollection.queue(place), order, reason)
+    except RedriveError as error:
+        return _page(desk, asked, message, look, _typed(asked), str(error))
+    return RedirectResponse(asked.link("/job", {"id": id_}), 303)
+
+
+def _check_permit(desk: Desk) -> None:
+    if not desk.settings.may_edit:
+        raise ConfigurationError(
+            "this console changes no bodies", "Start it with --allow requeue,edit."
+        )
+
+
+def _message(desk: Desk, asked: Asked) -> tuple[FailedMessage, Look]:
+    """The message that is meant, whose body can be edited as a text."""
+    if desk.settings.hide_bodies:
+        raise ConfigurationError(
+            "this console hides bodies", "Start it without --hide-bodies to edit them."
+        )
+    id_ = asked.text("id")
+    message, look = desk.recollection.ask(asked.place, lambda look: look.named(id_))
+    is_text = body_text_of(message.body) is not None and len(message.body) <= _MOST_BYTES
+    # What a page shows otherwise than it is would be sent as it is shown.
+    if not is_text or printable(_shown(message)) != _shown(message):
+        raise ConfigurationError(
+            "this body is no text that a page shows as it is, or longer than a page can edit",
+            "Use redrive failed requeue with --edit, --patch or --transform.",
+        )
+    return message, look
+
+
+def _shown(message: FailedMessage) -> str:
+    """The body as it is edited: JSON with a line for each value."""
+    return (laid_out(message.body) or message.body).decode()
+
+
+def _typed(asked: Asked) -> str:
+    # A browser sends each end of a line as two characters.
+    return asked.values.get("body", "").replace("\r\n", "\n")
+
+
+def _edited(message: FailedMessage, typed: str) -> bytes:
+    """The body that was typed, in the form that it had before it was laid out."""
+    if typed.rstrip("\n") == _shown(message).rstrip("\n"):
+        return message.body
+    edited = typed.encode()
+    return edited if laid_out(message.body) is None else as_before(message.body, edited)
+
+
+def _check_json(message: FailedMessage, body: bytes) -> None:
+    if body_of(message.body)[1] == "json" and body_of(body)[1] != "json":
+        raise ConfigurationError(
+            "the body was JSON, and what was typed is none", "Mend it: a comma, a quote, a bracket."
+        )
+
+
+def _order(message: FailedMessage, body: bytes) -> Order:
+    """Sends this message alone, and only as long as it is what was edited: another body is another
+    digest."""
+    return Order(
+        Filter(digests=frozenset({message.digest})),
+        edits={message.digest: base64.b64encode(body).decode()},
+    )
+
+
+def _plan(desk: Desk, asked: Asked, order: Order, message: FailedMessage) -> Plan:
+    return desk.recollection.queue(asked.place).plan_order(order, [message])
+
+
+def _page(
+    desk: Desk, asked: Asked, message: FailedMessage, look: Look, typed: str, problem: str = ""
+) -> Response:
+    body = _edited(message, typed)
+    if not problem:
+        try:
+            _check_json(message, body)
+        except ConfigurationError as error:
+            problem = str(error)
+    return desk.page(
+        "edit",
+        asked,
+        "Edit a message",
+        {
+            "place": asked.place,
+            "standing": Freshness.of(desk, asked.place, look),
+            "message": message,
+            "typed": typed,
+            "difference": difference(message.body, body),
+            "is_changed": body != message.body,
+            "reason": asked.text("reason"),
+            "problem": problem,
+        },
+        400 if problem else 200,
+    )

@@ -1,0 +1,93 @@
+"""The filter of a page: its terms, each of which can be taken away, and what can be added."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from redrive.failures.cause import Cause
+from redrive.failures.columns import COLUMNS
+from redrive.failures.facet import Facet
+from redrive.failures.filter_terms import joined, terms_of
+from redrive.failures.groups import Group
+from redrive.web.asked import Asked
+
+OPERATORS = {
+    "is": "{expression} = {value}",
+    "is not": "{expression} IS DISTINCT FROM {value}",
+    "contains": "contains({expression}, {value})",
+    "over": "try_cast({expression} AS DOUBLE) > try_cast({value} AS DOUBLE)",
+    "under": "try_cast({expression} AS DOUBLE) < try_cast({value} AS DOUBLE)",
+}
+"""How a column can be compared with a value."""
+_MOST_OFFERED = 60
+
+
+class Chip(NamedTuple):
+    """A term of a filter.
+
+    Args:
+        text: it.
+        without: the filter without it.
+    """
+
+    text: str
+    without: str
+
+
+class Offer(NamedTuple):
+    """What can be completed.
+
+    Args:
+        filters: whole filters, which go on from the one that there is.
+        columns: what can be compared.
+        values: what it can be compared with.
+    """
+
+    filters: list[str]
+    columns: list[str]
+    values: list[str]
+
+
+def where_of(asked: Asked) -> str:
+    """The filter of an address, with the term that a form adds to it.
+
+    Raises:
+        ConfigurationError: there is no such column.
+    """
+    where, column, value = asked.text("where"), asked.text("column"), asked.text("value")
+    if not column:
+        return where
+    pattern = OPERATORS.get(asked.text("operator"), OPERATORS["is"])
+    text = "'" + value.replace("'", "''") + "'"
+    return with_term(where, pattern.format(expression=Facet.named(column).expression, value=text))
+
+
+def with_term(where: str, term: str) -> str:
+    """A filter with one more term; the same where it has that already."""
+    terms = terms_of(where)
+    return where if term in terms else joined([*terms, term])
+
+
+def chips_of(where: str) -> list[Chip]:
+    """The terms of a filter."""
+    terms = terms_of(where)
+    return [
+        Chip(term, joined(terms[:number] + terms[number + 1 :]))
+        for number, term in enumerate(terms)
+    ]
+
+
+def offer_of(where: str, groups: Iterable[Group]) -> Offer:
+    """What can be completed of a filter, by what the shown groups have."""
+    values: dict[str, dict[str, None]] = {"error_type": {}, "routing_key": {}}
+    for group in groups:
+        if isinstance(group.key, Cause) and group.key.error_type:
+            values["error_type"][group.key.error_type] = None
+        values["routing_key"].update(dict.fromkeys(list(group.routing_keys)[:10]))
+    terms = [Facet.named(name).term(value) for name, known in values.items() for value in known]
+    terms += ["redrive_count > 0", "retries > 2", "failed_at > now() - interval 1 hour"]
+    columns = [column.name for column in COLUMNS if column.name not in ("headers", "body_bytes")]
+    return Offer(
+        [with_term(where, term) for term in terms[:_MOST_OFFERED]],
+        [name for name in columns if name != "body"],
+        [value for known in values.values() for value in known][:_MOST_OFFERED],
+    )

@@ -1,0 +1,169 @@
+"""The pages of the store: copies of failed messages, what is in them, and their restore."""
+
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+
+from starlette.responses import JSONResponse, RedirectResponse, Response
+
+from redrive.errors import ConfigurationError, RedriveError
+from redrive.failures.failed_message import FailedMessage
+from redrive.failures.job_record import JobRecord
+from redrive.failures.restoration import RestorePlace, place_of, restored, there_already
+from redrive.failures.snapshot import Snapshot
+from redrive.pubsub.reports import LookProgress
+from redrive.pubsub.url import BrokerURL
+from redrive.web.asked import Asked, QueuePlace
+from redrive.web.command_words import expire_command, restore_command
+from redrive.web.desk import Desk
+from redrive.web.store import StoreWork
+
+_MOST_CAUSES = 50
+_MOST_REASON = 500
+
+
+def show(desk: Desk, asked: Asked) -> Response:
+    """The store: what is in it, or one copy and what that holds."""
+    name = asked.text("name")
+    if name:
+        return _one(desk, asked, name)
+    try:
+        queues = [line.place for line in desk.board.lines() if line.failed]
+    except RedriveError:
+        queues = []
+    return desk.page(
+        "store",
+        asked,
+        "Store",
+        {
+            "folder": str(desk.store.folder),
+            "files": desk.store.files(),
+            "work": desk.store.work,
+            "queues": queues,
+            "command": expire_command(str(desk.store.folder)),
+        },
+    )
+
+
+def progress(desk: Desk, _: Asked) -> Response:
+    """How far the store is with what it does, for the script of its page."""
+    work = desk.store.work
+    if work is None:
+        return JSONResponse({"ended": True})
+    return JSONResponse({"ended": work.has_ended, "values": {"done": f"{work.done:,}"}})
+
+
+def copy(desk: Desk, asked: Asked) -> Response:
+    """Copies the messages of a queue into a new file; they stay where they are.
+
+    Raises:
+        ConfigurationError: this console keeps no copies, or the store is busy.
+    """
+    _check_permit(desk)
+    place, path = asked.place, desk.store.new_path(asked.place)
+    failed = desk.recollection.queue(place)
+
+    def act(work: StoreWork) -> str:
+        def note(progress: LookProgress) -> None:
+            work.done = progress.looked_at
+
+        count = failed.snapshot(path, on_progress=note)
+        return f"{count:,} messages of {place.name} copied to {path.name}."
+
+    desk.store.do(f"copying {place.name}", act)
+    return RedirectResponse(asked.link("/store"), 303)
+
+
+def restore(desk: Desk, asked: Asked) -> Response:
+    """Restores the messages of a copy into their queues, as jobs of the journal. If some are there
+    already, none is, unless that was asked for.
+
+    Raises:
+        ConfigurationError: this console restores nothing, no reason is given, or the store is busy.
+    """
+    _check_permit(desk)
+    name, reason = asked.text("name"), asked.text("reason")[:_MOST_REASON]
+    kept = desk.store.snapshot(name)
+    if not reason:
+        raise ConfigurationError("no reason is given", "Say why: it stands in the journal.")
+    may_duplicate = asked.text("duplicate") == "yes"
+
+    def act(work: StoreWork) -> str:
+        places = Counter(map(place_of, kept.browse()))
+        for place in () if may_duplicate else sorted(places):
+            _check_not_there(desk, kept, place)
+        count = sum(
+            _restored(desk, kept, place, places[place], reason, work) for place in sorted(places)
+        )
+        return f"{count:,} of {places.total():,} messages of {name} restored."
+
+    desk.store.do(f"restoring {name}", act)
+    return RedirectResponse(asked.link("/store"), 303)
+
+
+def _check_permit(desk: Desk) -> None:
+    if not desk.settings.may_store:
+        raise ConfigurationError(
+            "this console keeps and restores no copies",
+            "Start it with --allow store, or use redrive failed snapshot and restore.",
+        )
+
+
+def _one(desk: Desk, asked: Asked, name: str) -> Response:
+    kept = desk.store.snapshot(name)
+    groups, look = kept.ask(lambda look: look.groups())
+    places = Counter(map(place_of, kept.browse()))
+    causes = groups.largest_first
+    return desk.page(
+        "kept",
+        asked,
+        name,
+        {
+            "name": name,
+            "command": restore_command(str(kept.path)),
+            "total": look.looked_at,
+            "groups": causes[:_MOST_CAUSES],
+            "more": max(0, len(causes) - _MOST_CAUSES),
+            "places": [(QueuePlace(*place), count) for place, count in places.most_common()],
+        },
+    )
+
+
+def _mine(kept: Snapshot, place: RestorePlace) -> Iterator[FailedMessage]:
+    return (message for message in kept.browse() if place_of(message) == place)
+
+
+def _check_not_there(desk: Desk, kept: Snapshot, place: RestorePlace) -> None:
+    failed = desk.recollection.queue(QueuePlace(*place))
+    count = there_already(failed, _mine(kept, place), desk.settings.family)
+    if count:
+        raise ConfigurationError(
+            f"{count:,} messages of this file are in {place.queue!r} already and would be "
+            "duplicated",
+            "Nothing was restored. Restore it once more, and say that they may be.",
+        )
+
+
+def _restored(
+    desk: Desk, kept: Snapshot, place: RestorePlace, count: int, reason: str, work: StoreWork
+) -> int:
+    job = JobRecord(
+        str(uuid.uuid4()),
+        "restore",
+        place.name,
+        BrokerURL.parse(desk.settings.url).address,
+        reason=reason,
+        planned=count,
+        file=str(kept.path),
+        literal=place.is_literal,
+    )
+
+    def counted() -> Iterator[FailedMessage]:
+        for message in _mine(kept, place):
+            yield message
+            work.done += 1
+
+    failed = desk.recollection.queue(QueuePlace(*place))
+    deliveries = (message.delivery for message in counted())
+    with desk.worker.journal() as journal:
+        return restored(journal, job, failed, deliveries)

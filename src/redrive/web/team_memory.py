@@ -1,0 +1,90 @@
+"""What the journal tells of causes and jobs, as pages ask for it: read anew now and then, and not
+for each of them."""
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+
+from redrive.errors import RedriveError
+from redrive.failures.cause_book import CauseBook
+from redrive.failures.cause_remark import CauseRemark
+from redrive.failures.job_record import JobRecord
+from redrive.failures.journal import Journal
+
+_FRESH = 5.0
+"""Seconds for which what was read is shown: to read the journal asks the broker."""
+Opened = Callable[[], AbstractContextManager[Journal]]
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """What the journal has told.
+
+    Args:
+        book: what was said of causes.
+        jobs: all jobs, the latest first.
+        problem: why it has told nothing; empty otherwise.
+    """
+
+    book: CauseBook = field(default_factory=CauseBook)
+    jobs: list[JobRecord] = field(default_factory=list)
+    problem: str = ""
+
+
+class TeamMemory:
+    """What the journal tells of causes and jobs.
+
+    Args:
+        opened: opens the journal, for as long as a block.
+    """
+
+    def __init__(self, opened: Opened) -> None:
+        self._opened = opened
+        self._reading = threading.Lock()
+        self._known: Remembered | None = None
+        self._read_at = float("-inf")
+
+    @property
+    def known(self) -> Remembered:
+        """What the journal tells, as it was a few seconds ago at most. While somebody reads it
+        anew, the others are told what was known before."""
+        known = self._known
+        if known is not None and time.monotonic() - self._read_at < _FRESH:
+            return known
+        if not self._reading.acquire(blocking=known is None):
+            return known if known is not None else Remembered()
+        try:
+            if self._known is None or time.monotonic() - self._read_at >= _FRESH:
+                self._known = self._read()
+                self._read_at = time.monotonic()
+            return self._known
+        finally:
+            self._reading.release()
+
+    @property
+    def book(self) -> CauseBook:
+        """What was said of causes."""
+        return self.known.book
+
+    def say(self, remark: CauseRemark) -> None:
+        """Writes down what somebody says of a cause.
+
+        Raises:
+            ConfigurationError: the journal can't be written.
+        """
+        with self._opened() as journal:
+            journal.remark(remark)
+        self.forget()
+
+    def forget(self) -> None:
+        """Has the journal read anew for the next page."""
+        self._read_at = float("-inf")
+
+    def _read(self) -> Remembered:
+        try:
+            with self._opened() as journal:
+                return Remembered(journal.causes(), journal.jobs())
+        except RedriveError as error:
+            return Remembered(problem=str(error).partition("\n")[0])

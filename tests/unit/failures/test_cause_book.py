@@ -1,0 +1,184 @@
+"""What a team has said of causes, and what that does to groups and filters."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from deliveries import failed
+from redrive.amqp.field_table import Table
+from redrive.errors import ConfigurationError
+from redrive.failures.cause import Cause, cause_of
+from redrive.failures.cause_book import CauseBook, CausePart, part_id
+from redrive.failures.cause_remark import CauseRemark, CauseState, RemarkKind
+from redrive.failures.failed_message import FailedMessage
+from redrive.failures.filter import Filter, OpenFilter
+from redrive.failures.groups import Group, Groups
+from redrive.failures.look import Look
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+KEY, SLOW = Cause("KeyError", "'…'", ""), Cause("TimeoutError", "after <n> s", "")
+
+
+def message(id_: str, cause: Cause, host: str = "a") -> FailedMessage:
+    text = {"KeyError": f"'{id_}'", "TimeoutError": "after 3 s"}[cause.error_type]
+    return FailedMessage(
+        failed(
+            Table.of(
+                {
+                    "redrive-failure-id": id_,
+                    "redrive-error-type": cause.error_type,
+                    "redrive-error-message": text,
+                    "redrive-host": host,
+                }
+            )
+        )
+    )
+
+
+MESSAGES = [
+    message("1", KEY),
+    message("2", KEY, "b"),
+    message("3", SLOW),
+    message("4", SLOW, "b"),
+    message("5", SLOW, "b"),
+]
+SPLIT = CauseRemark(RemarkKind.SPLIT, SLOW.group_id, where="host = 'b'", name="host b")
+PART = part_id(SLOW.group_id, "host b")
+MERGE = CauseRemark(RemarkKind.MERGE, KEY.group_id, into=SLOW.group_id)
+
+
+def said(state: CauseState, at: datetime = START, group: str = KEY.group_id) -> CauseRemark:
+    return CauseRemark(RemarkKind.STATE, group, state=state, at=at)
+
+
+def counts(book: CauseBook) -> dict[str, int]:
+    """How many messages are in which group."""
+    with OpenFilter(Filter()) as all_:
+        groups = book.groups_of(Look("q", messages=iter(MESSAGES)), all_)
+    return {ids(group): group.count for group in groups.largest_first}
+
+
+def ids(group: Group) -> str:
+    assert isinstance(group.key, Cause)
+    return group.key.group_id
+
+
+def meant(book: CauseBook, *groups: str, where: str | None = None) -> list[str]:
+    """The failure ids of those that a filter by group means."""
+    with OpenFilter(book.resolved(Filter(where, groups=groups))) as filter_:
+        return [one.failure_id for one in filter_.of(MESSAGES)]
+
+
+def test_an_empty_book_changes_nothing() -> None:
+    assert counts(CauseBook()) == {SLOW.group_id: 3, KEY.group_id: 2}
+    filter_ = Filter(groups=(KEY.group_id,))
+    assert CauseBook().resolved(filter_) is filter_
+
+
+def test_causes_that_were_merged_are_one_and_any_of_their_ids_means_all() -> None:
+    book = CauseBook([MERGE])
+    assert counts(book) == {SLOW.group_id: 5}
+    assert meant(book, KEY.group_id) == meant(book, SLOW.group_id[:4]) == ["1", "2", "3", "4", "5"]
+
+
+def test_merging_in_a_circle_makes_one_cause_and_no_endless_loop() -> None:
+    back = CauseRemark(RemarkKind.MERGE, SLOW.group_id, into=KEY.group_id)
+    assert len(counts(CauseBook([MERGE, back]))) == 1
+
+
+def test_a_part_that_was_split_is_a_cause_of_its_own() -> None:
+    book = CauseBook([SPLIT])
+    assert counts(book) == {KEY.group_id: 2, PART: 2, SLOW.group_id: 1}
+    assert meant(book, PART) == ["4", "5"]
+    assert meant(book, SLOW.group_id) == ["3"]
+    assert meant(book, SLOW.group_id[:5], PART) == ["3", "4", "5"]
+
+
+def test_a_filter_counts_besides_a_group_that_was_split() -> None:
+    assert meant(CauseBook([SPLIT]), PART, where="failure_id = '5' -- a comment") == ["5"]
+
+
+def test_what_two_splits_mean_belongs_to_the_first() -> None:
+    second = CauseRemark(
+        RemarkKind.SPLIT,
+        SLOW.group_id,
+        where="failure_id >= '3'",
+        name="late",
+        at=SPLIT.at + timedelta(seconds=1),
+    )
+    book = CauseBook([second, SPLIT])
+    assert counts(book) == {KEY.group_id: 2, PART: 2, part_id(SLOW.group_id, "late"): 1}
+    assert meant(book, part_id(SLOW.group_id, "late")) == ["3"]
+
+
+def test_a_remark_that_was_taken_back_holds_no_longer() -> None:
+    undo = CauseRemark(RemarkKind.UNDO, SLOW.group_id, undoes=SPLIT.id)
+    assert counts(CauseBook([SPLIT, undo])) == counts(CauseBook())
+
+
+def test_a_part_can_be_merged_into_another_cause() -> None:
+    book = CauseBook([SPLIT, CauseRemark(RemarkKind.MERGE, PART, into=KEY.group_id)])
+    assert counts(book) == {KEY.group_id: 4, SLOW.group_id: 1}
+    assert sorted(meant(book, KEY.group_id)) == ["1", "2", "4", "5"]
+
+
+def test_no_message_can_pass_itself_off_as_a_part() -> None:
+    part = CausePart.of(SLOW, "host b")
+    assert part.group_id == PART
+    headers = {"redrive-error-type": "TimeoutError", "redrive-error-message": part.message}
+    forged = FailedMessage(failed(Table.of(headers)))
+    assert cause_of(forged) != part
+
+
+def test_a_function_can_not_be_combined_with_a_group_that_was_split() -> None:
+    with pytest.raises(ConfigurationError, match="function"):
+        CauseBook([SPLIT]).resolved(Filter(lambda _: True, groups=(PART,)))
+
+
+def test_a_cause_of_which_nobody_has_said_anything_is_new() -> None:
+    assert CauseBook().standing_of(group()).state is CauseState.NEW
+
+
+def test_what_was_said_last_counts_in_whichever_order_it_came() -> None:
+    first, last = said(CauseState.MUTED), said(CauseState.KNOWN, START + timedelta(seconds=1))
+    assert CauseBook([last, first]).standing_of(group()).state is CauseState.KNOWN
+
+
+@pytest.mark.parametrize(
+    ("after", "state"), [(-1, CauseState.FIXED), (1, CauseState.FAILING_AGAIN)]
+)
+def test_a_fixed_cause_is_failing_again_once_one_of_its_messages_failed_since(
+    after: int, state: CauseState
+) -> None:
+    fixed = said(CauseState.FIXED)
+    found = group(last=START + timedelta(seconds=after))
+    assert CauseBook([fixed]).standing_of(found).state is state
+
+
+def test_what_is_said_of_one_of_merged_causes_is_said_of_all() -> None:
+    muted = said(CauseState.MUTED, group=KEY.group_id)
+    assert CauseBook([MERGE, muted]).standing_of(group(SLOW)).state is CauseState.MUTED
+
+
+def test_a_remark_is_named_by_the_beginning_of_its_id() -> None:
+    assert CauseBook([SPLIT]).named(SPLIT.id[:8]) is SPLIT
+    with pytest.raises(ConfigurationError, match="names no remarks"):
+        CauseBook([SPLIT]).named("x")
+
+
+def group(cause: Cause = KEY, last: datetime | None = None) -> Group:
+    return Group(cause, "1", 1, last=last)
+
+
+def test_progress_is_told_of_groups_with_their_parts() -> None:
+    told: list[Groups] = []
+    many = (MESSAGES * 60)[:260]
+
+    def looked() -> Iterator[FailedMessage]:
+        yield from many
+
+    with OpenFilter(Filter()) as all_:
+        found = CauseBook([SPLIT]).groups_of(Look("q", messages=looked()), all_, told.append)
+    assert found.total == 260
+    assert told

@@ -1,0 +1,237 @@
+"""The screens that read, in a real browser: on wide and narrow screens, by day and by night, with
+and without scripts, by keys, magnified, without motion, and in forced colours."""
+
+import re
+from collections.abc import Iterator
+from urllib.parse import urlencode
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from contract.support import Service
+from redrive.web.console_settings import Permit
+from waiting import wait_until
+from web.browsing import chromium
+from web.conftest import LOOKUP, QUEUE, SLOW, OpenConsole, Opens
+from web.test_browser import Scheme, group_of, visit
+
+KILOBYTE = 1000
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium() as browser:
+        yield browser
+
+
+@pytest.fixture
+def console(opens: Opens, service: Service) -> OpenConsole:
+    """A console that may do everything, with something to see on each page."""
+    console = opens(*Permit)
+    console.look()
+    group, slow = group_of(service, "KeyError"), group_of(service, "TimeoutError")
+    for said in (
+        {"kind": "state", "group": slow, "state": "fixed", "fixed_in": "2.3.1", "note": "soon"},
+        {"kind": "split", "group": group, "where": "failure_id < 'sku-2'", "name": "the first"},
+    ):
+        assert console.post("/remark", back="/", **said).status_code == 303
+    assert console.post("/store/copy", queue=QUEUE).status_code == 303
+    store = console.server.console.desk.store
+    wait_until(lambda: store.work is not None and store.work.has_ended, "it is copied")
+    return console
+
+
+def pages_of(console: OpenConsole, service: Service) -> dict[str, str]:
+    """An address of each screen that is new, or shows more than it did."""
+    group = group_of(service, "KeyError")
+    file = console.server.console.desk.store.files()[0].name
+    where = "retries = 0 AND host = 'worker-1'"
+    asked = {
+        "overview": ("/", {}),
+        "causes": ("/causes", {"queue": QUEUE, "where": where}),
+        "no cause in this state": ("/causes", {"queue": QUEUE, "state": "muted"}),
+        "cause": ("/cause", {"queue": QUEUE, "group": group, "where": where, "by": "$.id"}),
+        "cause by nothing": ("/cause", {"queue": QUEUE, "group": group, "by": "no such thing"}),
+        "message": ("/message", {"queue": QUEUE, "id": "sku-3", "view": "text"}),
+        "edit": ("/edit", {"queue": QUEUE, "id": "sku-3"}),
+        "query": ("/query", {"queue": QUEUE, "sql": "select error_type from failed"}),
+        "journal": ("/journal", {}),
+        "nothing in the journal": ("/journal", {"word": "no such word"}),
+        "store": ("/store", {}),
+        "file": ("/store", {"name": file}),
+    }
+    return {name: f"{path}?{urlencode(more)}" for name, (path, more) in asked.items()}
+
+
+@pytest.mark.parametrize("scripts", [True, False], ids=["scripts", "no scripts"])
+@pytest.mark.parametrize("width", [1280, 320])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_no_screen_breaks_a_rule_asks_another_host_or_says_an_error(
+    browser: Browser,
+    console: OpenConsole,
+    service: Service,
+    scheme: Scheme,
+    width: int,
+    scripts: bool,
+) -> None:
+    seen = visit(browser, console, scheme=scheme, width=width, scripts=scripts)
+    found = {}
+    for name, address in pages_of(console, service).items():
+        seen.page.goto(address)
+        seen.wait_until_asked()
+        found[name] = [
+            *seen.violations(),
+            *(["wider than the screen"] if seen.is_wider_than_the_screen() else []),
+        ]
+    assert {name: faults for name, faults in found.items() if faults} == {}
+    assert seen.faults == []
+
+
+def test_a_cause_is_narrowed_down_by_clicks_alone_and_widened_again(
+    browser: Browser, console: OpenConsole
+) -> None:
+    seen = visit(browser, console)
+    page = seen.page
+    page.goto(f"/causes?{urlencode({'queue': QUEUE})}")
+    page.get_by_role("link", name="TimeoutError: after <n> s").click()
+    expect(page.locator(".lead strong")).to_have_text(f"{SLOW} messages")
+    page.locator("svg.linked a").first.click()
+    expect(page.locator(".chips code")).to_contain_text("failed_at >=")
+    page.get_by_role("link", name="worker-1").click()
+    expect(page.locator(".chips li")).to_have_count(3)
+    page.get_by_role("link", name=re.compile("Take away host")).click()
+    page.get_by_role("link", name=re.compile("Take away .*failed_at")).click()
+    expect(page.locator(".chips li")).to_have_count(0)
+    expect(page.locator(".lead strong")).to_have_text(f"{SLOW} messages")
+    assert seen.faults == []
+
+
+def test_causes_are_chosen_and_planned_by_keys_alone(
+    browser: Browser, console: OpenConsole
+) -> None:
+    seen = visit(browser, console)
+    page = seen.page
+    page.goto(f"/causes?{urlencode({'queue': QUEUE})}")
+    for key in ("j", "x", "j", "x", "r"):
+        page.keyboard.press(key)
+    expect(page.locator("h1")).to_have_text("Plan a requeue")
+    counts = sorted((LOOKUP - 4, SLOW, 4), reverse=True)
+    expect(page.locator(".lead strong").first).to_have_text(f"{counts[0] + counts[1]} messages")
+    page.go_back()
+    page.keyboard.press("?")
+    expect(page.locator("#keys")).to_have_attribute("open", "")
+
+
+def test_a_message_is_left_for_the_next_one_by_a_key(
+    browser: Browser, console: OpenConsole
+) -> None:
+    page = visit(browser, console).page
+    page.goto(f"/message?{urlencode({'queue': QUEUE, 'id': 'sku-3'})}")
+    page.keyboard.press("n")
+    expect(page.locator("h1")).to_have_text("Message sku-4")
+    page.keyboard.press("p")
+    expect(page.locator("h1")).to_have_text("Message sku-3")
+
+
+def test_an_id_is_copied_where_there_are_scripts(browser: Browser, console: OpenConsole) -> None:
+    page = visit(browser, console).page
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.goto(f"/message?{urlencode({'queue': QUEUE, 'id': 'sku-3'})}")
+    page.get_by_role("button", name="Copy the failure id").click()
+    expect(page.get_by_role("button", name="Copy the failure id")).to_have_text("Copied")
+    assert page.evaluate("navigator.clipboard.readText()") == "sku-3"
+    bare = visit(browser, console, scripts=False).page
+    bare.goto(f"/message?{urlencode({'queue': QUEUE, 'id': 'sku-3'})}")
+    expect(bare.get_by_role("button", name="Copy the failure id")).to_have_count(0)
+
+
+def test_a_body_is_edited_compared_and_not_sent(browser: Browser, console: OpenConsole) -> None:
+    seen = visit(browser, console)
+    page = seen.page
+    page.goto(f"/edit?{urlencode({'queue': QUEUE, 'id': 'sku-3'})}")
+    body = page.get_by_label("Body")
+    body.fill(body.input_value().replace("socks", "shoes"))
+    page.get_by_role("button", name="Show what is changed").click()
+    expect(page.locator("del", has_text="socks")).to_have_count(1)
+    expect(page.locator("ins", has_text="shoes")).to_have_count(1)
+    expect(page.get_by_label("Body")).to_have_value(re.compile("shoes"))
+    assert seen.violations() == []
+    assert seen.faults == []
+
+
+# --- how people see it ----------------------------------------------------------------------------
+
+
+def each_page(page: Page, console: OpenConsole, service: Service) -> Iterator[str]:
+    for name, address in pages_of(console, service).items():
+        page.goto(address)
+        yield name
+
+
+def test_magnified_to_200_percent_nothing_has_to_be_moved_sideways(
+    browser: Browser, console: OpenConsole, service: Service
+) -> None:
+    # A browser that magnifies a page has half as many pixels for it.
+    seen = visit(browser, console, width=640)
+    wide = [
+        name for name in each_page(seen.page, console, service) if seen.is_wider_than_the_screen()
+    ]
+    assert wide == []
+    texts_in_pixels = seen.page.evaluate(
+        "getComputedStyle(document.documentElement).getPropertyValue('text-size-adjust')"
+    )
+    assert texts_in_pixels in ("100%", "")
+
+
+def test_who_wants_no_motion_sees_none(
+    browser: Browser, console: OpenConsole, service: Service
+) -> None:
+    page = visit(browser, console).page
+    page.emulate_media(reduced_motion="reduce")
+    moving = "document.getAnimations().length"
+    assert {name for name in each_page(page, console, service) if page.evaluate(moving)} == set()
+    durations = page.evaluate(
+        "[...document.querySelectorAll('*')].map(one => getComputedStyle(one))"
+        ".filter(style => style.transitionDuration !== '0s' || style.animationName !== 'none')"
+        ".length"
+    )
+    assert durations == 0
+
+
+def test_in_forced_colours_bars_and_what_is_current_are_seen(
+    browser: Browser, console: OpenConsole, service: Service
+) -> None:
+    seen = visit(browser, console)
+    page = seen.page
+    page.emulate_media(forced_colors="active")
+    group = group_of(service, "KeyError")
+    page.goto(f"/cause?{urlencode({'queue': QUEUE, 'group': group, 'where': 'retries = 0'})}")
+    paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    bar = page.locator("svg.linked rect:not(.hit)").first
+    assert bar.evaluate("one => getComputedStyle(one).fill") != paper
+    mark = page.locator("mark").first
+    assert mark.evaluate("one => getComputedStyle(one).textDecorationLine") == "underline"
+    page.goto(f"/causes?{urlencode({'queue': QUEUE})}")
+    page.keyboard.press("j")
+    outline = page.locator(".current").evaluate("one => getComputedStyle(one).outlineStyle")
+    assert outline == "solid"
+    assert seen.violations() == []
+
+
+def test_pages_are_light(browser: Browser, console: OpenConsole) -> None:
+    page = visit(browser, console).page
+    # What a browser fetches, as a proxy that compresses would send it.
+    sizes = page.evaluate(
+        """async () => {
+          const size = async (path) => {
+            const stream = (await fetch(path)).body.pipeThrough(new CompressionStream("gzip"));
+            return (await new Response(stream).arrayBuffer()).byteLength;
+          };
+          return [await size("/"), await size("/static/console.js"),
+            await size("/static/console.css")];
+        }"""
+    )
+    first, script, style = (int(size) for size in sizes)
+    assert script <= 25 * KILOBYTE
+    assert style <= 10 * KILOBYTE
+    assert first + script + style <= 60 * KILOBYTE

@@ -1,0 +1,112 @@
+"""The store: copies of failed messages, looked into and restored."""
+
+from pathlib import Path
+
+import pytest
+
+from contract.support import Service
+from redrive import FailedQueue
+from redrive.failures.journal import Journal
+from redrive.failures.snapshot import Snapshot
+from redrive.web.console_settings import Permit
+from redrive.web.store import StoreWork
+from waiting import wait_until
+from web.conftest import LOOKUP, QUEUE, SLOW, OpenConsole, Opens
+
+ALL = LOOKUP + SLOW
+
+
+@pytest.fixture
+def console(opens: Opens, service: Service) -> OpenConsole:
+    return opens(Permit.STORE)
+
+
+def ended(console: OpenConsole) -> StoreWork:
+    store = console.server.console.desk.store
+    wait_until(lambda: store.work is not None and store.work.has_ended, "the store is done")
+    assert store.work is not None
+    return store.work
+
+
+def copied(console: OpenConsole) -> str:
+    """The name of a copy of the queue."""
+    assert console.post("/store/copy", queue=QUEUE).status_code == 303
+    assert ended(console).problem == ""
+    return console.server.console.desk.store.files()[0].name
+
+
+def test_a_queue_is_copied_and_keeps_its_messages(console: OpenConsole, service: Service) -> None:
+    name = copied(console)
+    assert name.startswith("shop_orders-")
+    assert f"{ALL} messages of {QUEUE} copied to {name}" in console.get("/store").text
+    assert FailedQueue(service.url, QUEUE).depth() == ALL
+    folder = console.server.console.desk.store.folder
+    assert Snapshot(folder / name).depth() == ALL
+    assert (folder / name).stat().st_mode & 0o077 == 0
+
+
+def test_what_is_in_a_copy_is_shown_without_its_queue(
+    console: OpenConsole, service: Service
+) -> None:
+    name = copied(console)
+    FailedQueue(service.url, QUEUE).purge()
+    text = console.get("/store", name=name).text
+    assert f"<strong>{ALL} messages</strong>" in text
+    assert "KeyError" in text
+
+
+def test_a_copy_is_restored_once_and_the_journal_says_who_and_why(
+    console: OpenConsole, service: Service
+) -> None:
+    name = copied(console)
+    FailedQueue(service.url, QUEUE).purge()
+    assert console.post("/store/restore", name=name, reason="a slip").status_code == 303
+    assert ended(console).result == f"{ALL} of {ALL} messages of {name} restored."
+    assert FailedQueue(service.url, QUEUE).depth() == ALL
+    with Journal(service.url) as journal:
+        (job,) = journal.jobs()
+    assert (job.kind, job.reason, job.sent, job.origin) == ("restore", "a slip", ALL, "console")
+    console.post("/store/restore", name=name, reason="again")
+    assert "would be duplicated" in ended(console).problem
+    assert FailedQueue(service.url, QUEUE).depth() == ALL
+    console.post("/store/restore", name=name, reason="again", duplicate="yes")
+    ended(console)
+    assert FailedQueue(service.url, QUEUE).depth() == 2 * ALL
+
+
+def test_a_restore_needs_a_reason(console: OpenConsole) -> None:
+    assert console.post("/store/restore", name=copied(console)).status_code == 400
+
+
+@pytest.mark.parametrize(
+    "name", ["../secret.parquet", "/etc/passwd", "link.parquet", "none.parquet", "..", "notes.txt"]
+)
+def test_nothing_outside_of_the_folder_is_read(
+    console: OpenConsole, tmp_path: Path, name: str
+) -> None:
+    folder = console.server.console.desk.store.folder
+    folder.mkdir(parents=True)
+    (folder.parent / "secret.parquet").write_bytes(b"x")
+    (folder / "link.parquet").symlink_to(folder.parent / "secret.parquet")
+    (folder / "notes.txt").write_text("x", encoding="utf-8")
+    answer = console.get("/store", name=name)
+    assert answer.status_code == 400
+    assert console.post("/store/restore", name=name, reason="x").status_code == 400
+    assert "link.parquet" not in console.get("/store").text
+
+
+def test_a_file_that_is_damaged_spoils_its_own_page_alone(console: OpenConsole) -> None:
+    folder = console.server.console.desk.store.folder
+    folder.mkdir(parents=True)
+    (folder / "broken.parquet").write_bytes(b"x")
+    assert console.get("/store", name="broken.parquet").status_code == 400
+    assert "broken.parquet" in console.get("/store").text
+
+
+def test_a_console_that_only_reads_keeps_and_restores_nothing(
+    opens: Opens, service: Service
+) -> None:
+    console = opens()
+    assert console.post("/store/copy", queue=QUEUE).status_code == 400
+    assert console.post("/store/restore", name="x", reason="x").status_code == 400
+    assert console.get("/store").status_code == 200
