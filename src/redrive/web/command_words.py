@@ -43,6 +43,12 @@ def requeue_command(place: QueuePlace, order: Order, reason: str) -> str:
     return _joined("failed", "requeue", *words)
 
 
+def discard_command(place: QueuePlace, filter_: Filter, reason: str) -> str:
+    """What moves messages to a file."""
+    words = [*_source(place), *_filter(filter_), "-o", "discarded.jsonl", "--reason", reason]
+    return _joined("failed", "discard", *words)
+
+
 def resume_command(id_: str) -> str:
     """What takes up a job again."""
     return _joined("jobs", "resume", id_)

@@ -6,14 +6,19 @@ from urllib.parse import urlsplit
 
 from starlette.responses import Response
 
+from redrive.errors import BrokerUnavailable, PermissionDenied
+from redrive.failures.job_record import JobRecord
 from redrive.failures.look import Look
+from redrive.failures.operator_rights import OperatorRights
 from redrive.pubsub.url import BrokerURL
 from redrive.redaction import in_one_line
+from redrive.topology.doctor.act_rights import Act
 from redrive.web.asked import Asked, QueuePlace
 from redrive.web.board import Board, BoardLine
 from redrive.web.console_settings import ConsoleSettings
 from redrive.web.html import page
 from redrive.web.job_worker import JobWorker
+from redrive.web.reach import Login
 from redrive.web.recollection import LookUnderWay, Recollection
 
 
@@ -26,17 +31,72 @@ class Desk:
         board: what the queues hold.
         recollection: what earlier looks tell of them.
         worker: runs jobs.
+        rights: what the broker lets the user do.
+        guest: who works at it; empty for who has come by the link.
     """
 
     settings: ConsoleSettings
     board: Board
     recollection: Recollection
     worker: JobWorker
+    rights: OperatorRights
+    guest: str = ""
 
     @classmethod
-    def of(cls, settings: ConsoleSettings) -> "Desk":
-        """A desk for a broker."""
-        return cls(settings, Board(settings), Recollection(settings), JobWorker(settings))
+    def of(cls, settings: ConsoleSettings, guest: str = "") -> "Desk":
+        """A desk for a broker.
+
+        Args:
+            settings: what the console was told, with the user that acts.
+            guest: who works at it.
+        """
+        rights = OperatorRights(settings.url, settings.family)
+
+        def check(place: QueuePlace) -> None:
+            if not _may_look(settings, rights, place):
+                raise not_permitted(Act.LOOK, place, rights)
+
+        recollection = Recollection(settings, check)
+        return cls(settings, Board(settings), recollection, JobWorker(settings), rights, guest)
+
+    def may(self, act: Act, place: QueuePlace) -> bool:
+        """Whether an act on a queue is allowed here, and the broker grants the user what it needs.
+        What the broker does not say is not offered."""
+        if act is not Act.LOOK and not self.settings.allows(act):
+            return False
+        try:
+            if act is Act.LOOK:
+                return _may_look(self.settings, self.rights, place)
+            return not self.rights.missing(act, place.name, literal=place.literal)
+        except (BrokerUnavailable, PermissionDenied):
+            return False
+
+    def check_look(self, place: QueuePlace) -> None:
+        """Checks that what is known of a queue is for this user.
+
+        Raises:
+            PermissionDenied: it is not.
+            BrokerUnavailable: the broker does not say it.
+        """
+        if not _may_look(self.settings, self.rights, place):
+            raise not_permitted(Act.LOOK, place, self.rights)
+
+    def check(self, act: Act, place: QueuePlace) -> None:
+        """Checks that an act on a queue may be done.
+
+        Raises:
+            ConfigurationError: this console does not do it.
+            PermissionDenied: the broker does not let the user.
+            BrokerUnavailable: the broker does not say it.
+        """
+        if act is not Act.LOOK:
+            self.settings.check_allowed(act)
+        if self.rights.missing(act, place.name, literal=place.literal):
+            raise not_permitted(act, place, self.rights)
+
+    def may_see(self, job: JobRecord) -> bool:
+        """Whether what the journal has of a job is for this user."""
+        return self.may(Act.LOOK, QueuePlace(job.queue, job.literal))
 
     def page(
         self, name: str, asked: Asked, title: str, values: dict[str, object], status: int = 200
@@ -56,10 +116,29 @@ class Desk:
             "link": asked.link,
             "settings": self.settings,
             "broker": BrokerURL.parse(self.settings.url).address,
-            "running": self.worker.running(),
+            "running": [job for job in self.worker.running() if self.may(Act.LOOK, job.place)],
+            "guest": self.guest,
+            "has_login": self.settings.reach.login is Login.BROKER,
             "now": datetime.now(UTC),
         }
         return page(name, {**shared, **values}, status)
+
+
+def not_permitted(act: Act, place: QueuePlace, rights: OperatorRights) -> PermissionDenied:
+    """What is said where the broker does not let the user."""
+    return PermissionDenied(
+        f"the user {rights.user!r} may not {act.value} in {place.name!r}: the broker does not "
+        "grant it",
+        "The page Me has what is missing, and the command that grants it.",
+    )
+
+
+def _may_look(settings: ConsoleSettings, rights: OperatorRights, place: QueuePlace) -> bool:
+    """Whether the user may read what is known of a queue. Where nobody logs in, all who come in are
+    the user who has started the console, and whose index it is."""
+    if settings.reach.login is not Login.BROKER:
+        return True
+    return not rights.missing(Act.LOOK, place.name, literal=place.literal)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ def show(desk: Desk, asked: Asked) -> Response:
     """The jobs, the latest first; of one queue, or with a word in them."""
     queue, word = asked.text("queue"), asked.text("word").casefold()
     with desk.worker.journal() as journal:
-        jobs = journal.jobs()
+        jobs = [job for job in journal.jobs() if desk.may_see(job)]
         is_shared = journal.is_shared
     found = [job for job in jobs if (not queue or job.queue == queue) and _has(job, word)]
     return desk.page(

@@ -52,10 +52,12 @@ class Recollection:
 
     Args:
         settings: where they are.
+        check: raises where what is known of a queue is not for who asks.
     """
 
-    def __init__(self, settings: ConsoleSettings) -> None:
+    def __init__(self, settings: ConsoleSettings, check: Callable[[QueuePlace], object]) -> None:
         self._settings = settings
+        self._check = check
         self._lock = threading.Lock()
         self._queues: dict[QueuePlace, FailedQueue] = {}
         self._looks: dict[QueuePlace, LookUnderWay] = {}
@@ -84,8 +86,10 @@ class Recollection:
 
         Raises:
             NothingKept: there is none.
+            PermissionDenied: what it found is not for this user.
             ConfigurationError: the question can't be asked.
         """
+        self._check(place)
         return self.queue(place).ask(question, recall=_KEPT)
 
     def look_under_way(self, place: QueuePlace) -> LookUnderWay | None:
@@ -94,7 +98,12 @@ class Recollection:
             return self._looks.get(place)
 
     def look_again(self, place: QueuePlace) -> LookUnderWay:
-        """Looks at a queue, in a thread of its own; one look at a queue at a time."""
+        """Looks at a queue, in a thread of its own; one look at a queue at a time.
+
+        Raises:
+            PermissionDenied: the user may not.
+        """
+        self._check(place)
         failed = self.queue(place)
         with self._lock:
             known = self._looks.get(place)
