@@ -16,6 +16,7 @@ from contract.support import Service, retrying
 from redrive import FailedQueue
 from redrive.amqp.field_table import FieldValue, Table
 from redrive.amqp.properties import Properties
+from redrive.failures.mask import Mask
 from redrive.topology.headers import Delivery
 from redrive.web.asked import QueuePlace
 from redrive.web.console_server import ConsoleServer, opened_server
@@ -84,7 +85,10 @@ def opens(
     with ExitStack() as held:
 
         def opened(
-            *permits: Permit, hide_bodies: bool = False, reach: Reach | None = None
+            *permits: Permit,
+            hide_bodies: bool = False,
+            reach: Reach | None = None,
+            mask: Mask | None = None,
         ) -> OpenConsole:
             settings = ConsoleSettings(
                 url=rabbitmq_url,
@@ -92,6 +96,7 @@ def opens(
                 permits=frozenset(permits),
                 hide_bodies=hide_bodies,
                 reach=reach or Reach(),
+                mask=mask,
             )
             server = held.enter_context(opened_server(settings, ListenPlace("127.0.0.1", 0)))
             thread = threading.Thread(target=server.run)

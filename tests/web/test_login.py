@@ -1,5 +1,5 @@
-"""People log in with a user of the broker's: who is let in, until when, and what they may see and do
-then, by whichever address they try it."""
+"""People log in with a user of the broker's: who is let in, until when, and what they may see and
+do then, by whichever address they try it."""
 
 import contextlib
 import html

@@ -13,6 +13,7 @@ import typer
 
 from redrive.cli import job_options, options
 from redrive.cli.output import Form, Printer
+from redrive.failures.mask import Mask
 from redrive.pubsub.url import BrokerURL
 from redrive.topology.durations import duration_of
 from redrive.web.console_server import ConsoleServer, opened_server
@@ -46,6 +47,16 @@ def web(
     hide_bodies: Annotated[
         bool, typer.Option("--hide-bodies", help="Show no body, and give none for download.")
     ] = False,
+    masks: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--mask",
+            metavar="JSONPATH",
+            help="Hide what is at this path of the bodies, such as '$.card.number', on all pages "
+            "and in all downloads. Can be repeated.",
+            show_default=False,
+        ),
+    ] = None,
     login: Annotated[
         Login,
         typer.Option(
@@ -136,6 +147,7 @@ def web(
         management_url=broker.management_url,
         permits=permits_of(allow or ()),
         hide_bodies=hide_bodies,
+        mask=Mask.of(masks or ()),
         journal=journal,
         reach=reach,
     )

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import assert_never
 
 from redrive.errors import ConfigurationError
+from redrive.failures.mask import Mask
 from redrive.topology.doctor.act_rights import Act
 from redrive.topology.names import ExchangeFamily
 from redrive.web.reach import Reach
@@ -30,6 +31,7 @@ class ConsoleSettings:
         management_url: where the management API is; None for the broker's host and the usual port.
         permits: what may be done; none for reading alone.
         hide_bodies: whether no body is shown, asked for or given for download.
+        mask: what is hidden in bodies; None for nothing.
         journal: the local file of the journal; None for the one in the user's state directory.
         reach: who may come in, and from where.
         operator: who acts, where a proxy says it; empty for this process's user.
@@ -40,6 +42,7 @@ class ConsoleSettings:
     management_url: str | None = None
     permits: frozenset[Permit] = frozenset()
     hide_bodies: bool = False
+    mask: Mask | None = None
     journal: Path | None = None
     reach: Reach = field(default_factory=Reach)
     operator: str = ""

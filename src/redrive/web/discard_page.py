@@ -12,6 +12,7 @@ from redrive.failures.filter import Filter, OpenFilter
 from redrive.failures.index import default_folder
 from redrive.failures.job_record import JobRecord
 from redrive.failures.look import Look
+from redrive.failures.masked_messages import check_filter
 from redrive.pubsub.url import BrokerURL
 from redrive.topology.doctor.act_rights import Act
 from redrive.web.asked import Asked
@@ -75,6 +76,8 @@ def _file_of(id_: str) -> Path:
 
 def _counted(desk: Desk, asked: Asked) -> tuple[int, Look]:
     filter_: Filter = asked.filter
+    if desk.settings.mask is not None:
+        check_filter(filter_)
     with OpenFilter(filter_) as open_filter:
         found, look = desk.recollection.ask(asked.place, lambda look: look.first(1, open_filter))
     return found.matching, look

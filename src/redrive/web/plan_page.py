@@ -8,6 +8,8 @@ from redrive.errors import ConfigurationError, RedriveError
 from redrive.failures.canary import Guards, Unknown
 from redrive.failures.job_record import JobRecord, State
 from redrive.failures.look import Look
+from redrive.failures.mask import check_patch
+from redrive.failures.masked_messages import check_filter
 from redrive.failures.order import Order
 from redrive.failures.outcome_watch import Whereabouts
 from redrive.failures.plan import Plan
@@ -66,6 +68,11 @@ def order_of(desk: Desk, asked: Asked, limit: int | None = None) -> Order:
         raise ConfigurationError(
             "this console changes no bodies", "Start it with --allow requeue,edit."
         )
+    if desk.settings.mask is not None:
+        # What it means, and what it changes, would be told of the bodies as they are.
+        check_filter(asked.filter)
+        if patch is not None:
+            check_patch(desk.settings.mask, patch)
     rate = asked.number("rate", RATE, most=1_000_000)
     stop_at = asked.number("stop_at", STOP_AT, most=100)
     unknown = Unknown.GO_ON if asked.text("unknown") == Unknown.GO_ON.value else Unknown.STOP

@@ -12,6 +12,7 @@ from typing import TypeVar
 from redrive.errors import RedriveError
 from redrive.failures.failed_queue import FailedQueue
 from redrive.failures.look import Look, Recall
+from redrive.failures.masked_messages import masked_look
 from redrive.pubsub.reports import LookProgress, LookStage
 from redrive.web.asked import QueuePlace
 from redrive.web.console_settings import ConsoleSettings
@@ -90,7 +91,8 @@ class Recollection:
             ConfigurationError: the question can't be asked.
         """
         self._check(place)
-        return self.queue(place).ask(question, recall=_KEPT)
+        mask = self._settings.mask
+        return self.queue(place).ask(lambda look: question(masked_look(look, mask)), recall=_KEPT)
 
     def look_under_way(self, place: QueuePlace) -> LookUnderWay | None:
         """The last look that was asked for here; None where none was."""

@@ -2,7 +2,6 @@
 
 import pytest
 
-from redrive.web import login_pace as module
 from redrive.web.login_pace import LoginPace
 
 
@@ -10,7 +9,7 @@ from redrive.web.login_pace import LoginPace
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The seconds that have passed."""
     seconds = [1000.0]
-    monkeypatch.setattr(module.time, "monotonic", lambda: seconds[0])
+    monkeypatch.setattr("redrive.web.login_pace.time.monotonic", lambda: seconds[0])
     return seconds
 
 

@@ -4,7 +4,6 @@ from datetime import timedelta
 
 import pytest
 
-from redrive.web import sessions as module
 from redrive.web.sessions import Sessions
 
 
@@ -12,7 +11,7 @@ from redrive.web.sessions import Sessions
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The seconds that have passed."""
     seconds = [1000.0]
-    monkeypatch.setattr(module.time, "monotonic", lambda: seconds[0])
+    monkeypatch.setattr("redrive.web.sessions.time.monotonic", lambda: seconds[0])
     return seconds
 
 
