@@ -15,7 +15,7 @@ import pytest
 from contract.administration import Administration
 from contract.support import Service
 from redrive import FailedQueue
-from redrive.topology.doctor.act_rights import Act, rights_wanted
+from redrive.topology.doctor.act_rights import OperatorAct, rights_wanted
 from redrive.topology.doctor.permissions import VERBS, Right, granted_pattern
 from redrive.topology.names import ExchangeFamily
 from redrive.web.console_settings import Permit
@@ -41,7 +41,7 @@ def administration(rabbitmq_url: str, rabbitmq_management_url: str) -> Administr
 def user_with(administration: Administration) -> Iterator[HasRights]:
     with contextlib.ExitStack() as held:
 
-        def made(*acts: Act, name: str = "operator", tags: str = "management") -> str:
+        def made(*acts: OperatorAct, name: str = "operator", tags: str = "management") -> str:
             rights: list[Right] = []
             for act in acts:
                 rights += rights_wanted(act, QUEUE, ExchangeFamily(), literal=False)
@@ -79,7 +79,7 @@ def look(console: OpenConsole, user: str) -> None:
 def test_who_has_a_user_and_its_password_comes_in_to_the_page_that_was_asked_for(
     console: OpenConsole, user_with: HasRights
 ) -> None:
-    user = user_with(Act.LOOK)
+    user = user_with(OperatorAct.LOOK)
     asked = console.get("/causes", queue=QUEUE)
     assert asked.status_code == 303
     page = console.client.get(asked.headers["location"])
@@ -115,7 +115,7 @@ def test_no_link_lets_in_where_people_log_in(console: OpenConsole) -> None:
 def test_a_refusal_does_not_tell_whether_there_is_such_a_user(
     console: OpenConsole, user_with: HasRights
 ) -> None:
-    user = user_with(Act.LOOK)
+    user = user_with(OperatorAct.LOOK)
     answers = [log_in(console, name, "wrong") for name in (user, "nobody")]
     pages = [one.text.replace(user, "").replace("nobody", "") for one in answers]
     assert pages[0] == pages[1]
@@ -127,7 +127,7 @@ def test_a_refusal_does_not_tell_whether_there_is_such_a_user(
 def test_no_strange_password_comes_in(
     console: OpenConsole, user_with: HasRights, password: str
 ) -> None:
-    answer = log_in(console, user_with(Act.LOOK), password)
+    answer = log_in(console, user_with(OperatorAct.LOOK), password)
     assert answer.status_code == 403
     assert "set-cookie" not in answer.headers
 
@@ -137,7 +137,7 @@ def test_who_tries_passwords_waits_and_the_user_comes_in_from_elsewhere(
 ) -> None:
     reach = Reach(login=Login.BROKER, trusted_proxies=networks_of(["127.0.0.1"]))
     console = opens(reach=reach)
-    user = user_with(Act.LOOK)
+    user = user_with(OperatorAct.LOOK)
     console.client.headers["x-forwarded-for"] = "10.1.1.66"
     for _ in range(5):
         assert log_in(console, user, "wrong").status_code == 403
@@ -152,7 +152,7 @@ def test_the_password_is_on_no_page_in_no_cookie_and_in_no_log(
     console: OpenConsole, user_with: HasRights, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.DEBUG):
-        user = user_with(Act.LOOK, Act.REQUEUE)
+        user = user_with(OperatorAct.LOOK, OperatorAct.REQUEUE)
         log_in(console, user, f"{PASSWORD}-wrong")
         look(console, user)
         pages = [console.get(path) for path in ("/", "/me", "/journal", f"/plan?queue={QUEUE}")]
@@ -172,7 +172,7 @@ def test_a_session_that_a_stranger_has_planted_is_none_after_the_login(
 ) -> None:
     cookie = console.server.console.cookie
     console.client.cookies.set(cookie, "planted", domain="127.0.0.1", path="/")
-    assert log_in(console, user_with(Act.LOOK)).status_code == 303
+    assert log_in(console, user_with(OperatorAct.LOOK)).status_code == 303
     with httpx.Client(base_url=console.address, trust_env=False) as stranger:
         answer = stranger.get("/journal", headers={"cookie": f"{cookie}=planted"})
     assert answer.status_code == 303
@@ -181,7 +181,7 @@ def test_a_session_that_a_stranger_has_planted_is_none_after_the_login(
 def test_each_login_has_a_session_of_its_own_and_ends_the_one_before(
     console: OpenConsole, user_with: HasRights
 ) -> None:
-    user, cookie = user_with(Act.LOOK), console.server.console.cookie
+    user, cookie = user_with(OperatorAct.LOOK), console.server.console.cookie
     log_in(console, user)
     first = console.client.cookies[cookie]
     log_in(console, user)
@@ -193,7 +193,7 @@ def test_each_login_has_a_session_of_its_own_and_ends_the_one_before(
 def test_a_logout_ends_the_session_at_the_console_and_not_in_the_browser_alone(
     console: OpenConsole, user_with: HasRights
 ) -> None:
-    log_in(console, user_with(Act.LOOK))
+    log_in(console, user_with(OperatorAct.LOOK))
     cookie = console.server.console.cookie
     token = console.client.cookies[cookie]
     assert console.get("/me").status_code == 200
@@ -206,7 +206,7 @@ def test_a_logout_ends_the_session_at_the_console_and_not_in_the_browser_alone(
 def test_another_sites_page_logs_nobody_in_or_out(
     console: OpenConsole, user_with: HasRights
 ) -> None:
-    user = user_with(Act.LOOK)
+    user = user_with(OperatorAct.LOOK)
     data = {"user": user, "password": PASSWORD}
     crossed = {"sec-fetch-site": "cross-site"}
     assert console.client.post("/login", data=data, headers=crossed).status_code == 403
@@ -220,7 +220,7 @@ def test_a_session_that_nobody_uses_ends(
 ) -> None:
     reach = Reach(login=Login.BROKER, idle_time=timedelta(seconds=2))
     console = opens(reach=reach)
-    assert log_in(console, user_with(Act.LOOK)).status_code == 303
+    assert log_in(console, user_with(OperatorAct.LOOK)).status_code == 303
     poll = {"sec-fetch-mode": "cors"}
     wait_until(
         lambda: console.client.get("/progress/job?id=x", headers=poll).status_code == 401,
@@ -232,7 +232,7 @@ def test_a_session_that_nobody_uses_ends(
 def test_who_may_not_read_a_queue_sees_nothing_that_another_has_found_in_it(
     console: OpenConsole, user_with: HasRights
 ) -> None:
-    look(console, user_with(Act.LOOK))
+    look(console, user_with(OperatorAct.LOOK))
     assert "KeyError" in console.get("/causes", queue=QUEUE).text
     console.post("/logout")
     log_in(console, user_with(name="stranger"))
@@ -259,7 +259,7 @@ def test_a_user_without_rights_does_nothing_by_an_address_either(
 def test_who_may_only_look_is_offered_no_act_and_does_none(
     console: OpenConsole, service: Service, user_with: HasRights
 ) -> None:
-    look(console, user_with(Act.LOOK))
+    look(console, user_with(OperatorAct.LOOK))
     page = console.get("/plan", queue=QUEUE).text
     assert "Start the canary" not in page
     assert "The broker does not grant you" in page
@@ -271,7 +271,7 @@ def test_who_may_only_look_is_offered_no_act_and_does_none(
 def test_a_job_is_done_as_the_user_and_the_journal_has_the_name(
     console: OpenConsole, service: Service, user_with: HasRights
 ) -> None:
-    user = user_with(Act.REQUEUE)
+    user = user_with(OperatorAct.REQUEUE)
     look(console, user)
     form = {"planned": str(LOOKUP + SLOW), "reason": "fixed", "canary": "0", "stop_at": "100"}
     begun = console.post("/begin", queue=QUEUE, **form)
@@ -292,7 +292,7 @@ def test_a_job_is_done_as_the_user_and_the_journal_has_the_name(
 def test_a_discard_writes_a_file_first_and_the_journal_has_it(
     console: OpenConsole, service: Service, user_with: HasRights
 ) -> None:
-    look(console, user_with(Act.DISCARD))
+    look(console, user_with(OperatorAct.DISCARD))
     asked = {"queue": QUEUE, "where": "error_type = 'TimeoutError'"}
     assert f"Type {SLOW} to confirm" in console.get("/discard", **asked).text
     assert console.post("/discard/begin", **asked, reason="x", typed="4").status_code == 400
@@ -306,7 +306,7 @@ def test_what_a_console_does_not_allow_is_not_done_by_whom_the_broker_lets(
     opens: Opens, service: Service, user_with: HasRights
 ) -> None:
     console = opens(Permit.REQUEUE, reach=Reach(login=Login.BROKER))
-    look(console, user_with(Act.REQUEUE, Act.DISCARD))
+    look(console, user_with(OperatorAct.REQUEUE, OperatorAct.DISCARD))
     answer = console.post("/discard/begin", queue=QUEUE, reason="x", typed=str(LOOKUP + SLOW))
     assert answer.status_code == 400
     assert "--allow discard,requeue" in html.unescape(answer.text)
@@ -316,7 +316,7 @@ def test_what_a_console_does_not_allow_is_not_done_by_whom_the_broker_lets(
 def test_the_page_me_has_what_is_missing_and_a_command_that_grants_it(
     console: OpenConsole, administration: Administration, user_with: HasRights
 ) -> None:
-    user = user_with(Act.LOOK)
+    user = user_with(OperatorAct.LOOK)
     log_in(console, user)
     page = html.unescape(console.get("/me", queue=QUEUE).text)
     assert "requeue lacks" in page
@@ -331,7 +331,7 @@ def test_the_page_me_has_what_is_missing_and_a_command_that_grants_it(
         log_in(console, other)
         page = html.unescape(console.get("/me", queue=QUEUE).text)
     assert "lacks" not in page
-    assert page.count("<td>yes</td>") == len(Act)
+    assert page.count("<td>yes</td>") == len(OperatorAct)
 
 
 def test_who_is_deleted_at_the_broker_is_out_once_rights_are_asked_for_again(

@@ -9,13 +9,25 @@ from redrive.errors import BrokerUnavailable, PermissionDenied
 from redrive.pubsub.admin.amqp_survey import PublishersBlocked, missing_rights
 from redrive.pubsub.blocking.connection import Connector, default_name
 from redrive.pubsub.url import BrokerURL
-from redrive.topology.doctor.act_rights import Act, rights_needed
+from redrive.topology.doctor.act_rights import OperatorAct, rights_needed
 from redrive.topology.doctor.permissions import Right
 from redrive.topology.names import ExchangeFamily
 
 _BELIEVED = 30.0
 """Seconds for which an answer of the broker's is believed."""
 _MOST_KNOWN = 20_000
+
+
+def check_login(url: str) -> None:
+    """Checks that the broker lets the user of an address in, with its password, to its virtual
+    host.
+
+    Raises:
+        PermissionDenied: it does not.
+        BrokerUnavailable: it does not answer.
+    """
+    with Connector(url, default_name("login")).blocking():
+        pass
 
 
 class _Answer(NamedTuple):
@@ -48,7 +60,7 @@ class OperatorRights:
         """The broker's user."""
         return BrokerURL.parse(self._url).username
 
-    def missing(self, act: Act, queue: str, *, literal: bool) -> list[Right]:
+    def missing(self, act: OperatorAct, queue: str, *, literal: bool) -> list[Right]:
         """The rights that the user lacks for an act.
 
         Args:

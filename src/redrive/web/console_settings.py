@@ -8,7 +8,7 @@ from typing import assert_never
 
 from redrive.errors import ConfigurationError
 from redrive.failures.mask import Mask
-from redrive.topology.doctor.act_rights import Act
+from redrive.topology.doctor.act_rights import OperatorAct
 from redrive.topology.names import ExchangeFamily
 from redrive.web.reach import Reach
 
@@ -47,23 +47,23 @@ class ConsoleSettings:
     reach: Reach = field(default_factory=Reach)
     operator: str = ""
 
-    def allows(self, act: Act) -> bool:
+    def allows(self, act: OperatorAct) -> bool:
         """Whether the console does this, if the broker lets the user."""
         match act:
-            case Act.LOOK:
+            case OperatorAct.LOOK:
                 return True
-            case Act.REQUEUE:
+            case OperatorAct.REQUEUE:
                 return self.may_requeue
-            case Act.EDIT:
+            case OperatorAct.EDIT:
                 return self.may_edit
-            case Act.DISCARD:
+            case OperatorAct.DISCARD:
                 return self.may_discard
-            case Act.DECLARE:
+            case OperatorAct.DECLARE:
                 return False
             case _:
                 assert_never(act)
 
-    def check_allowed(self, act: Act) -> None:
+    def check_allowed(self, act: OperatorAct) -> None:
         """Checks that the console does this.
 
         Raises:

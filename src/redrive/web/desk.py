@@ -12,7 +12,7 @@ from redrive.failures.look import Look
 from redrive.failures.operator_rights import OperatorRights
 from redrive.pubsub.url import BrokerURL
 from redrive.redaction import in_one_line
-from redrive.topology.doctor.act_rights import Act
+from redrive.topology.doctor.act_rights import OperatorAct
 from redrive.web.asked import Asked, QueuePlace
 from redrive.web.board import Board, BoardLine
 from redrive.web.console_settings import ConsoleSettings
@@ -54,18 +54,18 @@ class Desk:
 
         def check(place: QueuePlace) -> None:
             if not _may_look(settings, rights, place):
-                raise not_permitted(Act.LOOK, place, rights)
+                raise not_permitted(OperatorAct.LOOK, place, rights)
 
         recollection = Recollection(settings, check)
         return cls(settings, Board(settings), recollection, JobWorker(settings), rights, guest)
 
-    def may(self, act: Act, place: QueuePlace) -> bool:
+    def may(self, act: OperatorAct, place: QueuePlace) -> bool:
         """Whether an act on a queue is allowed here, and the broker grants the user what it needs.
         What the broker does not say is not offered."""
-        if act is not Act.LOOK and not self.settings.allows(act):
+        if act is not OperatorAct.LOOK and not self.settings.allows(act):
             return False
         try:
-            if act is Act.LOOK:
+            if act is OperatorAct.LOOK:
                 return _may_look(self.settings, self.rights, place)
             return not self.rights.missing(act, place.name, literal=place.literal)
         except (BrokerUnavailable, PermissionDenied):
@@ -79,9 +79,9 @@ class Desk:
             BrokerUnavailable: the broker does not say it.
         """
         if not _may_look(self.settings, self.rights, place):
-            raise not_permitted(Act.LOOK, place, self.rights)
+            raise not_permitted(OperatorAct.LOOK, place, self.rights)
 
-    def check(self, act: Act, place: QueuePlace) -> None:
+    def check(self, act: OperatorAct, place: QueuePlace) -> None:
         """Checks that an act on a queue may be done.
 
         Raises:
@@ -89,14 +89,14 @@ class Desk:
             PermissionDenied: the broker does not let the user.
             BrokerUnavailable: the broker does not say it.
         """
-        if act is not Act.LOOK:
+        if act is not OperatorAct.LOOK:
             self.settings.check_allowed(act)
         if self.rights.missing(act, place.name, literal=place.literal):
             raise not_permitted(act, place, self.rights)
 
     def may_see(self, job: JobRecord) -> bool:
         """Whether what the journal has of a job is for this user."""
-        return self.may(Act.LOOK, QueuePlace(job.queue, job.literal))
+        return self.may(OperatorAct.LOOK, QueuePlace(job.queue, job.literal))
 
     def page(
         self, name: str, asked: Asked, title: str, values: dict[str, object], status: int = 200
@@ -116,7 +116,9 @@ class Desk:
             "link": asked.link,
             "settings": self.settings,
             "broker": BrokerURL.parse(self.settings.url).address,
-            "running": [job for job in self.worker.running() if self.may(Act.LOOK, job.place)],
+            "running": [
+                job for job in self.worker.running() if self.may(OperatorAct.LOOK, job.place)
+            ],
             "guest": self.guest,
             "has_login": self.settings.reach.login is Login.BROKER,
             "now": datetime.now(UTC),
@@ -124,7 +126,7 @@ class Desk:
         return page(name, {**shared, **values}, status)
 
 
-def not_permitted(act: Act, place: QueuePlace, rights: OperatorRights) -> PermissionDenied:
+def not_permitted(act: OperatorAct, place: QueuePlace, rights: OperatorRights) -> PermissionDenied:
     """What is said where the broker does not let the user."""
     return PermissionDenied(
         f"the user {rights.user!r} may not {act.value} in {place.name!r}: the broker does not "
@@ -138,7 +140,7 @@ def _may_look(settings: ConsoleSettings, rights: OperatorRights, place: QueuePla
     the user who has started the console, and whose index it is."""
     if settings.reach.login is not Login.BROKER:
         return True
-    return not rights.missing(Act.LOOK, place.name, literal=place.literal)
+    return not rights.missing(OperatorAct.LOOK, place.name, literal=place.literal)
 
 
 @dataclass(frozen=True, slots=True)

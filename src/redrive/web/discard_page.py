@@ -14,7 +14,7 @@ from redrive.failures.job_record import JobRecord
 from redrive.failures.look import Look
 from redrive.failures.masked_messages import check_filter
 from redrive.pubsub.url import BrokerURL
-from redrive.topology.doctor.act_rights import Act
+from redrive.topology.doctor.act_rights import OperatorAct
 from redrive.web.asked import Asked
 from redrive.web.command_words import discard_command
 from redrive.web.desk import Desk, Freshness
@@ -37,7 +37,7 @@ def begin(desk: Desk, asked: Asked) -> Response:
         PermissionDenied: the broker does not let the user.
     """
     place = asked.place
-    desk.check(Act.DISCARD, place)
+    desk.check(OperatorAct.DISCARD, place)
     reason = asked.text("reason")[:_MOST_REASON]
     failed = desk.recollection.queue(place)
     try:
@@ -96,7 +96,7 @@ def _page(desk: Desk, asked: Asked, problem: str) -> Response:
             "count": count,
             "most": MOST,
             "problem": problem,
-            "may": desk.may(Act.DISCARD, place),
+            "may": desk.may(OperatorAct.DISCARD, place),
             "command": discard_command(place, asked.filter, asked.text("reason") or "…"),
         },
         400 if problem else 200,

@@ -4,7 +4,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import replace
 
-from redrive.pubsub.blocking.connection import Connector, default_name
+from redrive.failures.operator_rights import check_login
 from redrive.pubsub.url import url_with_login
 from redrive.web.console_settings import ConsoleSettings
 from redrive.web.desk import Desk
@@ -50,8 +50,8 @@ class Guests:
             BrokerUnavailable: it does not answer.
         """
         url = url_with_login(self._settings.url, user, password)
-        with self._checks, Connector(url, default_name("login")).blocking():
-            pass
+        with self._checks:
+            check_login(url)
         return self._guest(user, replace(self._settings, url=url))
 
     def named(self, user: str) -> Guest:

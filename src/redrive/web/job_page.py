@@ -7,7 +7,7 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 from redrive.errors import ConfigurationError
 from redrive.failures.job_record import JobRecord, State
 from redrive.failures.order import Order
-from redrive.topology.doctor.act_rights import Act
+from redrive.topology.doctor.act_rights import OperatorAct
 from redrive.web.asked import Asked, QueuePlace
 from redrive.web.command_words import requeue_command, resume_command
 from redrive.web.desk import Desk
@@ -69,7 +69,7 @@ def show(desk: Desk, asked: Asked) -> Response:
     place = _place_of(record) if record is not None else None if own is None else own.place
     if place is not None:
         desk.check_look(place)
-    may = place is not None and desk.may(Act.REQUEUE, place)
+    may = place is not None and desk.may(OperatorAct.REQUEUE, place)
     return desk.page(
         "job",
         asked,
@@ -119,11 +119,11 @@ def stop(desk: Desk, asked: Asked) -> Response:
     Raises:
         ConfigurationError: it runs elsewhere, or not at all.
     """
-    desk.settings.check_allowed(Act.REQUEUE)
+    desk.settings.check_allowed(OperatorAct.REQUEUE)
     own = desk.worker.job(asked.text("id"))
     if own is None or own.has_ended:
         raise ConfigurationError("this job does not run in this console", "Stop it where it runs.")
-    desk.check(Act.REQUEUE, own.place)
+    desk.check(OperatorAct.REQUEUE, own.place)
     own.cancel.set()
     return _back(asked)
 
@@ -134,7 +134,7 @@ def resume(desk: Desk, asked: Asked) -> Response:
     Raises:
         ConfigurationError: it is done, or somebody runs it.
     """
-    desk.settings.check_allowed(Act.REQUEUE)
+    desk.settings.check_allowed(OperatorAct.REQUEUE)
     with desk.worker.journal() as journal:
         record = journal.job(asked.text("id"))
     if record.kind != "requeue" or record.state in (State.DONE, State.RUNNING):
@@ -142,7 +142,7 @@ def resume(desk: Desk, asked: Asked) -> Response:
             f"job {record.id} is {_STATES[record.state]}", "There is nothing to take up."
         )
     place = _place_of(record)
-    desk.check(Act.REQUEUE, place)
+    desk.check(OperatorAct.REQUEUE, place)
     desk.worker.resume(place, desk.recollection.queue(place), record.id)
     return _back(asked)
 

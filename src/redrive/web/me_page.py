@@ -8,7 +8,7 @@ from redrive.errors import RedriveError
 from redrive.pubsub.admin.management_api import ManagementAPI
 from redrive.pubsub.url import BrokerURL
 from redrive.topology.doctor.act_rights import (
-    Act,
+    OperatorAct,
     grant_more_command,
     rights_needed,
     rights_wanted,
@@ -31,7 +31,7 @@ class QueueRights:
     """
 
     place: QueuePlace
-    missing: dict[Act, list[Right]]
+    missing: dict[OperatorAct, list[Right]]
     command: str
 
 
@@ -58,7 +58,7 @@ def show(desk: Desk, asked: Asked) -> Response:
         {
             "user": desk.rights.user,
             "operator": desk.settings.operator,
-            "acts": list(Act),
+            "acts": list(OperatorAct),
             "lines": lines,
             "more": max(0, len(places) - _MOST_QUEUES),
             "problem": problem,
@@ -76,7 +76,7 @@ def _lines(
         place: list(
             dict.fromkeys(
                 right
-                for act in Act
+                for act in OperatorAct
                 for right in (
                     *rights_needed(act, place.name, family, literal=place.literal),
                     *rights_wanted(act, place.name, family, literal=place.literal),
@@ -96,7 +96,7 @@ def _lines(
                 for right in rights_needed(act, place.name, family, literal=place.literal)
                 if not has[right]
             ]
-            for act in Act
+            for act in OperatorAct
         }
         lacks = [right for right in wanted[place] if not has[right]]
         command = ""

@@ -13,7 +13,7 @@ from redrive.failures.masked_messages import check_filter
 from redrive.failures.order import Order
 from redrive.failures.outcome_watch import Whereabouts
 from redrive.failures.plan import Plan
-from redrive.topology.doctor.act_rights import Act
+from redrive.topology.doctor.act_rights import OperatorAct
 from redrive.topology.rewrite import MOST_REDRIVES
 from redrive.web.asked import Asked, QueuePlace
 from redrive.web.command_words import requeue_command
@@ -40,7 +40,7 @@ def begin(desk: Desk, asked: Asked) -> Response:
         PermissionDenied: the broker does not let the user.
     """
     place = asked.place
-    desk.check(Act.REQUEUE, place)
+    desk.check(OperatorAct.REQUEUE, place)
     _check_alone(desk, place)
     try:
         reason = asked.text("reason")[:_MOST_REASON]
@@ -170,8 +170,8 @@ def _page(desk: Desk, asked: Asked, problem: str) -> Response:
             "rate": int(order.rate or 0),
             "stop_at": 100 if order.guards.stop_at is None else round(order.guards.stop_at * 100),
             "goes_on": order.guards.unknown is Unknown.GO_ON,
-            "may": desk.may(Act.REQUEUE, place),
-            "may_edit": desk.may(Act.EDIT, place),
+            "may": desk.may(OperatorAct.REQUEUE, place),
+            "may_edit": desk.may(OperatorAct.EDIT, place),
             "command": requeue_command(place, order, asked.text("reason") or "…"),
         },
         400 if problem else 200,

@@ -18,7 +18,7 @@ from redrive.topology.model import Subscription
 from redrive.topology.names import JOURNAL, ExchangeFamily, failed_queue, look_lock
 
 
-class Act(StrEnum):
+class OperatorAct(StrEnum):
     """What people do with failed messages. An edit is a requeue of other bodies."""
 
     LOOK = "look"
@@ -28,7 +28,9 @@ class Act(StrEnum):
     DECLARE = "declare"
 
 
-def rights_needed(act: Act, queue: str, family: ExchangeFamily, *, literal: bool) -> list[Right]:
+def rights_needed(
+    act: OperatorAct, queue: str, family: ExchangeFamily, *, literal: bool
+) -> list[Right]:
     """The rights without which an act on a queue fails.
 
     Args:
@@ -40,15 +42,15 @@ def rights_needed(act: Act, queue: str, family: ExchangeFamily, *, literal: bool
     source = queue if literal else failed_queue(queue)
     look = Right("read", "queue", source)
     match act:
-        case Act.LOOK | Act.DISCARD:
+        case OperatorAct.LOOK | OperatorAct.DISCARD:
             return [look]
-        case Act.REQUEUE | Act.EDIT:
+        case OperatorAct.REQUEUE | OperatorAct.EDIT:
             # What comes back to a dead-letter queue is seen there, and needs no right besides.
             # RabbitMQ 4.3 tells whether the main queue is there only to whom has a right on it.
             # Source: measured on 4.3.6, as for the role operator.
             watch = () if literal else (Right("write", "queue", queue), *rights_to_watch(family))
             return [look, Right("write", "exchange", DEFAULT_EXCHANGE), *watch]
-        case Act.DECLARE:
+        case OperatorAct.DECLARE:
             if literal:
                 return []
             return list(least_rights("declarer", Subscription(queue, exchanges=family)))
@@ -56,24 +58,26 @@ def rights_needed(act: Act, queue: str, family: ExchangeFamily, *, literal: bool
             assert_never(act)
 
 
-def rights_wanted(act: Act, queue: str, family: ExchangeFamily, *, literal: bool) -> list[Right]:
+def rights_wanted(
+    act: OperatorAct, queue: str, family: ExchangeFamily, *, literal: bool
+) -> list[Right]:
     """The rights with which an act on a queue also does what it can do without: it looks alone,
     knows the queue's delivery limit, and stands in the team's journal."""
     needed = rights_needed(act, queue, family, literal=literal)
-    if act is Act.DECLARE:
+    if act is OperatorAct.DECLARE:
         return needed
     source = queue if literal else failed_queue(queue)
     more = [
         Right("configure", "queue", source),
         Right("configure", "queue", look_lock(queue)),
     ]
-    if act is not Act.LOOK:
+    if act is not OperatorAct.LOOK:
         more += [
             Right("configure", "queue", JOURNAL),
             Right("read", "queue", JOURNAL),
             Right("write", "exchange", DEFAULT_EXCHANGE),
         ]
-    if act in (Act.REQUEUE, Act.EDIT) and not literal:
+    if act in (OperatorAct.REQUEUE, OperatorAct.EDIT) and not literal:
         more += least_rights("operator", Subscription(queue, exchanges=family))
     return list(dict.fromkeys([*needed, *more]))
 

@@ -6,7 +6,7 @@ import shlex
 import pytest
 
 from redrive.topology.doctor.act_rights import (
-    Act,
+    OperatorAct,
     grant_more_command,
     rights_needed,
     rights_wanted,
@@ -21,33 +21,33 @@ LOOK = Right("read", "queue", "shop@orders@failed")
 
 
 def test_who_looks_or_discards_reads_the_failed_queue_and_needs_nothing_else() -> None:
-    for act in (Act.LOOK, Act.DISCARD):
+    for act in (OperatorAct.LOOK, OperatorAct.DISCARD):
         assert rights_needed(act, QUEUE, FAMILY, literal=False) == [LOOK]
         assert rights_needed(act, "dlq", FAMILY, literal=True) == [Right("read", "queue", "dlq")]
 
 
 def test_a_requeue_needs_no_more_than_the_role_of_an_operator() -> None:
     least = set(least_rights("operator", Subscription(QUEUE)))
-    needed = rights_needed(Act.REQUEUE, QUEUE, FAMILY, literal=False)
+    needed = rights_needed(OperatorAct.REQUEUE, QUEUE, FAMILY, literal=False)
     assert set(needed) < least
     assert Right("write", "exchange", DEFAULT_EXCHANGE) in needed
-    assert rights_needed(Act.EDIT, QUEUE, FAMILY, literal=False) == needed
+    assert rights_needed(OperatorAct.EDIT, QUEUE, FAMILY, literal=False) == needed
 
 
 def test_a_requeue_of_a_dead_letter_queue_watches_by_looking() -> None:
-    needed = rights_needed(Act.REQUEUE, "dlq", FAMILY, literal=True)
+    needed = rights_needed(OperatorAct.REQUEUE, "dlq", FAMILY, literal=True)
     assert {right.name for right in needed} == {"dlq", DEFAULT_EXCHANGE}
 
 
 def test_nobody_declares_a_dead_letter_queue_of_another() -> None:
-    assert rights_needed(Act.DECLARE, "dlq", FAMILY, literal=True) == []
-    declared = rights_needed(Act.DECLARE, QUEUE, FAMILY, literal=False)
+    assert rights_needed(OperatorAct.DECLARE, "dlq", FAMILY, literal=True) == []
+    declared = rights_needed(OperatorAct.DECLARE, QUEUE, FAMILY, literal=False)
     assert declared == list(least_rights("declarer", Subscription(QUEUE)))
 
 
 @pytest.mark.parametrize("literal", [True, False])
-@pytest.mark.parametrize("act", list(Act))
-def test_what_is_wanted_has_what_is_needed(act: Act, literal: bool) -> None:
+@pytest.mark.parametrize("act", list(OperatorAct))
+def test_what_is_wanted_has_what_is_needed(act: OperatorAct, literal: bool) -> None:
     needed = rights_needed(act, QUEUE, FAMILY, literal=literal)
     wanted = rights_wanted(act, QUEUE, FAMILY, literal=literal)
     assert set(needed) <= set(wanted)
