@@ -84,6 +84,8 @@ class OperatorRights:
             BrokerUnavailable, PermissionDenied: as for `missing`.
         """
         with self._lock:
+            if len(self._answers) > _MOST_KNOWN:
+                self._answers.clear()
             now = time.monotonic()
             unknown = [
                 right
@@ -114,6 +116,4 @@ class OperatorRights:
                 "See its log.",
             ) from error
         at = time.monotonic()
-        if len(self._answers) + len(asked) > _MOST_KNOWN:
-            self._answers.clear()
         self._answers.update({right: _Answer(right not in missing, at) for right in asked})

@@ -1,5 +1,7 @@
 """What the pages of a console work with."""
 
+import contextlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from urllib.parse import urlsplit
@@ -12,7 +14,7 @@ from redrive.failures.look import Look
 from redrive.failures.operator_rights import OperatorRights
 from redrive.pubsub.url import BrokerURL
 from redrive.redaction import in_one_line
-from redrive.topology.doctor.act_rights import OperatorAct
+from redrive.topology.doctor.act_rights import OperatorAct, rights_needed
 from redrive.web.asked import Asked, QueuePlace
 from redrive.web.board import Board, BoardLine
 from redrive.web.console_settings import ConsoleSettings
@@ -70,6 +72,25 @@ class Desk:
             return not self.rights.missing(act, place.name, literal=place.literal)
         except (BrokerUnavailable, PermissionDenied):
             return False
+
+    def ask_rights(self, places: Iterable[QueuePlace]) -> None:
+        """Finds out together what the user may look at: one by one, it would take a connection for
+        each queue.
+
+        Raises:
+            PermissionDenied: the broker does not let the user in any more.
+        """
+        if self.settings.reach.login is not Login.BROKER:
+            return
+        rights = [
+            right
+            for place in places
+            for right in rights_needed(
+                OperatorAct.LOOK, place.name, self.settings.family, literal=place.literal
+            )
+        ]
+        with contextlib.suppress(BrokerUnavailable):  # each page says so of what it shows
+            self.rights.has(rights)
 
     def check_look(self, place: QueuePlace) -> None:
         """Checks that what is known of a queue is for this user.

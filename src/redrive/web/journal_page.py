@@ -3,7 +3,7 @@
 from starlette.responses import Response
 
 from redrive.failures.job_record import JobRecord
-from redrive.web.asked import Asked
+from redrive.web.asked import Asked, QueuePlace
 from redrive.web.desk import Desk
 
 _MOST = 200
@@ -13,7 +13,9 @@ def show(desk: Desk, asked: Asked) -> Response:
     """The jobs, the latest first; of one queue, or with a word in them."""
     queue, word = asked.text("queue"), asked.text("word").casefold()
     with desk.worker.journal() as journal:
-        jobs = [job for job in journal.jobs() if desk.may_see(job)]
+        noted = journal.jobs()
+        desk.ask_rights({QueuePlace(job.queue, job.literal) for job in noted})
+        jobs = [job for job in noted if desk.may_see(job)]
         is_shared = journal.is_shared
     found = [job for job in jobs if (not queue or job.queue == queue) and _has(job, word)]
     return desk.page(

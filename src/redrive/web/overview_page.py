@@ -41,6 +41,7 @@ def show(desk: Desk, asked: Asked) -> Response:
         lines = desk.board.lines()
     except RedriveError as error:
         problem = str(error)
+    desk.ask_rights(line.place for line in lines)
     found = _found(desk, lines)
     causes = found.overview.latest_first
     unseen = [line for line in lines if line.failed and found.standings[line.queue].look is None]
