@@ -16,10 +16,12 @@ from contract.support import Service, retrying
 from redrive import FailedQueue
 from redrive.amqp.field_table import FieldValue, Table
 from redrive.amqp.properties import Properties
+from redrive.failures.mask import Mask
 from redrive.topology.headers import Delivery
 from redrive.web.asked import QueuePlace
 from redrive.web.console_server import ConsoleServer, opened_server
-from redrive.web.console_settings import ConsoleSettings, ListenPlace, Permit
+from redrive.web.console_settings import ConsoleSettings, Permit
+from redrive.web.reach import ListenPlace, Login, Reach
 from waiting import wait_until
 
 QUEUE = "shop@orders"
@@ -82,12 +84,19 @@ def opens(
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     with ExitStack() as held:
 
-        def opened(*permits: Permit, hide_bodies: bool = False) -> OpenConsole:
+        def opened(
+            *permits: Permit,
+            hide_bodies: bool = False,
+            reach: Reach | None = None,
+            mask: Mask | None = None,
+        ) -> OpenConsole:
             settings = ConsoleSettings(
                 url=rabbitmq_url,
                 management_url=rabbitmq_management_url,
                 permits=frozenset(permits),
                 hide_bodies=hide_bodies,
+                reach=reach or Reach(),
+                mask=mask,
             )
             server = held.enter_context(opened_server(settings, ListenPlace("127.0.0.1", 0)))
             thread = threading.Thread(target=server.run)
@@ -97,9 +106,11 @@ def opens(
             held.callback(server.console.close)
             wait_until(lambda: server.is_up, "the console answers")
             client = held.enter_context(
-                httpx.Client(base_url=server.address, trust_env=False, timeout=60)
+                # Whose certificate it is, tests of certificates look at.
+                httpx.Client(base_url=server.address, trust_env=False, timeout=60, verify=False)
             )
-            assert client.get(server.new_link()).status_code == 303
+            if settings.reach.login is Login.LINK:
+                assert client.get(server.new_link()).status_code == 303
             return OpenConsole(server, client)
 
         yield opened

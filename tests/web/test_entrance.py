@@ -89,7 +89,7 @@ def test_a_session_is_a_cookie_that_no_script_and_no_other_site_uses(
 def test_a_made_up_session_is_none(
     console: OpenConsole, stranger: httpx.Client, cookie: str
 ) -> None:
-    name = console.server.console.entrance.cookie
+    name = console.server.console.cookie
     assert stranger.get("/", headers={"cookie": f"{name}={cookie}"}).status_code == 403
 
 

@@ -1,8 +1,7 @@
 """`redrive failed discard` and `expire`: move failed messages to a file."""
 
 import uuid
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -16,9 +15,9 @@ from redrive.cli.interrupt import interruptible
 from redrive.cli.look_output import asked, check_read, chosen_by_id, held_by_others
 from redrive.cli.output import Form, Printer, count_of
 from redrive.errors import ConfigurationError
-from redrive.failures.failed_message import FailedMessage
+from redrive.failures.discard_job import Chosen
 from redrive.failures.failed_queue import FailedQueue
-from redrive.failures.filter import Filter, OpenFilter, Predicate
+from redrive.failures.filter import Filter, OpenFilter
 from redrive.failures.job_record import JobRecord, State
 from redrive.failures.local_journal import LocalJournal
 from redrive.failures.shared_ids import SharedIds
@@ -173,7 +172,7 @@ def _move_out(
             raise typer.Exit(1)
         with journal() as opened:
             job = opened.begin(replace(job, planned=count, file=str(file)))
-            chosen = _Chosen()
+            chosen = Chosen()
             with interruptible() as cancel:
                 try:
                     written, look = asked(
@@ -224,31 +223,6 @@ def _move_out(
         printer.say(held_by_others(source, report.held, "still there, not looked at"), "yellow")
     if report.discarded < written or report.held != 0:
         raise typer.Exit(1)
-
-
-class _Chosen:
-    """The messages that were written to a file, to be found once more in their queue."""
-
-    def __init__(self) -> None:
-        self._digests: Counter[bytes] = Counter()
-
-    def noted(self, messages: Iterable[FailedMessage]) -> Iterator[FailedMessage]:
-        """The messages, each of which is noted."""
-        for message in messages:
-            self._digests[bytes.fromhex(message.digest)] += 1
-            yield message
-
-    def again(self) -> Predicate:
-        """Means each as often as it was noted: a peer's messages may be the same byte for byte. Not
-        by its id, which may be made up."""
-        left = Counter(self._digests)
-
-        def is_noted(message: FailedMessage) -> bool:
-            digest = bytes.fromhex(message.digest)
-            left[digest] -= 1
-            return left[digest] >= 0
-
-        return is_noted
 
 
 def _json_of(

@@ -13,9 +13,12 @@ import typer
 
 from redrive.cli import job_options, options
 from redrive.cli.output import Form, Printer
+from redrive.failures.mask import Mask
 from redrive.pubsub.url import BrokerURL
+from redrive.topology.durations import duration_of
 from redrive.web.console_server import ConsoleServer, opened_server
-from redrive.web.console_settings import ConsoleSettings, ListenPlace, permits_of
+from redrive.web.console_settings import ConsoleSettings, permits_of
+from redrive.web.reach import ListenPlace, Login, Reach, header_named, hosts_named, networks_of
 from redrive.web.tracker import Tracker
 
 _PORT = "127.0.0.1:8015"
@@ -28,16 +31,18 @@ def web(
         typer.Option(
             "--listen",
             metavar="HOST:PORT",
-            help="Where to listen: an address of the loopback. Port 0 takes any that is free.",
+            help="Where to listen. Others than this machine reach it only if people log in, over "
+            "TLS or a proxy that has it. Port 0 takes any that is free.",
         ),
     ] = _PORT,
     allow: Annotated[
         list[str] | None,
         typer.Option(
             "--allow",
-            metavar="requeue,edit,note,store",
-            help="What may be done besides reading: requeue messages, change their bodies, say "
-            "something of causes, copy messages to files and restore them. Default: nothing.",
+            metavar="requeue,edit,note,store,discard",
+            help="What may be done besides reading, by whom the broker lets: requeue messages, "
+            "change their bodies, say something of causes, copy messages to files and restore "
+            "them, move them to a file. Default: nothing.",
             show_default=False,
         ),
     ] = None,
@@ -64,6 +69,67 @@ def web(
             show_default=False,
         ),
     ] = None,
+    masks: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--mask",
+            metavar="JSONPATH",
+            help="Hide what is at this path of the bodies, such as '$.card.number', on all pages "
+            "and in all downloads. Can be repeated.",
+            show_default=False,
+        ),
+    ] = None,
+    login: Annotated[
+        Login,
+        typer.Option(
+            "--login",
+            help="How people come in: by the link that is printed, or with a user and a password "
+            "of the broker's, as whom they act then. --trust-header sets proxy.",
+        ),
+    ] = Login.LINK,
+    certfile: Annotated[
+        Path | None,
+        typer.Option("--certfile", metavar="PEM", help="The certificate, for TLS."),
+    ] = None,
+    keyfile: Annotated[
+        Path | None,
+        typer.Option("--keyfile", metavar="PEM", help="Its key, if that is in another file."),
+    ] = None,
+    hosts: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--host",
+            metavar="NAME",
+            help="A further name by which people ask for it. Can be repeated.",
+            show_default=False,
+        ),
+    ] = None,
+    trusted_proxies: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--trusted-proxy",
+            metavar="ADDRESS",
+            help="A proxy in front, whose X-Forwarded-For, -Proto and -Host are believed: an "
+            "address or a network. Can be repeated.",
+            show_default=False,
+        ),
+    ] = None,
+    trust_header: Annotated[
+        str | None,
+        typer.Option(
+            "--trust-header",
+            metavar="NAME",
+            help="The header in which that proxy says who somebody is, such as X-Forwarded-User. "
+            "They act as the user of --url.",
+            show_default=False,
+        ),
+    ] = None,
+    idle_time: Annotated[
+        str,
+        typer.Option(
+            "--idle-time", metavar="DURATION", help="After how long a login ends that is not used."
+        ),
+    ] = "30m",
     journal: job_options.JournalFile = None,
     *,
     broker: options.FamilyOptions,
@@ -71,17 +137,30 @@ def web(
 ) -> None:
     """Open the console: failed messages, their causes and jobs, in a browser.
 
-    It prints a link that lets in one browser, once. The console listens on this machine alone, and
-    only reads unless --allow says what else it may do. What it shows is what the last look at each
+    It prints a link that lets in one browser, once, and listens on this machine alone; with --login
+    broker people log in, from anywhere. It only reads unless --allow says what else it may do, and
+    the broker lets the user. What it shows is what the last look at each
     queue has found; a queue is looked at when you say so. Ctrl-C ends it: jobs that run are stopped
     cleanly, and can be resumed.
 
     \b
     Example:
       redrive web --allow requeue
+      redrive web --login broker --listen 0.0.0.0:8443 --host console.example
+        --certfile console.pem --keyfile console.key --allow requeue,edit
     """
     printer = Printer(output)
-    place = ListenPlace.of(listen)
+    header = header_named(trust_header) if trust_header is not None else ""
+    reach = Reach(
+        login=Login.PROXY if header and login is Login.LINK else login,
+        certfile=certfile,
+        keyfile=keyfile,
+        trusted_proxies=networks_of(trusted_proxies or ()),
+        trust_header=header,
+        hosts=hosts_named(hosts or ()),
+        idle_time=duration_of(idle_time, "--idle-time"),
+    )
+    place = ListenPlace.of(listen, reach)
     # A URL that can't be read is told before a port is taken.
     url = BrokerURL.parse(broker.url)
     settings = ConsoleSettings(
@@ -90,17 +169,19 @@ def web(
         management_url=broker.management_url,
         permits=permits_of(allow or ()),
         hide_bodies=hide_bodies,
+        mask=Mask.of(masks or ()),
         journal=journal,
         store=store,
         trackers=tuple(map(Tracker.of, trackers or ())),
+        reach=reach,
     )
     # Before the link is printed: whoever reads it may end this at once.
     with _ended_by_signals() as ended, opened_server(settings, place) as server:
-        link = server.new_link()
+        link = server.new_link() if reach.login is Login.LINK else None
         printer.result({"address": server.address, "link": link, "broker": url.address})
         may = ", ".join(sorted(settings.permits)) or "nothing but reading"
         printer.say(f"The console of {url.address}; allowed: {may}. Ctrl-C ends it.")
-        printer.say(f"Open, once: {link}")
+        printer.say(f"Open: {server.address}" if link is None else f"Open, once: {link}")
         sys.stdout.flush()
         _serve(server, ended)
         server.console.close(lambda: printer.note("Stopping the jobs that run here."))

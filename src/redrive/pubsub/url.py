@@ -185,6 +185,22 @@ class BrokerURL:
         return self.address
 
 
+def url_with_login(url: str, username: str, password: str) -> str:
+    """The same address for another user, who logs in with a password.
+
+    Raises:
+        ConfigurationError: the URL can't be read.
+    """
+    BrokerURL.parse(url)
+    scheme, _, rest = url.partition("://")
+    rest, _, query = rest.partition("?")
+    authority, slash, path = rest.partition("/")
+    hosts = authority.rpartition("@")[2]
+    kept = "&".join(one for one in query.split("&") if one and not one.startswith(_MECHANISM))
+    login = f"{quote(username, safe='')}:{quote(password, safe='')}"
+    return f"{scheme}://{login}@{hosts}{slash}{path}{'?' if kept else ''}{kept}"
+
+
 def check_unambiguous(what: str, *after_the_host: str) -> None:
     """Refuses a URL, called `what`, whose password may have been cut off by a `/` or `?` in it: the
     `@` that ends it comes later, then.

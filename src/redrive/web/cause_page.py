@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import islice
 
 from starlette.responses import Response
 
@@ -14,6 +15,7 @@ from redrive.failures.facet import Facet, FacetValue, offered
 from redrive.failures.failed_message import FailedMessage
 from redrive.failures.filter import Filter, OpenFilter
 from redrive.failures.groups import Group
+from redrive.failures.job_record import JobRecord
 from redrive.failures.look import FirstFew, Look
 from redrive.failures.message_lookup import NothingFound
 from redrive.web.asked import Asked, QueuePlace
@@ -86,9 +88,7 @@ def show(desk: Desk, asked: Asked) -> Response:
             "where": where,
             "chips": chips_of(where),
             "offer": offer_of(where, [group]),
-            "jobs": list(jobs_of(desk.memory.known.jobs, book.members(cause.group_id)))[
-                :_MOST_JOBS
-            ],
+            "jobs": _jobs(desk, book, cause),
             "elsewhere": _elsewhere(desk, asked, cause),
             "others": _others(desk, place, cause) if desk.settings.may_note else [],
             "trackers": [
@@ -186,6 +186,12 @@ def _others(desk: Desk, place: QueuePlace, cause: Cause) -> list[Cause]:
     own = desk.memory.book.members(cause.group_id)
     keys = (group.key for group in groups.largest_first[:_A_PAGE])
     return [key for key in keys if isinstance(key, Cause) and key.group_id not in own]
+
+
+def _jobs(desk: Desk, book: CauseBook, cause: Cause) -> list[JobRecord]:
+    """The jobs so far that this user may see."""
+    found = jobs_of(desk.memory.known.jobs, book.members(cause.group_id))
+    return list(islice(filter(desk.may_see, found), _MOST_JOBS))
 
 
 def _time(moment: datetime) -> str:

@@ -55,6 +55,12 @@ def expire_command(folder: str) -> str:
     )
 
 
+def discard_command(place: QueuePlace, filter_: Filter, reason: str) -> str:
+    """What moves messages to a file."""
+    words = [*_source(place), *_filter(filter_), "-o", "discarded.jsonl", "--reason", reason]
+    return _joined("failed", "discard", *words)
+
+
 def resume_command(id_: str) -> str:
     """What takes up a job again."""
     return _joined("jobs", "resume", id_)

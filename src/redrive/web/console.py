@@ -1,5 +1,7 @@
 """The console: an ASGI application over a broker's failed queues."""
 
+import asyncio
+import secrets
 from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from urllib.parse import parse_qsl
@@ -23,9 +25,11 @@ from redrive.failures.message_lookup import NothingFound
 from redrive.web import (
     cause_page,
     causes_page,
+    discard_page,
     edit_page,
     job_page,
     journal_page,
+    me_page,
     message_page,
     overview_page,
     plan_page,
@@ -37,13 +41,19 @@ from redrive.web.asked import Asked
 from redrive.web.console_settings import ConsoleSettings
 from redrive.web.desk import Desk, Freshness
 from redrive.web.entrance import Entrance
-from redrive.web.gate import ENTRY, Gate, Refusal
+from redrive.web.gate import ENTRY, GUEST, LOGIN, LOGOUT, Doors, Gate, Refusal
+from redrive.web.guest import Guest, Guests
 from redrive.web.html import page
+from redrive.web.login_page import LoginDesk, set_session
+from redrive.web.reach import Login, Reach
+from redrive.web.sessions import Sessions
 
 Page = Callable[[Desk, Asked], Response]
 _Endpoint = Callable[[Request], Awaitable[Response]]
 
 _MOST_OF_A_FORM = 256 * 1024
+_LONGEST_FORM = 30.0
+"""Seconds that a browser has to send one."""
 _READING: dict[str, Page] = {
     "/": overview_page.show,
     "/causes": causes_page.show,
@@ -53,10 +63,12 @@ _READING: dict[str, Page] = {
     "/edit": edit_page.show,
     "/query": query_page.show,
     "/plan": plan_page.show,
+    "/discard": discard_page.show,
     "/job": job_page.show,
     "/journal": journal_page.show,
     "/store": store_page.show,
     "/progress/store": store_page.progress,
+    "/me": me_page.show,
     "/progress/look": causes_page.look_progress,
     "/progress/job": job_page.progress,
 }
@@ -69,6 +81,7 @@ _ACTING: dict[str, Page] = {
     "/store/restore": store_page.restore,
     "/edit/compare": edit_page.compare,
     "/edit/send": edit_page.send,
+    "/discard/begin": discard_page.begin,
     "/stop": job_page.stop,
     "/resume": job_page.resume,
     "/outcome": job_page.ask_outcome,
@@ -79,17 +92,37 @@ class Console:
     """The console of a broker: an ASGI application.
 
     Args:
-        settings: which broker, and what may be done.
+        settings: which broker, what may be done, and how people come in.
         hosts: what a `Host` header may say, with the port.
+        is_local: whether only this machine reaches it.
     """
 
-    def __init__(self, settings: ConsoleSettings, hosts: frozenset[str]) -> None:
+    def __init__(
+        self, settings: ConsoleSettings, hosts: frozenset[str], *, is_local: bool = False
+    ) -> None:
         self.desk = Desk.of(settings)
-        self.entrance = Entrance()
+        reach = settings.reach
+        # Whoever has the link has started the console, which ends their session with it.
+        has_link = reach.login is Login.LINK
+        self.sessions: Sessions[Guest] = Sessions(None if has_link else reach.idle_time)
+        self.guests = Guests(settings, self.desk)
+        self.entrance = Entrance(self.sessions, self.guests.own)
+        # Cookies do not tell ports apart: two consoles on one host must not end each other's
+        # sessions.
+        self.cookie = f"redrive-{secrets.token_hex(4)}"
+        self.doors = Doors(
+            reach,
+            frozenset(host.lower() for host in hosts),
+            self.sessions,
+            self.guests,
+            self.cookie,
+        )
+        self._login = LoginDesk(self.doors, is_local=is_local and not reach.trusted_proxies)
+        self._is_closed = False
         self._app = Gate(
             Starlette(
                 routes=[
-                    Route(ENTRY, self._enter, methods=["GET"]),
+                    *self._ways_in(reach),
                     *(Route(path, self._answering(one)) for path, one in _READING.items()),
                     *(
                         Route(path, self._answering(one), methods=["POST"])
@@ -99,9 +132,9 @@ class Console:
                 ],
                 exception_handlers={404: self._nothing_there, 405: self._nothing_there},
             ),
-            entrance=self.entrance,
-            hosts=hosts,
+            doors=self.doors,
             refused=lambda refusal: _refused(refusal),
+            is_ready=lambda: not self._is_closed,
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -117,8 +150,22 @@ class Console:
         Args:
             on_wait: called where there is something to wait for.
         """
-        self.desk.worker.close(on_wait)
-        self.desk.store.close()
+        self._is_closed = True
+        for desk in self.guests.desks():
+            desk.worker.close(on_wait)
+            desk.store.close()
+
+    def _ways_in(self, reach: Reach) -> list[Route]:
+        match reach.login:
+            case Login.LINK:
+                return [Route(ENTRY, self._enter, methods=["GET"])]
+            case Login.BROKER:
+                return [
+                    Route(LOGIN, self._log_in, methods=["GET", "POST"]),
+                    Route(LOGOUT, self._log_out, methods=["POST"]),
+                ]
+            case Login.PROXY:
+                return []
 
     async def _enter(self, request: Request) -> Response:
         session = self.entrance.exchange(request.query_params.get("token", ""))
@@ -130,60 +177,77 @@ class Console:
                     "Start redrive web again for a new one.",
                 )
             )
-        root = str(request.scope.get("root_path", ""))
-        answer = RedirectResponse(f"{root}/", 303)
-        answer.set_cookie(
-            self.entrance.cookie,
-            session,
-            path=f"{root}/",
-            httponly=True,
-            samesite="strict",
-            secure=request.url.scheme == "https",
-        )
+        answer = RedirectResponse(f"{request.scope.get('root_path', '')}/", 303)
+        set_session(request, answer, self.cookie, session)
         return answer
+
+    async def _log_in(self, request: Request) -> Response:
+        root = str(request.scope.get("root_path", ""))
+        if request.method != "POST":
+            return self._login.show(Asked(dict(request.query_params), root))
+        try:
+            asked = Asked(await _form(request), root)
+        except ConfigurationError as error:
+            return _refused(Refusal(400, error.problem, error.remedy))
+        return await run_in_threadpool(self._login.log_in, request, asked)
+
+    async def _log_out(self, request: Request) -> Response:
+        return self._login.log_out(request)
 
     def _answering(self, show: Page) -> _Endpoint:
         async def answer(request: Request) -> Response:
+            guest: Guest = request.scope[GUEST]
             root = str(request.scope.get("root_path", ""))
             asked = Asked(_values(request.query_params.multi_items()), root)
             if request.method == "POST":
                 try:
                     asked = Asked(await _form(request), root)
                 except ConfigurationError as error:
-                    return self._failed(asked, error)
+                    return self._failed(guest.desk, asked, error)
             # What asks a broker or a database waits: the event loop does not.
-            return await run_in_threadpool(self._answer, show, asked)
+            return await run_in_threadpool(self._answer, show, guest, asked)
 
         return answer
 
-    def _answer(self, show: Page, asked: Asked) -> Response:
+    def _answer(self, show: Page, guest: Guest, asked: Asked) -> Response:
+        desk = guest.desk
         try:
-            return show(self.desk, asked)
+            if asked.values.get("queue"):
+                desk.check_look(asked.place)
+            return show(desk, asked)
         except NothingKept:
-            return self._unseen(asked)
+            return self._unseen(desk, asked)
         except RedriveError as error:
-            return self._failed(asked, error)
+            if desk.rights.is_refused and desk.settings.reach.login is Login.BROKER:
+                # The user is gone, or has another password by now.
+                self.sessions.end_all(guest)
+                self.guests.forget(guest)
+                return RedirectResponse(asked.link(LOGIN), 303)
+            return self._failed(desk, asked, error)
 
-    def _unseen(self, asked: Asked) -> Response:
+    def _unseen(self, desk: Desk, asked: Asked) -> Response:
         """What is shown where no look is kept that would answer."""
         place = asked.place
-        return self.desk.page(
+        return desk.page(
             "unseen",
             asked,
             place.name,
-            {"place": place, "standing": Freshness.of(self.desk, place, None)},
+            {"place": place, "standing": Freshness.of(desk, place, None)},
             409,
         )
 
-    def _failed(self, asked: Asked, error: RedriveError) -> Response:
+    def _failed(self, desk: Desk, asked: Asked, error: RedriveError) -> Response:
         problem, _, remedy = str(error).partition("\n")
         values: dict[str, object] = {"problem": problem, "remedy": remedy}
-        return self.desk.page("problem", asked, "A problem", values, _status_of(error))
+        return desk.page("problem", asked, "A problem", values, _status_of(error))
 
     async def _nothing_there(self, request: Request, _: Exception) -> Response:
         asked = Asked({}, str(request.scope.get("root_path", "")))
         error = NothingFound("there is no such page\nThe overview has links to all.")
-        return await run_in_threadpool(self._failed, asked, error)
+        guest: Guest | None = request.scope.get(GUEST)
+        if guest is None:  # of the files that everybody may have, there is no such one
+            return _refused(Refusal(404, "there is no such page", "Log in first."))
+        return await run_in_threadpool(self._failed, guest.desk, asked, error)
 
 
 def _status_of(error: RedriveError) -> int:
@@ -206,13 +270,19 @@ async def _form(request: Request) -> dict[str, str]:
     """The fields of a form.
 
     Raises:
-        ConfigurationError: it is too large, or no form.
+        ConfigurationError: it is too large, too slow, or no form.
     """
     body = b""
-    async for some in request.stream():
-        body += some
-        if len(body) > _MOST_OF_A_FORM:
-            raise ConfigurationError("the form is too large", "Use the command line for this.")
+    try:
+        async with asyncio.timeout(_LONGEST_FORM):
+            async for some in request.stream():
+                body += some
+                if len(body) > _MOST_OF_A_FORM:
+                    raise ConfigurationError(
+                        "the form is too large", "Use the command line for this."
+                    )
+    except TimeoutError as error:
+        raise ConfigurationError("the form came too slowly", "Send it again.") from error
     kind = request.headers.get("content-type", "").partition(";")[0].strip()
     if body and kind != "application/x-www-form-urlencoded":
         raise ConfigurationError(f"a form was expected, not {kind!r}", "Use the pages.")

@@ -3,14 +3,18 @@
 import contextlib
 import errno
 import socket
+import ssl
 from collections.abc import Iterator
 
 import uvicorn
 
 from redrive.errors import ConfigurationError
 from redrive.web.console import Console
-from redrive.web.console_settings import ConsoleSettings, ListenPlace
+from redrive.web.console_settings import ConsoleSettings
+from redrive.web.punctual_protocol import PunctualProtocol
+from redrive.web.reach import ListenPlace, Reach
 
+_MOST_CONNECTIONS = 500
 _LEAVES = 2
 """Seconds that a browser has to take an answer when the console ends."""
 
@@ -29,8 +33,11 @@ class ConsoleServer:
     ) -> None:
         self._listening = listening
         port = int(listening.getsockname()[1])
-        self.address = place.address(port)
-        self.console = Console(settings, place.hosts(port))
+        reach = settings.reach
+        self.address = place.address(port, reach)
+        self.console = Console(
+            settings, place.allowed_hosts(port, reach), is_local=place.is_loopback
+        )
         self._server = uvicorn.Server(
             uvicorn.Config(
                 self.console,
@@ -38,8 +45,13 @@ class ConsoleServer:
                 access_log=False,
                 lifespan="off",
                 server_header=False,
-                # Nothing stands before it: what a client says of itself is not believed.
+                # The gate knows whose word counts.
                 proxy_headers=False,
+                ssl_certfile=reach.certfile,
+                ssl_keyfile=reach.keyfile,
+                http=PunctualProtocol,
+                # What is open beyond that is refused: a crowd that waits takes no memory.
+                limit_concurrency=_MOST_CONNECTIONS,
                 timeout_graceful_shutdown=_LEAVES,
             )
         )
@@ -67,8 +79,9 @@ def opened_server(settings: ConsoleSettings, place: ListenPlace) -> Iterator[Con
     """A console that has its port, for as long as the block.
 
     Raises:
-        ConfigurationError: the port is taken, or may not be used.
+        ConfigurationError: the port is taken or may not be used, or the certificate can't be.
     """
+    _check_certificate(settings.reach)
     family = socket.AF_INET6 if ":" in place.host else socket.AF_INET
     with contextlib.closing(socket.socket(family, socket.SOCK_STREAM)) as listening:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -83,3 +96,21 @@ def opened_server(settings: ConsoleSettings, place: ListenPlace) -> Iterator[Con
                 "Give another port: --listen 127.0.0.1:0 takes any that is free.",
             ) from error
         yield ConsoleServer(settings, listening, place)
+
+
+def _check_certificate(reach: Reach) -> None:
+    if reach.certfile is None:
+        return
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(
+            # With a function, OpenSSL does not ask on the terminal for a key's passphrase.
+            reach.certfile,
+            reach.keyfile,
+            password=lambda: b"",
+        )
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(
+            f"the certificate {str(reach.certfile)!r} can't be used: "
+            f"{getattr(error, 'reason', None) or getattr(error, 'strerror', None) or error}",
+            "Give a certificate in PEM and its key, without a passphrase: --certfile, --keyfile.",
+        ) from error

@@ -4,11 +4,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Self
+from typing import assert_never
 
 from redrive.errors import ConfigurationError
 from redrive.failures.local_journal import default_path
+from redrive.failures.mask import Mask
+from redrive.topology.doctor.act_rights import OperatorAct
 from redrive.topology.names import ExchangeFamily
+from redrive.web.reach import Reach
 from redrive.web.tracker import Tracker
 
 
@@ -19,6 +22,7 @@ class Permit(StrEnum):
     EDIT = "edit"
     NOTE = "note"
     STORE = "store"
+    DISCARD = "discard"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,24 +30,65 @@ class ConsoleSettings:
     """What a console is told when it starts.
 
     Args:
-        url: the broker's address.
+        url: the broker's address, with the user that acts.
         family: the exchange family of the subscriptions.
         management_url: where the management API is; None for the broker's host and the usual port.
         permits: what may be done; none for reading alone.
         hide_bodies: whether no body is shown, asked for or given for download.
+        mask: what is hidden in bodies; None for nothing.
         journal: the local file of the journal; None for the one in the user's state directory.
         trackers: where the team keeps track of what is wrong.
         store: the folder of copies; None for one in the user's state directory.
+        reach: who may come in, and from where.
+        operator: who acts, where a proxy says it; empty for this process's user.
     """
 
-    url: str
+    url: str = field(repr=False)
     family: ExchangeFamily = field(default_factory=ExchangeFamily)
     management_url: str | None = None
     permits: frozenset[Permit] = frozenset()
     hide_bodies: bool = False
+    mask: Mask | None = None
     journal: Path | None = None
     trackers: tuple[Tracker, ...] = ()
     store: Path | None = None
+    reach: Reach = field(default_factory=Reach)
+    operator: str = ""
+
+    def allows(self, act: OperatorAct) -> bool:
+        """Whether the console does this, if the broker lets the user."""
+        match act:
+            case OperatorAct.LOOK:
+                return True
+            case OperatorAct.REQUEUE:
+                return self.may_requeue
+            case OperatorAct.EDIT:
+                return self.may_edit
+            case OperatorAct.DISCARD:
+                return self.may_discard
+            case OperatorAct.DECLARE:
+                return False
+            case _:
+                assert_never(act)
+
+    def check_allowed(self, act: OperatorAct) -> None:
+        """Checks that the console does this.
+
+        Raises:
+            ConfigurationError: it does not.
+        """
+        if self.allows(act):
+            return
+        if not self.permits:
+            raise ConfigurationError(
+                "this console only reads",
+                f"Start it with --allow {act.value}, or copy the command.",
+            )
+        allowed = ",".join(sorted({*self.permits, act.value}))
+        raise ConfigurationError(
+            f"this console does not {act.value}",
+            f"Start it with --allow {allowed}, or copy the command.",
+        )
 
     @property
     def may_requeue(self) -> bool:
@@ -70,46 +115,10 @@ class ConsoleSettings:
         """The folder of copies."""
         return self.store or default_path().with_name("store")
 
-
-@dataclass(frozen=True, slots=True)
-class ListenPlace:
-    """Where a console listens.
-
-    Args:
-        host: an address of the loopback.
-        port: the port; 0 for any that is free.
-    """
-
-    host: str
-    port: int
-
-    @classmethod
-    def of(cls, text: str) -> Self:
-        """The place in a text such as `127.0.0.1:8015`, `[::1]:8015` or `localhost:0`.
-
-        Raises:
-            ConfigurationError: it is none, or others than this machine could reach it.
-        """
-        host, separator, port = text.rpartition(":")
-        is_bracketed = host.startswith("[") and host.endswith("]")
-        host = host[1:-1] if is_bracketed else host
-        if not separator or not port.isdecimal() or int(port) > 65535 or not port.isascii():
-            raise ConfigurationError(f"{text!r} is no host and port to listen at", _EXAMPLE)
-        if host not in _LOOPBACK:
-            raise ConfigurationError(
-                f"the console would be reached at {text!r} by others, and has no login",
-                "Listen on the loopback, 127.0.0.1 or [::1], and reach it by ssh -L.",
-            )
-        return cls(host, int(port))
-
-    def hosts(self, port: int) -> frozenset[str]:
-        """The names with a port that a browser on this machine asks for it by: what a `Host` header
-        may say."""
-        return frozenset(f"{host}:{port}" for host in ("127.0.0.1", "localhost", "[::1]"))
-
-    def address(self, port: int) -> str:
-        """Where a browser finds it."""
-        return f"http://{f'[{self.host}]' if ':' in self.host else self.host}:{port}"
+    @property
+    def may_discard(self) -> bool:
+        """Whether messages may be moved out of their queue into a file."""
+        return Permit.DISCARD in self.permits
 
 
 def permits_of(words: Iterable[str]) -> frozenset[Permit]:
@@ -132,7 +141,3 @@ def permits_of(words: Iterable[str]) -> frozenset[Permit]:
             "Allow both: --allow requeue,edit.",
         )
     return permits
-
-
-_EXAMPLE = "Give one such as 127.0.0.1:8015 or [::1]:8015."
-_LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})

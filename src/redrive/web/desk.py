@@ -1,15 +1,21 @@
 """What the pages of a console work with."""
 
+import contextlib
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from urllib.parse import urlsplit
 
 from starlette.responses import Response
 
+from redrive.errors import BrokerUnavailable, PermissionDenied
 from redrive.failures.filter import Filter
+from redrive.failures.job_record import JobRecord
 from redrive.failures.look import Look
+from redrive.failures.operator_rights import OperatorRights
 from redrive.pubsub.url import BrokerURL
 from redrive.redaction import in_one_line
+from redrive.topology.doctor.act_rights import OperatorAct, rights_needed
 from redrive.web.asked import Asked, QueuePlace
 from redrive.web.board import Board, BoardLine
 from redrive.web.console_settings import ConsoleSettings
@@ -17,6 +23,7 @@ from redrive.web.filter_bar import where_of
 from redrive.web.health import Health
 from redrive.web.html import page
 from redrive.web.job_worker import JobWorker
+from redrive.web.reach import Login
 from redrive.web.recollection import LookUnderWay, Recollection
 from redrive.web.store import Store
 from redrive.web.team_memory import TeamMemory
@@ -34,6 +41,8 @@ class Desk:
         memory: what the journal tells of causes and jobs.
         health: what the doctor finds.
         store: copies of failed messages.
+        rights: what the broker lets the user do.
+        guest: who works at it; empty for who has come by the link.
     """
 
     settings: ConsoleSettings
@@ -43,20 +52,40 @@ class Desk:
     memory: TeamMemory
     health: Health
     store: Store
+    rights: OperatorRights
+    guest: str = ""
 
     @classmethod
-    def of(cls, settings: ConsoleSettings) -> "Desk":
-        """A desk for a broker."""
+    def of(cls, settings: ConsoleSettings, guest: str = "") -> "Desk":
+        """A desk for a broker.
+
+        Args:
+            settings: what the console was told, with the user that acts.
+            guest: who works at it.
+        """
+        rights = OperatorRights(settings.url, settings.family)
+
+        def check(place: QueuePlace) -> None:
+            if not _may_look(settings, rights, place):
+                raise not_permitted(OperatorAct.LOOK, place, rights)
+
         worker = JobWorker(settings)
         return cls(
             settings,
             Board(settings),
-            Recollection(settings),
+            Recollection(settings, check),
             worker,
             TeamMemory(worker.journal),
             Health(settings),
             Store(settings.store_folder),
+            rights,
+            guest,
         )
+
+    @property
+    def has_login(self) -> bool:
+        """Whether each who works here is a user of the broker's, with rights of their own."""
+        return self.settings.reach.login is Login.BROKER
 
     def filter_of(self, asked: Asked) -> Filter:
         """Which messages a page is asked for, as the team has said what causes are.
@@ -66,6 +95,64 @@ class Desk:
         """
         where = where_of(asked)
         return self.memory.book.resolved(replace(asked.filter, where=where or None))
+
+    def may(self, act: OperatorAct, place: QueuePlace) -> bool:
+        """Whether an act on a queue is allowed here, and the broker grants the user what it needs.
+        What the broker does not say is not offered."""
+        if act is not OperatorAct.LOOK and not self.settings.allows(act):
+            return False
+        try:
+            if act is OperatorAct.LOOK:
+                return _may_look(self.settings, self.rights, place)
+            return not self.rights.missing(act, place.name, literal=place.literal)
+        except (BrokerUnavailable, PermissionDenied):
+            return False
+
+    def ask_rights(self, places: Iterable[QueuePlace]) -> None:
+        """Finds out together what the user may look at: one by one, it would take a connection for
+        each queue.
+
+        Raises:
+            PermissionDenied: the broker does not let the user in any more.
+        """
+        if not self.has_login:
+            return
+        rights = [
+            right
+            for place in places
+            for right in rights_needed(
+                OperatorAct.LOOK, place.name, self.settings.family, literal=place.literal
+            )
+        ]
+        with contextlib.suppress(BrokerUnavailable):  # each page says so of what it shows
+            self.rights.has(rights)
+
+    def check_look(self, place: QueuePlace) -> None:
+        """Checks that what is known of a queue is for this user.
+
+        Raises:
+            PermissionDenied: it is not.
+            BrokerUnavailable: the broker does not say it.
+        """
+        if not _may_look(self.settings, self.rights, place):
+            raise not_permitted(OperatorAct.LOOK, place, self.rights)
+
+    def check(self, act: OperatorAct, place: QueuePlace) -> None:
+        """Checks that an act on a queue may be done.
+
+        Raises:
+            ConfigurationError: this console does not do it.
+            PermissionDenied: the broker does not let the user.
+            BrokerUnavailable: the broker does not say it.
+        """
+        if act is not OperatorAct.LOOK:
+            self.settings.check_allowed(act)
+        if self.rights.missing(act, place.name, literal=place.literal):
+            raise not_permitted(act, place, self.rights)
+
+    def may_see(self, job: JobRecord) -> bool:
+        """Whether what the journal has of a job is for this user."""
+        return self.may(OperatorAct.LOOK, QueuePlace(job.queue, job.literal))
 
     def page(
         self, name: str, asked: Asked, title: str, values: dict[str, object], status: int = 200
@@ -85,10 +172,31 @@ class Desk:
             "link": asked.link,
             "settings": self.settings,
             "broker": BrokerURL.parse(self.settings.url).address,
-            "running": self.worker.running(),
+            "running": [
+                job for job in self.worker.running() if self.may(OperatorAct.LOOK, job.place)
+            ],
+            "guest": self.guest,
+            "has_login": self.has_login,
             "now": datetime.now(UTC),
         }
         return page(name, {**shared, **values}, status)
+
+
+def not_permitted(act: OperatorAct, place: QueuePlace, rights: OperatorRights) -> PermissionDenied:
+    """What is said where the broker does not let the user."""
+    return PermissionDenied(
+        f"the user {rights.user!r} may not {act.value} in {place.name!r}: the broker does not "
+        "grant it",
+        "The page Me has what is missing, and the command that grants it.",
+    )
+
+
+def _may_look(settings: ConsoleSettings, rights: OperatorRights, place: QueuePlace) -> bool:
+    """Whether the user may read what is known of a queue. Where nobody logs in, all who come in are
+    the user who has started the console, and whose index it is."""
+    if settings.reach.login is not Login.BROKER:
+        return True
+    return not rights.missing(OperatorAct.LOOK, place.name, literal=place.literal)
 
 
 @dataclass(frozen=True, slots=True)

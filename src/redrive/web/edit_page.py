@@ -14,6 +14,7 @@ from redrive.failures.order import Order
 from redrive.failures.plan import Plan
 from redrive.failures.readable_values import body_of, body_text_of
 from redrive.redaction import printable
+from redrive.topology.doctor.act_rights import OperatorAct
 from redrive.web.asked import Asked
 from redrive.web.desk import Desk, Freshness
 
@@ -47,7 +48,7 @@ def send(desk: Desk, asked: Asked) -> Response:
     Raises:
         ConfigurationError: this console changes no bodies, or the body can't be edited.
     """
-    _check_permit(desk)
+    desk.check(OperatorAct.EDIT, asked.place)
     message, look = _message(desk, asked)
     try:
         reason = asked.text("reason")[:_MOST_REASON]
@@ -72,18 +73,16 @@ def send(desk: Desk, asked: Asked) -> Response:
     return RedirectResponse(asked.link("/job", {"id": id_}), 303)
 
 
-def _check_permit(desk: Desk) -> None:
-    if not desk.settings.may_edit:
-        raise ConfigurationError(
-            "this console changes no bodies", "Start it with --allow requeue,edit."
-        )
-
-
 def _message(desk: Desk, asked: Asked) -> tuple[FailedMessage, Look]:
     """The message that is meant, whose body can be edited as a text."""
     if desk.settings.hide_bodies:
         raise ConfigurationError(
             "this console hides bodies", "Start it without --hide-bodies to edit them."
+        )
+    if desk.settings.mask is not None:
+        raise ConfigurationError(
+            "this console masks parts of bodies, which would be sent masked",
+            "Use redrive failed requeue with --edit or --patch.",
         )
     id_ = asked.text("id")
     message, look = desk.recollection.ask(asked.place, lambda look: look.named(id_))
@@ -156,6 +155,7 @@ def _page(
             "difference": difference(message.body, body),
             "is_changed": body != message.body,
             "reason": asked.text("reason"),
+            "may_send": desk.may(OperatorAct.EDIT, asked.place),
             "problem": problem,
         },
         400 if problem else 200,

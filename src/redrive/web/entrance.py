@@ -1,24 +1,26 @@
-"""Who may come in: whoever opens the link that was printed, once, and from then on that browser."""
+"""The link that lets in whoever opens it, once, and from then on that browser."""
 
 import hashlib
 import secrets
 import threading
+from typing import Generic
+
+from redrive.web.sessions import Guest, Sessions
 
 
-class Entrance:
-    """A link that lets in one browser, and the sessions of those that were let in.
+class Entrance(Generic[Guest]):
+    """A link that lets in one browser.
 
-    Sessions are this process's alone: they end with it. Of tokens only digests are kept, and these
-    are compared in constant time.
+    Args:
+        sessions: the sessions of those who were let in.
+        guest: whom it lets in.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, sessions: Sessions[Guest], guest: Guest) -> None:
         self._lock = threading.Lock()
         self._link: bytes | None = None
-        self._sessions: set[bytes] = set()
-        # Cookies do not tell ports apart: two consoles on one host must not end each other's
-        # sessions.
-        self.cookie = f"redrive-{secrets.token_hex(4)}"
+        self._sessions = sessions
+        self._guest = guest
 
     def new_link(self) -> str:
         """The token of a new link, which takes the place of the former one."""
@@ -33,17 +35,7 @@ class Entrance:
             if self._link is None or not secrets.compare_digest(self._link, _digest(token)):
                 return None
             self._link = None
-            session = secrets.token_urlsafe(32)
-            self._sessions.add(_digest(session))
-            return session
-
-    def knows(self, session: str | None) -> bool:
-        """Whether a session was begun here."""
-        if not session:
-            return False
-        wanted = _digest(session)
-        with self._lock:
-            return any(secrets.compare_digest(known, wanted) for known in self._sessions)
+        return self._sessions.begin(self._guest)
 
 
 def _digest(token: str) -> bytes:

@@ -1,17 +1,25 @@
 """What every request passes before a page sees it, and what every answer says to the browser."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from http.cookies import CookieError, SimpleCookie
 from typing import NamedTuple
+from urllib.parse import urlencode
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.responses import Response
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from redrive.redaction import in_one_line
-from redrive.web.entrance import Entrance
+from redrive.web.guest import Guest, Guests
+from redrive.web.proxy_word import UntrueWord, believed
+from redrive.web.reach import Login, Reach
+from redrive.web.sessions import Sessions
 
-ENTRY = "/open"
+ENTRY, LOGIN, LOGOUT = "/open", "/login", "/logout"
+PROBES = frozenset({"/healthz", "/readyz"})
+GUEST, SESSION = "redrive.guest", "redrive.session"
+"""What the gate notes of a request for the console: who has sent it, and the session's token."""
 _STATIC = "/static/"
 _READS = frozenset({"GET", "HEAD"})
 POLICY = "; ".join(
@@ -57,30 +65,49 @@ class Refusal(NamedTuple):
     remedy: str
 
 
-class Gate:
-    """Lets requests through to an application that come from a browser of this machine's user, by a
-    name of this machine, and from the console's own pages.
+@dataclass(frozen=True, slots=True)
+class Doors:
+    """By what people come in.
 
     Args:
-        app: the application.
-        entrance: knows the sessions.
+        reach: how, and from where.
         hosts: what a `Host` header may say. A page of a stranger's whose name was made to stand for
             this machine says another.
+        sessions: the sessions of those who were let in.
+        guests: those whom a proxy has let in.
+        cookie: the name of the session's cookie.
+    """
+
+    reach: Reach
+    hosts: frozenset[str]
+    sessions: Sessions[Guest]
+    guests: Guests
+    cookie: str
+
+
+class Gate:
+    """Lets requests through to an application that come from somebody who was let in, by a name of
+    the console's, and from its own pages.
+
+    Args:
+        app: the application. It finds who has sent a request in its scope, at `GUEST`.
+        doors: by what people come in.
         refused: makes the answer to a request that is refused.
+        is_ready: whether the console takes requests.
     """
 
     def __init__(
         self,
         app: ASGIApp,
         *,
-        entrance: Entrance,
-        hosts: frozenset[str],
+        doors: Doors,
         refused: Callable[[Refusal], Response],
+        is_ready: Callable[[], bool],
     ) -> None:
         self._app = app
-        self._entrance = entrance
-        self._hosts = hosts
+        self._doors = doors
         self._refused = refused
+        self._is_ready = is_ready
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -89,44 +116,121 @@ class Gate:
         if scope["type"] != "http":
             await send({"type": "websocket.close", "code": 1008})
             return
+        path = str(scope["path"]).removeprefix(scope.get("root_path", ""))
+        if path in PROBES:
+            await self._probed(scope, path)(scope, receive, send)
+            return
+        try:
+            seen, user = believed(scope, self._doors.reach)
+            app = self._app_for(seen, path, user)
+        except UntrueWord as error:
+            remedy = "Come by the proxy, and have it set this header itself."
+            seen, app = scope, self._refused(Refusal(403, str(error), remedy))
+        await app(seen, receive, self._guarded(seen, send))
+
+    def _guarded(self, scope: Scope, send: Send) -> Send:
+        """Sends answers with what the browser may not do in them. An answer that goes on and on
+        ends with the session."""
+        token, has_ended = scope.get(SESSION), False
 
         async def guarded(message: Message) -> None:
+            nonlocal has_ended
+            if has_ended:
+                return
             if message["type"] == "http.response.start":
                 MutableHeaders(scope=message).update(_HEADERS)
+            elif token and message.get("more_body"):
+                has_ended = self._doors.sessions.guest(token, is_used=False) is None
+                if has_ended:
+                    message = {"type": "http.response.body", "body": b"", "more_body": False}
             await send(message)
 
-        refusal = self._refusal(scope)
-        app = self._app if refusal is None else self._refused(refusal)
-        await app(scope, receive, guarded)
+        return guarded
 
-    def _refusal(self, scope: Scope) -> Refusal | None:
+    def _probed(self, scope: Scope, path: str) -> Response:
+        """What whoever watches over the process is told: nothing but whether it is well. They ask
+        by an address, and have no session."""
+        if scope["method"] not in _READS:
+            return PlainTextResponse("", 405, _HEADERS)
+        is_well = path == "/healthz" or self._is_ready()
+        return PlainTextResponse("ok" if is_well else "ending", 200 if is_well else 503, _HEADERS)
+
+    def _app_for(self, scope: Scope, path: str, user: str) -> ASGIApp:
         headers = Headers(scope=scope)
+        refusal = self._unacceptable(scope, headers)
+        if refusal is not None:
+            return self._refused(refusal)
+        is_read = scope["method"] in _READS
+        token = session_of(headers, self._doors.cookie)
+        guest = self._guest(scope, headers, token, user)
+        if guest is not None:
+            scope[GUEST] = guest
+            if self._doors.reach.login is not Login.PROXY:
+                scope[SESSION] = token
+            return self._app
+        has_login = self._doors.reach.login is Login.BROKER
+        is_open = (
+            path.startswith(_STATIC)
+            or (path == ENTRY and self._doors.reach.login is Login.LINK)
+            or (path == LOGIN and has_login)
+        )
+        if is_open and (is_read or path == LOGIN):
+            return self._app
+        if has_login and is_read and _is_navigation(headers):
+            query = scope.get("query_string", b"").decode("latin-1")
+            asked = urlencode({"next": f"{path}{'?' if query else ''}{query}"})
+            root = str(scope.get("root_path", ""))
+            return RedirectResponse(f"{root}{LOGIN}{'' if path == '/' else f'?{asked}'}", 303)
+        return self._refused(self._not_let_in())
+
+    def _guest(self, scope: Scope, headers: Headers, token: str | None, user: str) -> Guest | None:
+        """Who has sent a request; None for a stranger."""
+        if self._doors.reach.login is Login.PROXY:
+            return self._doors.guests.named(user) if user else None
+        # A page that asks by itself does not keep a session alive of which everybody has left.
+        is_used = scope["method"] == "POST" or _is_navigation(headers)
+        return self._doors.sessions.guest(token, is_used=is_used)
+
+    def _unacceptable(self, scope: Scope, headers: Headers) -> Refusal | None:
         hosts = headers.getlist("host")
-        if len(hosts) != 1 or hosts[0] not in self._hosts:
+        if len(hosts) != 1 or hosts[0].lower() not in self._doors.hosts:
             named = in_one_line(", ".join(hosts)) or "no name"
             return Refusal(
                 421,
                 f"this console does not answer to {named}",
-                "Open the address that redrive web has printed.",
+                "Open the address that redrive web has printed, or start it with --host and this "
+                "name.",
             )
         if scope["method"] not in (*_READS, "POST"):
             return Refusal(405, f"{scope['method']} is not understood", "Use the pages.")
-        path = str(scope["path"]).removeprefix(scope.get("root_path", ""))
         if scope["method"] == "POST" and not _is_of_own_page(scope, headers):
             return Refusal(
                 403,
                 "this was sent by another site's page, or by none",
                 "Do it on the console's own page.",
             )
-        is_open = scope["method"] in _READS and (path == ENTRY or path.startswith(_STATIC))
-        if not is_open and not self._entrance.knows(_session(headers, self._entrance.cookie)):
-            return Refusal(
-                403,
-                "this browser was not let in",
-                "Open the link that redrive web has printed. It lets in one browser: start redrive "
-                "web again for another one.",
-            )
         return None
+
+    def _not_let_in(self) -> Refusal:
+        match self._doors.reach.login:
+            case Login.LINK:
+                return Refusal(
+                    403,
+                    "this browser was not let in",
+                    "Open the link that redrive web has printed. It lets in one browser: start "
+                    "redrive web again for another one.",
+                )
+            case Login.BROKER:
+                return Refusal(401, "nobody is logged in, or no longer", "Log in again.")
+            case Login.PROXY:
+                return Refusal(
+                    403, "nobody says who you are", "Come by the proxy that you log in to."
+                )
+
+
+def _is_navigation(headers: Headers) -> bool:
+    """Whether a browser shows what comes, and not a script; so, too, where it does not say."""
+    return headers.get("sec-fetch-mode", "navigate") == "navigate"
 
 
 def _is_of_own_page(scope: Scope, headers: Headers) -> bool:
@@ -137,7 +241,8 @@ def _is_of_own_page(scope: Scope, headers: Headers) -> bool:
     return headers.getlist("origin") == [f"{scope['scheme']}://{headers['host']}"]
 
 
-def _session(headers: Headers, name: str) -> str | None:
+def session_of(headers: Headers, name: str) -> str | None:
+    """The token of the session that a request has."""
     cookies: SimpleCookie = SimpleCookie()
     for line in headers.getlist("cookie"):
         try:

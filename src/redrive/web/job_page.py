@@ -7,11 +7,11 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 from redrive.errors import ConfigurationError
 from redrive.failures.job_record import JobRecord, State
 from redrive.failures.order import Order
+from redrive.topology.doctor.act_rights import OperatorAct
 from redrive.web.asked import Asked, QueuePlace
 from redrive.web.command_words import requeue_command, resume_command
 from redrive.web.desk import Desk
 from redrive.web.job_worker import ConsoleJob
-from redrive.web.plan_page import check_permit
 
 _STATES = {
     State.RUNNING: "running",
@@ -66,6 +66,10 @@ def show(desk: Desk, asked: Asked) -> Response:
     """A job."""
     own = desk.worker.job(asked.text("id"))
     record = _record(desk, asked, own)
+    place = _place_of(record) if record is not None else None if own is None else own.place
+    if place is not None:
+        desk.check_look(place)
+    may = place is not None and desk.may(OperatorAct.REQUEUE, place)
     return desk.page(
         "job",
         asked,
@@ -77,7 +81,8 @@ def show(desk: Desk, asked: Asked) -> Response:
             "record": record,
             "state": "begins" if record is None else _STATES[record.state],
             "sum": None if record is None else JobSum.of(record),
-            "may_resume": desk.settings.may_requeue
+            "may": may,
+            "may_resume": may
             and record is not None
             and record.kind == "requeue"
             and record.state not in (State.DONE, State.RUNNING)
@@ -94,6 +99,7 @@ def progress(desk: Desk, asked: Asked) -> Response:
     own = desk.worker.job(asked.text("id"))
     if own is None:
         return JSONResponse({"ended": True})
+    desk.check_look(own.place)
     return JSONResponse(
         {
             "ended": own.has_ended,
@@ -113,10 +119,11 @@ def stop(desk: Desk, asked: Asked) -> Response:
     Raises:
         ConfigurationError: it runs elsewhere, or not at all.
     """
-    check_permit(desk)
+    desk.settings.check_allowed(OperatorAct.REQUEUE)
     own = desk.worker.job(asked.text("id"))
     if own is None or own.has_ended:
         raise ConfigurationError("this job does not run in this console", "Stop it where it runs.")
+    desk.check(OperatorAct.REQUEUE, own.place)
     own.cancel.set()
     return _back(asked)
 
@@ -127,7 +134,7 @@ def resume(desk: Desk, asked: Asked) -> Response:
     Raises:
         ConfigurationError: it is done, or somebody runs it.
     """
-    check_permit(desk)
+    desk.settings.check_allowed(OperatorAct.REQUEUE)
     with desk.worker.journal() as journal:
         record = journal.job(asked.text("id"))
     if record.kind != "requeue" or record.state in (State.DONE, State.RUNNING):
@@ -135,6 +142,7 @@ def resume(desk: Desk, asked: Asked) -> Response:
             f"job {record.id} is {_STATES[record.state]}", "There is nothing to take up."
         )
     place = _place_of(record)
+    desk.check(OperatorAct.REQUEUE, place)
     desk.worker.resume(place, desk.recollection.queue(place), record.id)
     return _back(asked)
 
@@ -143,6 +151,7 @@ def ask_outcome(desk: Desk, asked: Asked) -> Response:
     """Asks what became of a job's messages by now: the failed queue is looked at for it."""
     with desk.worker.journal() as journal:
         record = journal.job(asked.text("id"))
+        desk.check_look(_place_of(record))
         desk.recollection.queue(_place_of(record)).job(record.id, journal).outcome()
     return _back(asked)
 

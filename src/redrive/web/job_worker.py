@@ -11,6 +11,7 @@ from redrive.errors import ConfigurationError, RedriveError
 from redrive.failures.failed_queue import FailedQueue
 from redrive.failures.job import Job
 from redrive.failures.journal import Journal
+from redrive.failures.operator_name import acting_for
 from redrive.failures.order import Order
 from redrive.failures.requeue import Progress
 from redrive.pubsub.reports import RequeueProgress
@@ -77,9 +78,12 @@ class JobWorker:
         Raises:
             ConfigurationError: it can't be opened.
         """
-        with contextlib.closing(
-            Journal(self._settings.url, self._settings.journal, program="console")
-        ) as journal:
+        with (
+            acting_for(self._settings.operator),
+            contextlib.closing(
+                Journal(self._settings.url, self._settings.journal, program="console")
+            ) as journal,
+        ):
             yield journal
 
     def job(self, id_: str) -> ConsoleJob | None:

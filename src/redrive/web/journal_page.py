@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from starlette.responses import Response
 
 from redrive.failures.job_record import JobRecord
-from redrive.web.asked import Asked
+from redrive.web.asked import Asked, QueuePlace
 from redrive.web.csv_cell import inert
 from redrive.web.desk import Desk
 
@@ -42,8 +42,11 @@ _EXPORTED = (
 def show(desk: Desk, asked: Asked) -> Response:
     """The jobs, the latest first; those that are asked for, as a page, CSV or JSON."""
     with desk.worker.journal() as journal:
-        jobs = journal.jobs()
-        remarks = list(reversed(journal.causes().remarks))
+        noted = journal.jobs()
+        desk.ask_rights({QueuePlace(job.queue, job.literal) for job in noted})
+        jobs = [job for job in noted if desk.may_see(job)]
+        # They have words of the messages of all queues, and say not of which.
+        remarks = [] if desk.has_login else list(reversed(journal.causes().remarks))
         is_shared = journal.is_shared
     found = [job for job in jobs if _is_asked_for(job, asked)]
     match asked.text("format"):

@@ -76,7 +76,9 @@ def show(desk: Desk, asked: Asked) -> Response:
             "way": way_of(message),
             "headers": _typed(message),
             "neighbours": _neighbours(desk, asked.place, message),
-            "may_edit": not hidden and body_text_of(message.body) is not None,
+            "may_edit": not hidden
+            and desk.settings.mask is None
+            and body_text_of(message.body) is not None,
             "properties": _properties(message),
             "parts": parts_of(message.traceback or ""),
             "body": None if hidden else viewed(message.body, view),

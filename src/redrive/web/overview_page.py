@@ -55,6 +55,7 @@ def show(desk: Desk, asked: Asked) -> Response:
     except RedriveError as error:
         problem = str(error)
     now = datetime.now(UTC)
+    desk.ask_rights(line.place for line in lines)
     found = _found(desk, lines, now)
     said = {id(one): desk.memory.book.standing_of(one.group) for one in found.overview.latest_first}
     causes = _in_order(found.overview.latest_first, said)
@@ -74,7 +75,11 @@ def show(desk: Desk, asked: Asked) -> Response:
             "failing": sum(found.recent.values()) / (_NOW / timedelta(minutes=1)),
             "is_rate_known": bool(found.recent),
             "health": desk.health.known,
-            "jobs": [job for job in desk.memory.known.jobs if job.state is State.RUNNING][:10],
+            "jobs": [
+                job
+                for job in desk.memory.known.jobs
+                if job.state is State.RUNNING and desk.may_see(job)
+            ][:10],
             "is_quiet": not problem and all(line.failed == 0 for line in lines) and not said,
         },
     )

@@ -8,9 +8,12 @@ from redrive.errors import ConfigurationError, RedriveError
 from redrive.failures.canary import Guards, Unknown
 from redrive.failures.job_record import JobRecord, State
 from redrive.failures.look import Look
+from redrive.failures.mask import check_patch
+from redrive.failures.masked_messages import check_filter
 from redrive.failures.order import Order
 from redrive.failures.outcome_watch import Whereabouts
 from redrive.failures.plan import Plan
+from redrive.topology.doctor.act_rights import OperatorAct
 from redrive.topology.rewrite import MOST_REDRIVES
 from redrive.web.asked import Asked, QueuePlace
 from redrive.web.command_words import requeue_command
@@ -34,9 +37,10 @@ def begin(desk: Desk, asked: Asked) -> Response:
 
     Raises:
         ConfigurationError: this console only reads, or a job of this queue is running.
+        PermissionDenied: the broker does not let the user.
     """
-    check_permit(desk)
     place = asked.place
+    desk.check(OperatorAct.REQUEUE, place)
     _check_alone(desk, place)
     try:
         reason = asked.text("reason")[:_MOST_REASON]
@@ -46,18 +50,6 @@ def begin(desk: Desk, asked: Asked) -> Response:
     except RedriveError as error:
         return _page(desk, asked, str(error))
     return RedirectResponse(asked.link("/job", {"id": id_}), 303)
-
-
-def check_permit(desk: Desk) -> None:
-    """Checks that messages may be requeued.
-
-    Raises:
-        ConfigurationError: this console only reads.
-    """
-    if not desk.settings.may_requeue:
-        raise ConfigurationError(
-            "this console only reads", "Start it with --allow requeue, or copy the command."
-        )
 
 
 def order_of(desk: Desk, asked: Asked, limit: int | None = None) -> Order:
@@ -76,6 +68,11 @@ def order_of(desk: Desk, asked: Asked, limit: int | None = None) -> Order:
         raise ConfigurationError(
             "this console changes no bodies", "Start it with --allow requeue,edit."
         )
+    if desk.settings.mask is not None:
+        # What it means, and what it changes, would be told of the bodies as they are.
+        check_filter(asked.filter)
+        if patch is not None:
+            check_patch(desk.settings.mask, patch)
     rate = asked.number("rate", RATE, most=1_000_000)
     stop_at = asked.number("stop_at", STOP_AT, most=100)
     unknown = Unknown.GO_ON if asked.text("unknown") == Unknown.GO_ON.value else Unknown.STOP
@@ -173,6 +170,8 @@ def _page(desk: Desk, asked: Asked, problem: str) -> Response:
             "rate": int(order.rate or 0),
             "stop_at": 100 if order.guards.stop_at is None else round(order.guards.stop_at * 100),
             "goes_on": order.guards.unknown is Unknown.GO_ON,
+            "may": desk.may(OperatorAct.REQUEUE, place),
+            "may_edit": desk.may(OperatorAct.EDIT, place),
             "command": requeue_command(place, order, asked.text("reason") or "…"),
         },
         400 if problem else 200,

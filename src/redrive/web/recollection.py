@@ -12,6 +12,7 @@ from typing import TypeVar
 from redrive.errors import RedriveError
 from redrive.failures.failed_queue import FailedQueue
 from redrive.failures.look import Look, Recall
+from redrive.failures.masked_messages import masked_look
 from redrive.pubsub.reports import LookProgress, LookStage
 from redrive.web.asked import QueuePlace
 from redrive.web.console_settings import ConsoleSettings
@@ -52,10 +53,12 @@ class Recollection:
 
     Args:
         settings: where they are.
+        check: raises where what is known of a queue is not for who asks.
     """
 
-    def __init__(self, settings: ConsoleSettings) -> None:
+    def __init__(self, settings: ConsoleSettings, check: Callable[[QueuePlace], object]) -> None:
         self._settings = settings
+        self._check = check
         self._lock = threading.Lock()
         self._queues: dict[QueuePlace, FailedQueue] = {}
         self._looks: dict[QueuePlace, LookUnderWay] = {}
@@ -84,9 +87,12 @@ class Recollection:
 
         Raises:
             NothingKept: there is none.
+            PermissionDenied: what it found is not for this user.
             ConfigurationError: the question can't be asked.
         """
-        return self.queue(place).ask(question, recall=_KEPT)
+        self._check(place)
+        mask = self._settings.mask
+        return self.queue(place).ask(lambda look: question(masked_look(look, mask)), recall=_KEPT)
 
     def look_under_way(self, place: QueuePlace) -> LookUnderWay | None:
         """The last look that was asked for here; None where none was."""
@@ -94,7 +100,12 @@ class Recollection:
             return self._looks.get(place)
 
     def look_again(self, place: QueuePlace) -> LookUnderWay:
-        """Looks at a queue, in a thread of its own; one look at a queue at a time."""
+        """Looks at a queue, in a thread of its own; one look at a queue at a time.
+
+        Raises:
+            PermissionDenied: the user may not.
+        """
+        self._check(place)
         failed = self.queue(place)
         with self._lock:
             known = self._looks.get(place)

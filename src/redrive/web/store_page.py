@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from starlette.responses import JSONResponse, RedirectResponse, Response
 
-from redrive.errors import ConfigurationError, RedriveError
+from redrive.errors import ConfigurationError, PermissionDenied, RedriveError
 from redrive.failures.failed_message import FailedMessage
 from redrive.failures.job_record import JobRecord
 from redrive.failures.restoration import RestorePlace, place_of, restored, there_already
@@ -23,7 +23,12 @@ _MOST_REASON = 500
 
 
 def show(desk: Desk, asked: Asked) -> Response:
-    """The store: what is in it, or one copy and what that holds."""
+    """The store: what is in it, or one copy and what that holds.
+
+    Raises:
+        PermissionDenied: people log in here, and a file has messages of any queue.
+    """
+    _check_user(desk)
     name = asked.text("name")
     if name:
         return _one(desk, asked, name)
@@ -101,7 +106,17 @@ def restore(desk: Desk, asked: Asked) -> Response:
     return RedirectResponse(asked.link("/store"), 303)
 
 
+def _check_user(desk: Desk) -> None:
+    if desk.has_login:
+        raise PermissionDenied(
+            "files of messages are for whoever has started this console: the broker knows no "
+            "rights on them",
+            "Use redrive failed snapshot and restore where they are.",
+        )
+
+
 def _check_permit(desk: Desk) -> None:
+    _check_user(desk)
     if not desk.settings.may_store:
         raise ConfigurationError(
             "this console keeps and restores no copies",

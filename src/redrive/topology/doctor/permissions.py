@@ -122,8 +122,12 @@ def _rights_to_operate(subscription: Subscription) -> Iterator[Right]:
     # default exchange writes to any queue.
     yield Right("write", "queue", subscription.queue)
     yield Right("write", "queue", subscription.retry_queue)
-    # To watch: queues of its own, bound to where subscribers tell what became of a message, and to
-    # where it passes when it fails again.
+    yield from rights_to_watch(family)
+
+
+def rights_to_watch(family: ExchangeFamily) -> Iterator[Right]:
+    """What it takes to watch what becomes of requeued messages: queues of its own, bound to where
+    subscribers tell it, and to where a message passes when it fails again."""
     yield Right("configure", "exchange", outcome_events.exchange_of(family).name)
     for queue in (outcome_events.watched_queue(_ANY), outcome_events.queue_of(_ANY)):
         for verb in VERBS:

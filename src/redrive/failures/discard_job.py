@@ -1,0 +1,99 @@
+"""Moves failed messages out of their queue into a file, and writes that down in the journal."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from redrive.errors import ConfigurationError
+from redrive.failures.failed_message import FailedMessage
+from redrive.failures.failed_queue import FailedQueue
+from redrive.failures.filter import Filter, OpenFilter, Predicate
+from redrive.failures.job_record import JobRecord, State
+from redrive.failures.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from redrive.failures.local_journal import LocalJournal
+
+
+class Discarded(NamedTuple):
+    """What became of messages that were to be discarded.
+
+    Args:
+        written: how many the file has.
+        deleted: how many of them are out of the queue.
+    """
+
+    written: int
+    deleted: int
+
+
+class Chosen:
+    """The messages that were written to a file, to be found once more in their queue."""
+
+    def __init__(self) -> None:
+        self._digests: Counter[bytes] = Counter()
+
+    def noted(self, messages: Iterable[FailedMessage]) -> Iterator[FailedMessage]:
+        """The messages, each of which is noted."""
+        for message in messages:
+            self._digests[bytes.fromhex(message.digest)] += 1
+            yield message
+
+    def again(self) -> Predicate:
+        """Means each as often as it was noted: a peer's messages may be the same byte for byte. Not
+        by its id, which may be made up."""
+        left = Counter(self._digests)
+
+        def is_noted(message: FailedMessage) -> bool:
+            digest = bytes.fromhex(message.digest)
+            left[digest] -= 1
+            return left[digest] >= 0
+
+        return is_noted
+
+
+def discard_into(
+    failed: FailedQueue, journal: "LocalJournal", job: JobRecord, filter_: Filter, most: int
+) -> Discarded:
+    """Writes messages to the file of a job and, once it is on the disk, deletes exactly those.
+
+    Args:
+        failed: their queue.
+        journal: where it is written down.
+        job: the job, with its file.
+        filter_: which messages.
+        most: how many at most; where there are more by now, none is deleted.
+
+    Raises:
+        ConfigurationError: the file can't be written, or there are more.
+        BrokerUnavailable: the connection was lost. What is not deleted is in the queue, and in the
+            file.
+    """
+    chosen = Chosen()
+    begun = journal.begin(job)
+    try:
+        with OpenFilter(filter_) as open_filter:
+            written, look = failed.ask(
+                lambda look: Snapshot(Path(job.file)).write(
+                    chosen.noted(look.matching(open_filter))
+                )
+            )
+        if look.missing != 0:
+            raise ConfigurationError(
+                f"others hold messages of {look.name!r}, so that not all could be read",
+                "Nothing was deleted. Try again when they are done.",
+            )
+        if written > most:
+            raise ConfigurationError(
+                f"{written:,} messages match by now, and {most:,} were to be discarded",
+                f"Nothing was deleted; {job.file} has them too. Plan it again.",
+            )
+        report = failed.discard(chosen.again())
+    except BaseException as error:
+        problem = (str(error) or "interrupted").partition("\n")[0]
+        journal.update(replace(begun, state=State.FAILED, problem=problem))
+        raise
+    journal.update(replace(begun, state=State.DONE, sent=report.discarded))
+    return Discarded(written, report.discarded)

@@ -1,0 +1,177 @@
+"""Hides values in the bodies of messages: those at JSON paths such as `$.card.number`."""
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from redrive.errors import ConfigurationError
+from redrive.failures.failed_message import FailedMessage
+
+HIDDEN: Final = "***"
+"""What stands in the place of a value."""
+_STEP: Final = re.compile(
+    r"\.\.(?P<deep>[A-Za-z_][\w-]*)"
+    r"|\.(?P<name>[A-Za-z_][\w-]*|\*)"
+    r"|\[(?P<number>\d+|\*)\]"
+    r"|\['(?P<quoted>[^']+)'\]"
+)
+_EXAMPLE: Final = "Give one such as $.card.number, $.items[*].iban, $['card no'] or $..password."
+_DEEPEST: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    name: str
+    is_deep: bool = False
+
+    def means(self, key: str) -> bool:
+        return self.name in ("*", key)
+
+
+Path = tuple[_Step, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Mask:
+    """The JSON paths of what is hidden.
+
+    Args:
+        paths: the paths.
+    """
+
+    paths: tuple[Path, ...]
+
+    @classmethod
+    def of(cls, texts: Iterable[str]) -> "Mask | None":
+        """The mask of some paths; None of none.
+
+        Raises:
+            ConfigurationError: one of them is none.
+        """
+        paths = tuple(_path_of(text) for text in texts)
+        return cls(paths) if paths else None
+
+    def body(self, body: bytes) -> bytes:
+        """A body without what is hidden. One that is no JSON is hidden whole, where it may be text
+        that has such a value in another form: nobody knows where."""
+        twice: list[str] = []
+
+        def members(pairs: list[tuple[str, object]]) -> dict[str, object]:
+            found = dict(pairs)
+            if len(found) < len(pairs):
+                twice.append("")
+            return found
+
+        try:
+            value = json.loads(body, object_pairs_hook=members)
+            masked = self.value(value)
+        except (ValueError, RecursionError):
+            return HIDDEN.encode() if body else body
+        if masked == value and not twice:
+            return body
+        # Of members of one name only the last is read: the others must not be shown either.
+        return json.dumps(masked, ensure_ascii=False).encode("utf-8", "surrogatepass")
+
+    def value(self, value: object) -> object:
+        """A JSON value without what is hidden."""
+        return _masked(value, self.paths, 0)
+
+    def touches(self, pointer: str) -> bool:
+        """Whether a JSON pointer is that of something hidden, of a part of it, or of something that
+        holds it."""
+        keys = [key.replace("~1", "/").replace("~0", "~") for key in pointer.split("/")[1:]]
+        return any(_meets(path, keys) for path in self.paths)
+
+
+class MaskedMessage(FailedMessage):
+    """A failed message whose body is shown without what is hidden. Its ids are those of the message
+    that it is."""
+
+    __slots__ = ("_shown",)
+
+    def __init__(self, message: FailedMessage, mask: Mask) -> None:
+        super().__init__(message.delivery, message._told)
+        self._shown = mask.body(message.body)
+
+    @property
+    def body(self) -> bytes:
+        """The body, without what is hidden."""
+        return self._shown
+
+
+def _path_of(text: str) -> Path:
+    rest, steps = text.strip(), []
+    if rest.startswith("$") and len(rest) > 1:
+        rest = rest[1:]
+        while found := _STEP.match(rest):
+            name = found["deep"] or found["name"] or found["number"] or found["quoted"]
+            steps.append(_Step(name, found["deep"] is not None))
+            rest = rest[found.end() :]
+    if rest or not steps:
+        raise ConfigurationError(f"{text!r} is no path of something to mask", _EXAMPLE)
+    return tuple(steps)
+
+
+def _masked(value: object, paths: Sequence[Path], depth: int) -> object:
+    if not paths:
+        return value
+    if depth > _DEEPEST:
+        return HIDDEN
+    if isinstance(value, Mapping):
+        return {key: _member(member, str(key), paths, depth) for key, member in value.items()}
+    if isinstance(value, list):
+        return [_member(one, str(number), paths, depth) for number, one in enumerate(value)]
+    return value
+
+
+def _member(value: object, key: str, paths: Sequence[Path], depth: int) -> object:
+    left = [path for one in paths for path in _after(one, key)]
+    return HIDDEN if () in left else _masked(value, left, depth + 1)
+
+
+def _after(path: Path, key: str) -> list[Path]:
+    """What is left of a path behind a member; one that goes to any depth also goes on itself."""
+    first = path[0]
+    left = [path[1:]] if first.means(key) else []
+    return [*left, path] if first.is_deep else left
+
+
+def _meets(path: Path, keys: Sequence[str]) -> bool:
+    left: list[Path] = [path]
+    for key in keys:
+        # What is added at the end of a list may be at any place.
+        left = [more for one in left for more in _after_any(one, key)]
+        if () in left:
+            return True
+    return bool(left)
+
+
+def _after_any(path: Path, key: str) -> list[Path]:
+    if key == "-" and path[0].name.isdecimal():
+        return [path[1:]]
+    return _after(path, key)
+
+
+def check_patch(mask: Mask, patch: str) -> None:
+    """Checks that a patch does not bring to light what is hidden: a JSON patch tells by `test` what
+    a value is, and by `move` and `copy` puts it elsewhere.
+
+    Raises:
+        ConfigurationError: it may.
+    """
+    try:
+        operations: Any = json.loads(patch)
+    except (ValueError, RecursionError):
+        return  # it is refused as no patch
+    if not isinstance(operations, list):
+        return  # a merge patch only sets values
+    for one in operations:
+        pointers = [one.get(name) for name in ("path", "from")] if isinstance(one, Mapping) else []
+        for pointer in pointers:
+            if isinstance(pointer, str) and mask.touches(pointer):
+                raise ConfigurationError(
+                    f"the patch is of {pointer[:80]!r}, where something is masked",
+                    "Change other members, set it by a merge patch, or use the command line.",
+                )

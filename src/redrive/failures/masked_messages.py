@@ -1,0 +1,97 @@
+"""Messages of a former look, asked without what a mask hides in their bodies."""
+
+from collections.abc import Iterator, Sequence
+
+from redrive.errors import ConfigurationError
+from redrive.failures.columns import BY_NAME, COLUMNS, Column
+from redrive.failures.database import Database
+from redrive.failures.failed_message import FailedMessage
+from redrive.failures.filter import Filter
+from redrive.failures.groups import Groups
+from redrive.failures.kept_messages import KeptMessages
+from redrive.failures.look import Look
+from redrive.failures.mask import Mask, MaskedMessage
+
+_BODIES = frozenset({"body", "body_text", "body_bytes"})
+
+
+class MaskedMessages(KeptMessages):
+    """The messages of a look, masked.
+
+    Args:
+        kept: the messages.
+        mask: what is hidden.
+    """
+
+    def __init__(self, kept: KeptMessages, mask: Mask) -> None:
+        self._kept = kept
+        self._mask = mask
+
+    def matching(self, filter_: Filter) -> "MaskedMessages":
+        """Those that a filter means, which must not ask for a body: by what it finds, it would
+        tell."""
+        check_filter(filter_)
+        return MaskedMessages(self._kept.matching(filter_), self._mask)
+
+    def count(self) -> int:
+        """How many they are."""
+        return self._kept.count()
+
+    def first(self, limit: int, *, newest: bool) -> list[FailedMessage]:
+        """The oldest ones, or those that failed last."""
+        return [self._masked(message) for message in self._kept.first(limit, newest=newest)]
+
+    def named(self, id_: str) -> Iterator[FailedMessage]:
+        """Those that an id may stand for, and perhaps others."""
+        return map(self._masked, self._kept.named(id_))
+
+    def groups(self, by: Column) -> Groups:
+        """Groups of them by a column."""
+        if by.name in _BODIES:
+            raise _asks_for_bodies("they are grouped by it")
+        return self._kept.groups(by)
+
+    def database(self, columns: Sequence[Column]) -> Database:
+        """A database whose table `failed` has these columns of them."""
+        if not _BODIES & {column.name for column in columns}:
+            return self._kept.database(columns)
+        database = Database(columns=columns)
+        database.insert(
+            {column.name: column.read(message) for column in columns} for message in self
+        )
+        return database
+
+    def __next__(self) -> FailedMessage:
+        return self._masked(next(self._kept))
+
+    def _masked(self, message: FailedMessage) -> FailedMessage:
+        return MaskedMessage(message, self._mask)
+
+
+def masked_look(look: Look, mask: Mask | None) -> Look:
+    """A former look whose messages are masked."""
+    if mask is not None:
+        assert isinstance(look.messages, KeptMessages)
+        look.messages = MaskedMessages(look.messages, mask)
+    return look
+
+
+def check_filter(filter_: Filter) -> None:
+    """Checks that a filter does not ask for a body.
+
+    Raises:
+        ConfigurationError: it does.
+    """
+    if isinstance(filter_.where, str):
+        with Database(filter_.now) as database:
+            columns = database.columns_of(filter_.where)
+        if _BODIES & {column.name for column in columns} or columns == COLUMNS:
+            raise _asks_for_bodies("the filter asks for it")
+
+
+def _asks_for_bodies(why: str) -> ConfigurationError:
+    others = ", ".join(name for name in ("error_type", "routing_key", "type") if name in BY_NAME)
+    return ConfigurationError(
+        f"this console masks parts of bodies, and {why}",
+        f"Use other columns, such as {others}; a query shows bodies, masked.",
+    )

@@ -1,0 +1,103 @@
+"""The page that moves failed messages out of their queue, into a file on the console's machine."""
+
+import uuid
+from datetime import UTC, datetime
+from pathlib import Path
+
+from starlette.responses import RedirectResponse, Response
+
+from redrive.errors import ConfigurationError, RedriveError
+from redrive.failures.discard_job import discard_into
+from redrive.failures.filter import Filter, OpenFilter
+from redrive.failures.index import default_folder
+from redrive.failures.job_record import JobRecord
+from redrive.failures.look import Look
+from redrive.failures.masked_messages import check_filter
+from redrive.pubsub.url import BrokerURL
+from redrive.topology.doctor.act_rights import OperatorAct
+from redrive.web.asked import Asked
+from redrive.web.command_words import discard_command
+from redrive.web.desk import Desk, Freshness
+
+MOST = 10_000
+"""More messages than these are discarded by the command line, which says how far it is."""
+_MOST_REASON = 500
+
+
+def show(desk: Desk, asked: Asked) -> Response:
+    """What would be discarded, of what the last look has found."""
+    return _page(desk, asked, "")
+
+
+def begin(desk: Desk, asked: Asked) -> Response:
+    """Writes the messages to a file, deletes them from the queue, and shows the job.
+
+    Raises:
+        ConfigurationError: this console discards nothing.
+        PermissionDenied: the broker does not let the user.
+    """
+    place = asked.place
+    desk.check(OperatorAct.DISCARD, place)
+    reason = asked.text("reason")[:_MOST_REASON]
+    failed = desk.recollection.queue(place)
+    try:
+        count, _ = _counted(desk, asked)
+        if not reason:
+            raise ConfigurationError("no reason is given", "Say why: it stands in the journal.")
+        if not 0 < count <= MOST or asked.number("typed", -1, most=10**12) != count:
+            raise ConfigurationError(
+                f"{count:,} messages would be discarded, and this number was not typed",
+                f"Type it to confirm; at most {MOST:,} are discarded here.",
+            )
+        id_ = str(uuid.uuid4())
+        job = JobRecord(
+            id_,
+            "discard",
+            failed.source().name,
+            BrokerURL.parse(desk.settings.url).address,
+            {"selection": asked.filter.as_json()},
+            reason=reason,
+            literal=place.literal,
+            planned=count,
+            file=str(_file_of(id_)),
+        )
+        with desk.worker.journal() as journal:
+            discard_into(failed, journal, job, asked.filter, count)
+    except RedriveError as error:
+        return _page(desk, asked, str(error))
+    return RedirectResponse(asked.link("/job", {"id": id_}), 303)
+
+
+def _file_of(id_: str) -> Path:
+    folder = default_folder().with_name("discarded")
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return folder / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{id_[:8]}.jsonl"
+
+
+def _counted(desk: Desk, asked: Asked) -> tuple[int, Look]:
+    filter_: Filter = asked.filter
+    if desk.settings.mask is not None:
+        check_filter(filter_)
+    with OpenFilter(filter_) as open_filter:
+        found, look = desk.recollection.ask(asked.place, lambda look: look.first(1, open_filter))
+    return found.matching, look
+
+
+def _page(desk: Desk, asked: Asked, problem: str) -> Response:
+    place = asked.place
+    count, look = _counted(desk, asked)
+    return desk.page(
+        "discard",
+        asked,
+        "Discard",
+        {
+            "place": place,
+            "standing": Freshness.of(desk, place, look),
+            "count": count,
+            "most": MOST,
+            "problem": problem,
+            "may": desk.may(OperatorAct.DISCARD, place),
+            "command": discard_command(place, asked.filter, asked.text("reason") or "…"),
+        },
+        400 if problem else 200,
+    )

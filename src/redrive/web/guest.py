@@ -1,0 +1,80 @@
+"""Who has come in, and the desk that they sit at."""
+
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+
+from redrive.failures.operator_rights import check_login
+from redrive.pubsub.url import url_with_login
+from redrive.web.console_settings import ConsoleSettings
+from redrive.web.desk import Desk
+
+_MOST_CHECKS = 4
+"""Logins that the broker is asked for at a time: each is a connection."""
+
+
+class Guest:
+    """Somebody who has come in.
+
+    Args:
+        name: the user; empty for who has come by the link.
+        desk: what their pages work with.
+    """
+
+    def __init__(self, name: str, desk: Desk) -> None:
+        self.name = name
+        self.desk = desk
+
+
+class Guests:
+    """Those who have come in. Each acts over a connection of their own, if they have logged in; one
+    who comes twice is one.
+
+    Args:
+        settings: what the console was told.
+        own: the desk of whoever has started the console.
+    """
+
+    def __init__(self, settings: ConsoleSettings, own: Desk) -> None:
+        self._settings = settings
+        self._lock = threading.Lock()
+        self._checks = threading.BoundedSemaphore(_MOST_CHECKS)
+        self._guests: dict[tuple[str, str], Guest] = {}
+        self.own = Guest("", own)
+
+    def logged_in(self, user: str, password: str) -> Guest:
+        """Who logs in with a user and a password of the broker's, once that has let them in.
+
+        Raises:
+            PermissionDenied: it does not.
+            BrokerUnavailable: it does not answer.
+        """
+        url = url_with_login(self._settings.url, user, password)
+        with self._checks:
+            check_login(url)
+        return self._guest(user, replace(self._settings, url=url))
+
+    def named(self, user: str) -> Guest:
+        """Whom a proxy has let in. They act as the console's user, and stand in the journal."""
+        return self._guest(user, replace(self._settings, operator=user))
+
+    def forget(self, guest: Guest) -> None:
+        """Forgets a guest, and the password, unless a job of theirs runs."""
+        with self._lock:
+            if not guest.desk.worker.running():
+                self._guests = {key: one for key, one in self._guests.items() if one is not guest}
+
+    def desks(self) -> Iterator[Desk]:
+        """The desks of all of them."""
+        with self._lock:
+            found = [guest.desk for guest in self._guests.values()]
+        yield self.own.desk
+        yield from found
+
+    def _guest(self, name: str, settings: ConsoleSettings) -> Guest:
+        key = (name, settings.url)
+        with self._lock:
+            found = self._guests.get(key)
+            if found is None:
+                found = self._guests[key] = Guest(name, Desk.of(settings, name))
+            return found

@@ -1,0 +1,120 @@
+"""The page that says who somebody is here, what they may do, and what would grant them more."""
+
+from dataclasses import dataclass
+
+from starlette.responses import Response
+
+from redrive.errors import RedriveError
+from redrive.pubsub.admin.management_api import ManagementAPI
+from redrive.pubsub.url import BrokerURL
+from redrive.topology.doctor.act_rights import (
+    OperatorAct,
+    grant_more_command,
+    rights_needed,
+    rights_wanted,
+)
+from redrive.topology.doctor.permissions import VERBS, Right, Verb
+from redrive.web.asked import Asked, QueuePlace
+from redrive.web.desk import Desk
+
+_MOST_QUEUES = 200
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRights:
+    """What a user may do with a queue.
+
+    Args:
+        place: the queue.
+        missing: of each act the rights that are missing.
+        command: the command that grants what is missing; empty where nothing is.
+    """
+
+    place: QueuePlace
+    missing: dict[OperatorAct, list[Right]]
+    command: str
+
+
+def show(desk: Desk, asked: Asked) -> Response:
+    """Rights by queue, and the commands that grant more."""
+    problem = ""
+    places: list[QueuePlace] = []
+    try:
+        places = [line.place for line in desk.board.lines()]
+    except RedriveError as error:
+        problem = str(error)
+    if asked.values.get("queue"):
+        places = [asked.place]
+    lines: list[QueueRights] = []
+    standing = _standing(desk)
+    try:
+        lines = _lines(desk, places[:_MOST_QUEUES], standing)
+    except RedriveError as error:
+        problem = str(error)
+    return desk.page(
+        "me",
+        asked,
+        "Me",
+        {
+            "user": desk.rights.user,
+            "operator": desk.settings.operator,
+            "acts": list(OperatorAct),
+            "lines": lines,
+            "more": max(0, len(places) - _MOST_QUEUES),
+            "problem": problem,
+            "standing": standing,
+            "virtual_host": BrokerURL.parse(desk.settings.url).virtual_host,
+        },
+    )
+
+
+def _lines(
+    desk: Desk, places: list[QueuePlace], standing: dict[Verb, str] | None
+) -> list[QueueRights]:
+    family = desk.settings.family
+    wanted = {
+        place: list(
+            dict.fromkeys(
+                right
+                for act in OperatorAct
+                for right in (
+                    *rights_needed(act, place.name, family, literal=place.literal),
+                    *rights_wanted(act, place.name, family, literal=place.literal),
+                )
+            )
+        )
+        for place in places
+    }
+    every = list(dict.fromkeys(right for rights in wanted.values() for right in rights))
+    has = dict(zip(every, desk.rights.has(every), strict=True))
+    had = [right for right in every if has[right]] if standing is None else []
+    found = []
+    for place in places:
+        missing = {
+            act: [
+                right
+                for right in rights_needed(act, place.name, family, literal=place.literal)
+                if not has[right]
+            ]
+            for act in OperatorAct
+        }
+        lacks = [right for right in wanted[place] if not has[right]]
+        command = ""
+        if any(missing.values()):
+            url = BrokerURL.parse(desk.settings.url)
+            command = grant_more_command(url.username, url.virtual_host, [*had, *lacks], standing)
+        found.append(QueueRights(place, missing, command))
+    return found
+
+
+def _standing(desk: Desk) -> dict[Verb, str] | None:
+    """The regular expressions of the user's permissions; None where the management API does not
+    tell them: it tells administrators."""
+    url = BrokerURL.parse(desk.settings.url)
+    try:
+        with ManagementAPI(url, desk.settings.management_url) as management:
+            listed = management.listed("vhosts/{vhost}/permissions")
+    except RedriveError:
+        return None
+    own = next((one for one in listed if one.get("user") == url.username), None)
+    return None if own is None else {verb: str(own.get(verb, "")) for verb in VERBS}
