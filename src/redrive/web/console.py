@@ -25,6 +25,7 @@ from redrive.web import (
     causes_page,
     job_page,
     journal_page,
+    live_page,
     message_page,
     overview_page,
     plan_page,
@@ -51,6 +52,8 @@ _READING: dict[str, Page] = {
     "/plan": plan_page.show,
     "/job": job_page.show,
     "/journal": journal_page.show,
+    "/live": live_page.show,
+    "/live/outcome": live_page.outcome,
     "/progress/look": causes_page.look_progress,
     "/progress/job": job_page.progress,
 }
@@ -106,6 +109,7 @@ class Console:
         Args:
             on_wait: called where there is something to wait for.
         """
+        self.desk.live.close()
         self.desk.worker.close(on_wait)
 
     async def _enter(self, request: Request) -> Response:

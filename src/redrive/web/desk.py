@@ -14,6 +14,8 @@ from redrive.web.board import Board, BoardLine
 from redrive.web.console_settings import ConsoleSettings
 from redrive.web.html import page
 from redrive.web.job_worker import JobWorker
+from redrive.web.live_answers import LiveAnswers
+from redrive.web.live_board import LiveBoard, LiveState
 from redrive.web.recollection import LookUnderWay, Recollection
 
 
@@ -26,17 +28,28 @@ class Desk:
         board: what the queues hold.
         recollection: what earlier looks tell of them.
         worker: runs jobs.
+        live: what the broker tells of them just now.
+        answers: what tabs that follow them are told.
     """
 
     settings: ConsoleSettings
     board: Board
     recollection: Recollection
     worker: JobWorker
+    live: LiveBoard
+    answers: LiveAnswers
 
     @classmethod
     def of(cls, settings: ConsoleSettings) -> "Desk":
         """A desk for a broker."""
-        return cls(settings, Board(settings), Recollection(settings), JobWorker(settings))
+        return cls(
+            settings,
+            Board(settings),
+            Recollection(settings),
+            JobWorker(settings),
+            LiveBoard(settings),
+            LiveAnswers(),
+        )
 
     def page(
         self, name: str, asked: Asked, title: str, values: dict[str, object], status: int = 200
@@ -71,24 +84,34 @@ class Freshness:
         look: the look that answered; None where none did.
         line: what the broker tells of it now; None where it does not.
         under_way: the look that was asked for last.
+        live: what is known of the queue just now.
     """
 
     place: QueuePlace
     look: Look | None
     line: BoardLine | None
     under_way: LookUnderWay | None
+    live: LiveState
 
     @classmethod
     def of(cls, desk: Desk, place: QueuePlace, look: Look | None) -> "Freshness":
         """How much an answer is worth now."""
-        return cls(place, look, desk.board.line(place), desk.recollection.look_under_way(place))
+        line = desk.board.line(place)
+        return cls.on(desk, place, look, line)
+
+    @classmethod
+    def on(
+        cls, desk: Desk, place: QueuePlace, look: Look | None, line: BoardLine | None
+    ) -> "Freshness":
+        """The same, where it is known what the management API tells of the queue."""
+        counted = None if line is None else line.failed
+        live = desk.live.state(place, None if look is None else look.total, counted)
+        return cls(place, look, line, desk.recollection.look_under_way(place), live)
 
     @property
-    def difference(self) -> int | None:
-        """How many more messages the queue has now; None where nobody knows."""
-        if self.look is None or self.line is None or self.line.failed is None:
-            return None
-        return self.line.failed - self.look.total
+    def now(self) -> str:
+        """How the queue stands now, beside what a page shows of it."""
+        return self.live.in_words
 
 
 def local_path(address: str) -> str:

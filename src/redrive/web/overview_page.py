@@ -72,12 +72,8 @@ def _found(desk: Desk, lines: list[BoardLine]) -> _Found:
     found = _Found()
     for line in lines:
         found.places[line.queue] = line.place
-        found.standings[line.queue] = Freshness(
-            line.place,
-            _causes(desk, line, found.overview),
-            line,
-            desk.recollection.look_under_way(line.place),
-        )
+        look = _causes(desk, line, found.overview)
+        found.standings[line.queue] = Freshness.on(desk, line.place, look, line)
     return found
 
 
