@@ -10,10 +10,9 @@ from pathlib import Path
 from urllib.parse import urlencode
 
 import httpx
-import pika
 import pytest
 
-from contract.plain import plain_channel
+from contract.plain import RawProperties, plain_channel
 from contract.support import Service, retrying
 from redrive import FailedQueue
 from redrive.amqp.field_table import FieldValue, Table
@@ -157,10 +156,5 @@ def publish(service: Service, *failures: Delivery) -> None:
     """Sets messages aside as a subscriber does, by the failed exchange."""
     with plain_channel(service.url) as channel:
         for one in failures:
-            headers = {name: str(value) for name, value in one.properties.headers.items()}
-            channel.basic_publish(
-                "master.failed",
-                service.queue,
-                one.body,
-                pika.BasicProperties(headers=headers, delivery_mode=2, message_id=one.message_id),
-            )
+            properties = RawProperties(one.properties.encode())
+            channel.basic_publish("master.failed", service.queue, one.body, properties)

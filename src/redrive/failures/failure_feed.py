@@ -102,6 +102,7 @@ class FailureFeed:
         self._on_copies = on_copies
         self._tap = history.tap_queue(str(uuid.uuid4()))
         self._history = ""
+        self._may_read = True
         self._offset = offset
         self._lock = threading.Lock()
         self._waiting: list[Copy] = []
@@ -149,6 +150,7 @@ class FailureFeed:
                 is_there = declarer.exists(Queue(named))
             except PermissionDenied:
                 is_there = False
+            is_there = is_there and self._may_read
             if self._history and not is_there:
                 self._offset, self._state = None, replace(self._state, since=None)
             self._history = named if is_there else ""
@@ -218,7 +220,10 @@ class FailureFeed:
                 connection.write(ack_frame(numbers[0], delivery.delivery_tag, multiple=True))
 
         def refused(code: int, text: str) -> None:
-            self._start_over(broker_errors.of_channel(code, text, f"follow {queue!r}"))
+            error = broker_errors.of_channel(code, text, f"follow {queue!r}")
+            if queue == self._history and isinstance(error, PermissionDenied):
+                self._may_read = False  # then by a tap
+            self._start_over(error)
 
         def cancelled() -> None:
             # The history was deleted, or its node was lost.

@@ -49,7 +49,7 @@ def history_binding(exchanges: ExchangeFamily) -> Binding:
 def tap_queue(name: str) -> Queue:
     """A queue through which one process follows failures and outcomes. It outlives a connection by
     a minute, so that one that was lost costs nothing, and drops its oldest messages once it is full
-    rather than hold up who publishes."""
+    rather than hold up who publishes. Whoever may watch a job may declare it."""
     arguments: dict[str, Argument] = {
         "x-queue-type": "classic",
         "x-expires": _TAP_SECONDS * 1000,
@@ -57,7 +57,7 @@ def tap_queue(name: str) -> Queue:
         "x-max-length-bytes": _MOST_TAPPED_BYTES,
         "x-overflow": "drop-head",
     }
-    return Queue(f"redrive.tap.{name}", arguments)
+    return Queue(outcome_events.watched_queue(f"tap-{name}").name, arguments)
 
 
 def tap_bindings(tap: Queue, exchanges: ExchangeFamily, *, failures: bool) -> tuple[Binding, ...]:
