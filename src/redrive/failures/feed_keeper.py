@@ -18,7 +18,15 @@ from redrive.failures.database import quoted
 from redrive.failures.failed_message import FailedMessage
 from redrive.failures.failure_feed import Copy, FailureFeed, FeedState
 from redrive.failures.index import FormerLook, Index
-from redrive.failures.index_changes import ADDED, FIRST_PLACE, Added, added_to, manifest_of
+from redrive.failures.index_changes import (
+    ADDED,
+    BEFORE_A_LOOK,
+    FIRST_PLACE,
+    Added,
+    added_to,
+    manifest_of,
+    place_of,
+)
 from redrive.failures.index_writer import IndexWriter
 from redrive.failures.kept_messages import IndexUnusable
 from redrive.pubsub.blocking.connection import Connector
@@ -28,8 +36,6 @@ from redrive.topology.outcome_events import Standing
 _EVERY = 0.5
 _MOST_RECENT = 20_000
 _MOST_RECENT_BYTES = 64 * 1024**2
-_BEFORE_A_LOOK = 5_000_000
-"""Microseconds before a look for which a copy may come later than its message."""
 _A_FILE = 1000
 _MERGED_TOGETHER = 10
 _LARGEST = 100_000
@@ -145,7 +151,7 @@ class FeedKeeper:
         new: dict[str, list[tuple[int, FailedMessage]]] = {}
         for message, at in copies:
             # Places are told apart by a microsecond, in the order in which messages came.
-            self._last = max(FIRST_PLACE, self._last + 1, round(at.timestamp() * 1_000_000))
+            self._last = max(FIRST_PLACE, self._last + 1, place_of(at))
             new.setdefault(message.failed_queue, []).append((self._last, message))
             self._remember(self._last, message)
         try:
@@ -173,7 +179,7 @@ class FeedKeeper:
             is_another_look = followed is not None
             followed = self._queues[queue] = self._beginning(look, is_another_look)
             # These, and what came while it was not known of the look.
-            since = round(look.since.timestamp() * 1_000_000) - _BEFORE_A_LOOK
+            since = place_of(look.since - BEFORE_A_LOOK)
             least = max(since, followed.last + 1)
             new = [one for one in self._recent if one[1].failed_queue == queue and one[0] >= least]
         elif not manifest_of(self._index, queue).exists() and followed.files:
@@ -184,7 +190,7 @@ class FeedKeeper:
     def _beginning(self, look: FormerLook, is_another_look: bool) -> _Followed:
         """What was followed beside a look before this process did, where the look is the same."""
         added = added_to(self._index, look.queue)
-        if is_another_look or added.last < look.since.timestamp() * 1_000_000:
+        if is_another_look or added.last < place_of(look.since):
             return _Followed(look.file)
         return _Followed(look.file, list(added.files), [], added.first, added.last)
 

@@ -4,6 +4,7 @@ import contextlib
 import json
 import threading
 from collections.abc import Sequence
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,8 +17,10 @@ from redrive.failures.removals import REMOVALS, removed_since
 ADDED, MANIFEST = ".added", ".feed"
 FIRST_PLACE = 1_000_000_000_000
 """Places from here on are microseconds since 1970: of messages that came since a look."""
-_SEEN_TWICE = 5_000_000
-"""Microseconds before and after a look for which what it saw may have been followed, too."""
+BEFORE_A_LOOK = timedelta(seconds=2)
+"""A copy may come so much earlier than its message: what a look did not see of it came later."""
+_AFTER_A_LOOK = timedelta(seconds=30)
+"""And so much later, where a machine is busy: what a look saw of it is not counted twice."""
 _MOST_CACHED = 64
 
 
@@ -69,6 +72,11 @@ _cache: dict[tuple[Path, str], tuple[_State, Changes]] = {}
 _lock = threading.Lock()
 
 
+def place_of(moment: datetime) -> int:
+    """The place of a message that came at a moment."""
+    return round(moment.timestamp() * 1_000_000)
+
+
 def manifest_of(index: Index, queue: str) -> Path:
     """The file that names what was added to a queue."""
     return index.companion(queue, "added", MANIFEST)
@@ -109,8 +117,10 @@ def changes_since(index: Index, look: FormerLook) -> Changes:
 
 def _found(index: Index, look: FormerLook, added: Added, noted: Sequence[Path]) -> Changes:
     removed = removed_since(noted, look.since)
-    since = round(look.since.timestamp() * 1_000_000) - _SEEN_TWICE
-    until = round(look.ended_at.timestamp() * 1_000_000) + _SEEN_TWICE
+    removed_before = removed_since(noted, look.since - BEFORE_A_LOOK) - removed
+    began, since, until = map(
+        place_of, (look.since, look.since - BEFORE_A_LOOK, look.ended_at + _AFTER_A_LOOK)
+    )
     files = tuple(index.folder / name for name, _ in added.files) if added.last >= since else ()
     files = tuple(file for file in files if file.exists())
     if not removed and not files:
@@ -119,6 +129,7 @@ def _found(index: Index, look: FormerLook, added: Added, noted: Sequence[Path]) 
         return Changes(files, (), added.total, 0)
     base = quoted(index.folder / look.file)
     came = f"read_parquet([{', '.join(map(quoted, files))}])" if files else None
+    values = [list(removed), list(removed.values())]
     held = f"SELECT mark, place FROM read_parquet({base})"
     unseen = "SELECT NULL::BIGINT AS place WHERE false"
     total_came = "SELECT 0::BIGINT"
@@ -127,8 +138,10 @@ def _found(index: Index, look: FormerLook, added: Added, noted: Sequence[Path]) 
         unseen = (
             f"SELECT place FROM {came} WHERE place < {since} UNION SELECT place FROM {came} "
             f"SEMI JOIN (SELECT mark FROM read_parquet({base})) USING (mark) "
-            f"WHERE place BETWEEN {since} AND {until}"
+            f"WHERE place BETWEEN {since} AND {until} UNION SELECT place FROM {came} SEMI JOIN "
+            f"(SELECT unnest(?::BIGINT[]) AS mark) USING (mark) WHERE place < {began}"
         )
+        values.append(list(removed_before))
         total_came = f"SELECT count(*) FROM {came}"
     sql = f"""
         WITH gone AS (SELECT unnest(?::BIGINT[]) AS mark, unnest(?::BIGINT[]) AS most),
@@ -142,7 +155,6 @@ def _found(index: Index, look: FormerLook, added: Added, noted: Sequence[Path]) 
     with contextlib.closing(
         duckdb.connect(":memory:", config={"threads": 1, "memory_limit": "128MB"})
     ) as database:
-        values = [list(removed), list(removed.values())]
         hidden = tuple(int(place) for (place,) in database.execute(sql, values).fetchall())
         ((count,),) = database.execute(total_came).fetchall()
     went = sum(place < FIRST_PLACE for place in hidden)
