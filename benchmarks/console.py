@@ -229,7 +229,7 @@ def _publish(url: str, sent: list[float]) -> None:
         began = time.monotonic()
         for number in range(RATE * SECONDS):
             time.sleep(max(0.0, began + number / RATE - time.monotonic()))
-            properties = pika.BasicProperties(
+            properties = pika.BasicProperties(  # type: ignore[no-untyped-call]
                 headers={
                     "redrive-failure-id": f"live-{number}",
                     "redrive-error-type": "OSError",

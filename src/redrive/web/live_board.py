@@ -4,12 +4,9 @@ import threading
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from redrive.failures.depth_watch import DepthWatch, Reading
+from redrive.failures.depth_watch import Reading
 from redrive.failures.failure_feed import FeedState
-from redrive.failures.feed_keeper import FeedKeeper
-from redrive.failures.index import Index, index_of
-from redrive.pubsub.blocking.connection import Connector, default_name
-from redrive.pubsub.url import BrokerURL
+from redrive.failures.follower import Follower
 from redrive.topology.names import failed_queue
 from redrive.topology.outcome_events import Standing
 from redrive.web.asked import QueuePlace
@@ -68,17 +65,9 @@ class LiveBoard:
     """
 
     def __init__(self, settings: ConsoleSettings) -> None:
-        self._family = settings.family
-        self._url = BrokerURL.parse(settings.url)
+        self._follower = Follower(settings.url, settings.family)
         self._lock = threading.Lock()
         self._differs: dict[QueuePlace, datetime] = {}
-        self._depths = DepthWatch(self._connector("depths"))
-        self._index: Index | None = index_of(self._url)
-        self._feed: FeedKeeper | None = None
-        self._is_closed = False
-
-    def _connector(self, what: str) -> Connector:
-        return Connector(self._url, default_name(f"redrive console: {what}"))
 
     def state(self, place: QueuePlace, shown: int | None, counted: int | None) -> LiveState:
         """What is known of a queue.
@@ -88,9 +77,9 @@ class LiveBoard:
             shown: how many messages of it are shown; None for none.
             counted: how many the management API says it has, which is used until AMQP has told.
         """
-        self.start()
+        self._follower.start()
         queue = place.name if place.literal else failed_queue(place.name)
-        reading = self._depths.reading(queue)
+        reading = self._follower.reading(queue)
         depth = counted if reading is None or reading.all is None else reading.all
         difference = None if depth is None or shown is None else depth - shown
         return LiveState(
@@ -98,36 +87,18 @@ class LiveBoard:
             difference,
             self._since(place, difference),
             _is_held(reading),
-            self._depths.away_since or self.feed.away_since,
-            self._depths.away_because or self.feed.problem,
-            self.feed,
+            self._follower.away_since,
+            self._follower.away_because,
+            self._follower.feed,
         )
-
-    @property
-    def feed(self) -> FeedState:
-        """How what fails is followed."""
-        return FeedState() if self._feed is None else self._feed.state
 
     def outcome(self, job: str) -> Standing | None:
         """What subscribers have told of a job since this console follows."""
-        return None if self._feed is None else self._feed.outcome(job)
-
-    def start(self) -> None:
-        """Begins to follow, once."""
-        with self._lock:
-            if self._feed is not None or self._index is None or self._is_closed:
-                return
-            self._feed = FeedKeeper(self._index, self._connector("feed"), self._family)
-        self._feed.start()
+        return self._follower.outcome(job)
 
     def close(self) -> None:
         """Ends what it began."""
-        with self._lock:
-            self._is_closed = True
-            feed = self._feed
-        if feed is not None:
-            feed.close()
-        self._depths.close()
+        self._follower.close()
 
     def _since(self, place: QueuePlace, difference: int | None) -> datetime | None:
         with self._lock:
