@@ -1,7 +1,8 @@
 """`python -m benchmarks.console`: the console over many failed messages.
 
 The index is filled by a look at a real queue, or, with `--generated`, from generated messages by
-the index's own writer, without a queue: a million messages take the broker long. Measured from
+the index's own writer, a tenth of them and ten copies of these, without a queue: a million messages
+take the broker long. Measured from
 outside, on a console that is a process of its own, each page ten times: the seconds that an answer
 takes while twenty tabs ask every second for what has changed. Then 500 failures a second are
 published, and a tab asks as the console's script does: how long each takes until the tab shows it.
@@ -26,6 +27,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode, urlsplit
 
+import duckdb
 import pika
 
 from benchmarks import page
@@ -44,6 +46,7 @@ from redrive.topology.model import Subscription
 TABS, RATE, SECONDS = 20, 500, 20
 MOST = {"causes": 1.0, "filter": 1.0, "page": 0.15, "follows": 2.0, "memory": 400.0}
 _TIMES = 10
+_COPIES = 10
 _COOKIE = re.compile(r"[^;]+")
 
 
@@ -137,29 +140,46 @@ def _measure(
 
 
 def _fill(url: str, count: int) -> None:
-    """Fills the index as a look does, without a queue."""
+    """Fills the index without a queue: as a look does with a tenth of the messages, and with ten
+    copies of these, each with ids and a place of its own."""
     index = Index(BrokerURL.parse(url))
     now = datetime.now(UTC)
+    tenth = count // _COPIES
     with IndexWriter(index) as writer:
-        for delivery in failures_of(count):
+        for delivery in failures_of(tenth):
             writer.note(FailedMessage(delivery))
-        look = FormerLook(
-            f"{QUEUE}@failed", index.broker, now, "benchmark", count, count, 0, began_at=now
-        )
-        writer.keep(look)
+        writer.keep(_look(index, tenth, now))
         assert not writer.problem, writer.problem
+    kept = index.find(f"{QUEUE}@failed")
+    assert kept is not None
+    with index.filling() as folder, duckdb.connect(":memory:") as database:
+        data = folder / "copies.parquet"
+        database.execute(
+            f"COPY (SELECT * EXCLUDE (copy) REPLACE (place + {tenth} * copy AS place, "
+            "hash(mark, copy)::HUGEINT % 9223372036854775807 AS mark, "
+            "CASE copy WHEN 0 THEN failure_id ELSE failure_id || '-' || copy END AS failure_id) "
+            f"FROM read_parquet('{index.folder / kept.file}'), "
+            f"(SELECT unnest(range({_COPIES})) AS copy)) TO '{data}' "
+            "(FORMAT parquet, COMPRESSION lz4, ROW_GROUP_SIZE 122880)"
+        )
+        index.keep(_look(index, tenth * _COPIES, now), data)
+
+
+def _look(index: Index, count: int, when: datetime) -> FormerLook:
+    who = "benchmark"
+    return FormerLook(f"{QUEUE}@failed", index.broker, when, who, count, count, 0, began_at=when)
 
 
 @contextmanager
 def _console(url: str, management_url: str) -> Iterator[tuple[subprocess.Popen[bytes], Browser]]:
     command = [sys.executable, "-m", "redrive.cli", "web", "--listen", "127.0.0.1:0"]
-    places = ["--url", url, "--management-url", management_url, "--output", "json"]
+    places = ["--url", url, "--management-url", management_url]
     process = subprocess.Popen([*command, *places], stdout=subprocess.PIPE)
     try:
         assert process.stdout is not None
-        told = json.loads(process.stdout.readline())
-        browser = Browser(told["address"])
-        parts = urlsplit(told["link"])
+        link = next(line for line in process.stdout if line.startswith(b"Open, once: "))
+        parts = urlsplit(link.decode().split()[-1])
+        browser = Browser(f"http://{parts.netloc}")
         deadline = time.monotonic() + 60
         while True:
             try:
@@ -269,7 +289,7 @@ def _row(found: Found) -> str:
 
 def _write(path: Path, found: list[Found], *, is_generated: bool) -> None:
     filled = (
-        "from generated messages by the index's own writer, without a queue"
+        "from generated messages by the index's own writer, a tenth of them and ten copies of these"
         if is_generated
         else "by a look at a real queue"
     )
@@ -280,8 +300,8 @@ def _write(path: Path, found: list[Found], *, is_generated: bool) -> None:
             f"changed; then {RATE} failures a second for {SECONDS} s."
         ),
         (
-            f"Promised: causes and filter in {MOST['causes']:g} s, a page in {MOST['page']:g} s, 99 % "
-            f"of failures on the screen in {MOST['follows']:g} s, {MOST['memory']:g} MB."
+            f"Promised: causes and filter in {MOST['causes']:g} s, a page in {MOST['page']:g} s, "
+            f"99 % of failures on the screen in {MOST['follows']:g} s, {MOST['memory']:g} MB."
         ),
     )
     columns = (

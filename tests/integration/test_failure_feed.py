@@ -62,8 +62,8 @@ def fail(url: str, *ids: str) -> None:
 
 
 @contextlib.contextmanager
-def following(url: str, **more: int) -> Iterator[FailureFeed]:
-    feed = FailureFeed(Connector(url, "test feed"), FAMILY, **more)
+def following(url: str, offset: int | None = None) -> Iterator[FailureFeed]:
+    feed = FailureFeed(Connector(url, "test feed"), FAMILY, offset=offset)
     feed.start()
     try:
         wait_until(lambda: feed.state.is_following, "it follows")

@@ -27,7 +27,7 @@ from redrive.failures.index_changes import (
     manifest_of,
     place_of,
 )
-from redrive.failures.index_writer import IndexWriter
+from redrive.failures.index_writer import IndexWriter, reason_of
 from redrive.failures.kept_messages import IndexUnusable
 from redrive.pubsub.blocking.connection import Connector
 from redrive.topology.names import ExchangeFamily
@@ -55,6 +55,7 @@ class _Followed:
         open: the messages of the last of these, which is written anew with more.
         first: the place of the first message.
         last: the place of the last one.
+        is_behind: whether something kept what came last from being written.
     """
 
     look: str
@@ -62,6 +63,7 @@ class _Followed:
     open: list[tuple[int, FailedMessage]] = field(default_factory=list)
     first: int = 0
     last: int = 0
+    is_behind: bool = False
 
 
 class FeedKeeper:
@@ -162,7 +164,7 @@ class FeedKeeper:
             self._delete_left()
             self._problem = ""
         except (OSError, duckdb.Error, ValueError) as error:
-            self._problem = (isinstance(error, OSError) and error.strerror) or type(error).__name__
+            self._problem = reason_of(error)
         if new:
             self._on_change()
 
@@ -182,6 +184,12 @@ class FeedKeeper:
             since = place_of(look.since - BEFORE_A_LOOK)
             least = max(since, followed.last + 1)
             new = [one for one in self._recent if one[1].failed_queue == queue and one[0] >= least]
+        elif followed.is_behind:
+            new = [
+                one
+                for one in self._recent
+                if one[1].failed_queue == queue and one[0] > followed.last
+            ]
         elif not manifest_of(self._index, queue).exists() and followed.files:
             self._write_manifest(queue, followed)
         if new:
@@ -195,15 +203,18 @@ class FeedKeeper:
         return _Followed(look.file, list(added.files), [], added.first, added.last)
 
     def _add(self, queue: str, followed: _Followed, new: list[tuple[int, FailedMessage]]) -> None:
+        followed.is_behind = True
         if sum(_size(self._index.folder / name) for name, _ in followed.files) > self._most_bytes:
             raise ValueError("what came since the look is more than may be kept")
-        replaced = followed.files.pop() if followed.open else None
-        followed.open.extend(new)
-        followed.files.append((self._written(queue, followed.open), len(followed.open)))
+        written = [*followed.open, *new]
+        file = self._written(queue, written)
+        *sealed, replaced = followed.files if followed.open else (*followed.files, None)
+        followed.files = [*(one for one in sealed if one is not None), (file, len(written))]
+        followed.open = written if len(written) < _A_FILE else []
         followed.first = followed.first or new[0][0]
         followed.last = new[-1][0]
-        if len(followed.open) >= _A_FILE:
-            followed.open = []
+        followed.is_behind = False
+        if not followed.open:
             self._merge(queue, followed)
         self._write_manifest(queue, followed)
         if replaced is not None:
