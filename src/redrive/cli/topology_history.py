@@ -47,4 +47,4 @@ def history(
     printer.result(
         {"stream": stream.name, "state": state, "max_age": text_of(duration_of(max_age))}
     )
-    printer.say(f"Stream {stream.name}: {state}. Each failure of {broker.family.failed} is in it.")
+    printer.say(f"Stream {stream.name}: {state}.")
