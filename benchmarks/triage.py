@@ -96,7 +96,7 @@ def _measure(
     broker: str, url: str, management_url: str, queue_type: QueueType, count: int
 ) -> Found:
     declare(Connector(url, "triage"), Subscription(QUEUE, ["order.*"], queue_type=queue_type))
-    report = FailedQueue(url, QUEUE, management_url=management_url).restore(_failures(count))
+    report = FailedQueue(url, QUEUE, management_url=management_url).restore(failures_of(count))
     assert report.confirmed == count, report.failed[0]
     common = ("--url", url, "--management-url", management_url, "--output", "json")
     groups, groups_seconds, groups_mb = _run(
@@ -126,7 +126,7 @@ def _cause_of(number: int) -> int:
     return number * number % 1009 % (len(_CAUSES) + 1)
 
 
-def _failures(count: int) -> Iterator[Delivery]:
+def failures_of(count: int) -> Iterator[Delivery]:
     for number in range(count):
         cause = _cause_of(number)
         values: dict[str, FieldValue] = {"x-orig-routing-key": "order.paid"}

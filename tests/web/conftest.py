@@ -12,6 +12,7 @@ from urllib.parse import urlencode
 import httpx
 import pytest
 
+from contract.plain import RawProperties, plain_channel
 from contract.support import Service, retrying
 from redrive import FailedQueue
 from redrive.amqp.field_table import FieldValue, Table
@@ -160,3 +161,11 @@ def fail(service: Service, *failures: Delivery) -> None:
     """Sets messages aside as failed."""
     report = FailedQueue(service.url, service.queue).restore(iter(failures))
     assert report.confirmed == len(failures)
+
+
+def publish(service: Service, *failures: Delivery) -> None:
+    """Sets messages aside as a subscriber does, by the failed exchange."""
+    with plain_channel(service.url) as channel:
+        for one in failures:
+            properties = RawProperties(one.properties.encode())
+            channel.basic_publish("master.failed", service.queue, one.body, properties)

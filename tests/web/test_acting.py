@@ -113,6 +113,18 @@ def test_one_cause_is_requeued_and_its_numbers_add_up(
     assert FailedQueue(service.url, QUEUE).depth() == SLOW
 
 
+def test_after_a_job_a_page_shows_what_is_left_without_another_look(
+    console: OpenConsole, handled: Recorder
+) -> None:
+    group = group_of(console, "KeyError")
+    id_ = begun(console, group=group, planned=str(LOOKUP), reason="fixed in 2.3.1", canary="3")
+    wait_for_end(console, id_)
+    text = console.get("/causes", queue=QUEUE).text
+    assert f"{SLOW} messages in 1 cause" in text
+    assert f"{LOOKUP} of those that it found are gone" in text
+    assert console.get("/cause", queue=QUEUE, group=group).status_code == 404
+
+
 def test_a_canary_that_fails_stops_the_job_and_nothing_else_goes(
     console: OpenConsole, service: Service
 ) -> None:

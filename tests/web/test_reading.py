@@ -13,7 +13,7 @@ from contract.support import Service
 from redrive import FailedQueue
 from redrive.web.console_settings import Permit
 from waiting import wait_until
-from web.conftest import LOOKUP, QUEUE, SLOW, Opens
+from web.conftest import LOOKUP, QUEUE, SLOW, Opens, failure, publish
 
 ALL = LOOKUP + SLOW
 
@@ -64,7 +64,7 @@ def test_the_causes_of_a_queue_are_there_with_their_counts(opens: Opens, service
     console.look()
     text = console.get("/causes", queue=QUEUE).text
     assert f"{ALL} messages in 2 causes" in text
-    assert f'<span class="count">{LOOKUP}</span>' in text
+    assert f">{LOOKUP}</span>" in text
     assert "shop/orders.py in price_of" in text
 
 
@@ -92,16 +92,37 @@ def test_what_is_shown_says_how_old_it_is_and_how_many_there_are_now(
     console = opens()
     console.look()
     wait_until(
-        lambda: "the queue has as many now" in console.get("/causes", queue=QUEUE).text,
+        lambda: "The queue has as many now" in console.get("/causes", queue=QUEUE).text,
         "the broker counts them",
     )
     with plain_channel(service.url) as channel:
-        channel.basic_publish("master.failed", QUEUE, b"{}")
+        channel.basic_publish("", f"{QUEUE}@failed", b"{}")
     wait_until(
-        lambda: f"the queue has {ALL + 1} now, 1 more" in console.get("/causes", queue=QUEUE).text,
-        "the broker counts one more",
+        lambda: (
+            f"The queue has {ALL + 1} now, 1 more than are shown, since"
+            in console.get("/causes", queue=QUEUE).text
+        ),
+        "the broker counts one more, which nobody could follow",
     )
     assert f"{ALL} messages in 2 causes" in console.get("/causes", queue=QUEUE).text
+
+
+def test_what_fails_is_on_the_page_without_another_look(opens: Opens, service: Service) -> None:
+    console = opens()
+    console.look()
+    wait_until(
+        lambda: "What fails is followed" in console.get("/causes", queue=QUEUE).text,
+        "the console follows what fails",
+    )
+    publish(service, failure("new", "OSError", "disk full"))
+    wait_until(
+        lambda: f"{ALL + 1} messages in 3 causes" in console.get("/causes", queue=QUEUE).text,
+        "the new failure is shown",
+    )
+    told = console.get("/live", queue=QUEUE, seen="").json()
+    assert told["values"]["shown"] == str(ALL + 1)
+    assert console.get("/live", queue=QUEUE, seen=told["seen"]).status_code in (200, 204)
+    assert "disk full" in console.get("/message", queue=QUEUE, id="new").text
 
 
 def test_a_cause_says_why_its_messages_are_one_and_which_they_are(

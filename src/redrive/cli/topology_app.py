@@ -19,6 +19,9 @@ app = lazy_group(
         "init": Listed(
             "redrive.cli.topology_show:init", "Write a topology file from what is on the broker."
         ),
+        "history": Listed(
+            "redrive.cli.topology_history:history", "Keep a copy of each failure for a time."
+        ),
         "destroy": Listed("redrive.cli.topology_destroy:destroy", "Delete what a file describes."),
         "schema": Listed(
             "redrive.cli.topology_show:schema", "Print the JSON Schema of topology files."

@@ -225,6 +225,24 @@ class CauseBook:
             found = self._counted(look, filter_, on_progress)
         return self._merged(found)
 
+    def counts_of(self, look: Look) -> dict[str, int]:
+        """How many messages each cause of a former look has, by the id of its group, as the book
+        has causes: for whoever asks again and again."""
+        if self._splits:
+            with OpenFilter(Filter()) as all_:
+                groups = self.groups_of(look, all_).largest_first
+            return {one.key.group_id: one.count for one in groups if isinstance(one.key, Cause)}
+        counts = look.counts()
+        found: dict[str, str] = {}
+        totals: dict[str, int] = {}
+        for group_id in sorted(counts, key=lambda one: -counts[one]):
+            root = self._root(group_id)
+            totals[root] = totals.get(root, 0) + counts[group_id]
+            # Called as where groups are merged: by the one they were merged into, or the largest.
+            if root not in found or group_id == root:
+                found[root] = group_id
+        return {found[root]: count for root, count in totals.items()}
+
     def _kept_groups(self, look: Look, filter_: Filter) -> Groups:
         """One question for what was split from nothing, and one for each part."""
         with OpenFilter(_within(filter_, self._rest())) as rest:

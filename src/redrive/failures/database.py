@@ -25,6 +25,8 @@ from redrive.failures.columns import COLUMNS, Column, Row, SqlType
 if TYPE_CHECKING:
     import pyarrow
 
+HIDDEN = "hidden_places"
+"""The table of what is in the files of an index and in its queue no more."""
 BATCH = 1000
 """Rows that go into the database at a time."""
 _MEMORY = "128MB"
@@ -66,8 +68,9 @@ class Database:
     Args:
         now: what `now()` says.
         columns: the columns that the table `failed` gets.
-        file: a Parquet file of redrive's own that may be read, and no other; `rows` names it.
-        rows: a query of it. Its rows are those of `failed`, and the file can't be read then.
+        files: Parquet files of redrive's own that may be read, and no others; `rows` names them.
+        rows: a query of them. Its rows are those of `failed`, and no file can be read then.
+        hidden: places in the files whose rows are not there any more; `rows` names the table.
 
     Raises:
         duckdb.Error: the file can't be read.
@@ -77,8 +80,10 @@ class Database:
         self,
         now: datetime | None = None,
         columns: Sequence[Column] = COLUMNS,
-        file: Path | None = None,
+        files: Sequence[Path] = (),
         rows: str | None = None,
+        *,
+        hidden: Sequence[int] = (),
     ) -> None:
         self._columns = columns
         self._spill = tempfile.TemporaryDirectory(prefix="redrive-")
@@ -96,10 +101,15 @@ class Database:
             "CREATE TABLE failed "
             f"({', '.join(f'{column.name} {column.type}' for column in columns)})"
         )
+        if hidden:
+            self._duckdb.execute(
+                f"CREATE TABLE {HIDDEN} AS SELECT unnest(?::BIGINT[]) AS place", [list(hidden)]
+            )
         if rows is not None:
             self._duckdb.execute(f"INSERT INTO failed {rows}")
-        elif file is not None:
-            self._duckdb.execute("SET allowed_paths = [" + quoted(file) + "]")
+            self._duckdb.execute(f"DROP TABLE IF EXISTS {HIDDEN}")
+        elif files:
+            self._duckdb.execute(f"SET allowed_paths = [{', '.join(map(quoted, files))}]")
         for lock in _LOCKS:
             self._duckdb.execute(lock)
 

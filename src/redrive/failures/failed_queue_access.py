@@ -12,6 +12,7 @@ from redrive.failures.look_progress import Looking
 from redrive.failures.outcome_watch import (
     Watch,
 )
+from redrive.failures.removals import Removals
 from redrive.failures.requeue import Cancel, Choose, Progress, Requeue, RequeueOptions
 from redrive.failures.restore import restore
 from redrive.failures.return_looks import ReturnLooks
@@ -134,12 +135,14 @@ class FailedQueueAccess(FailedQueueLooks):
     ) -> RequeueReport:
         stop = cancel or threading.Event()
         looking = Looking(self.source().queue, None)
-        with self._forgetting(), self._turn(looking, stop=stop.is_set) as turn:
+        with self._removing() as removals, self._turn(looking, stop=stop.is_set) as turn:
             total, missing, returns = self._ready_to_take(
                 to_return=choose is not None, settling=turn.waited
             )
             looking.begin(total, total, missing)
-            report = self._run_alone(total, choose, limit, manner, job, on_progress, stop, returns)
+            report = self._run_alone(
+                total, choose, limit, manner, job, on_progress, stop, returns, removals
+            )
         if limit is None or report.requeued < limit:
             report.held = missing
         return report
@@ -154,6 +157,7 @@ class FailedQueueAccess(FailedQueueLooks):
         on_progress: Progress | None,
         cancel: Cancel,
         returns: ReturnLimit | None,
+        removals: Removals,
     ) -> RequeueReport:
         run = Requeue(
             self._connector,
@@ -168,6 +172,7 @@ class FailedQueueAccess(FailedQueueLooks):
             timeout=self._timeout,
             empty=self._is_empty,
             returns=returns,
+            removals=removals,
         )
         report = run.run()
         left = report.skipped + len(report.failed)

@@ -12,7 +12,7 @@ from redrive.failures.failed_source import (
     no_such_queue,
     source_named,
 )
-from redrive.failures.index import forget
+from redrive.failures.index import forget, index_of
 from redrive.failures.outcome_watch import (
     Whereabouts,
     heard,
@@ -20,6 +20,7 @@ from redrive.failures.outcome_watch import (
     retry_delay,
     whereabouts,
 )
+from redrive.failures.removals import Removals
 from redrive.pubsub.blocking.connection import Connector, default_name
 from redrive.pubsub.blocking.declarer import Declarer, Depth, declaring
 from redrive.pubsub.service_connection import Address
@@ -220,3 +221,10 @@ class FailedQueueFacts:
             yield
         finally:
             forget(self._connector.url, queue)
+
+    @contextlib.contextmanager
+    def _removing(self) -> Iterator[Removals]:
+        """What notes, beside what an earlier look has found, which of it is taken out in the
+        block."""
+        with Removals(index_of(self._connector.url), self.source().queue) as removals:
+            yield removals

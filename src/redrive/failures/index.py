@@ -30,11 +30,16 @@ MOST_BYTES = 2 * 1024**3
 """Of all that is kept. The look that is oldest goes first."""
 MOST_OF_A_BODY = 64 * 1024
 """A longer body is not kept: a question for it looks at the queue."""
-_FORMAT = 2
+_FORMAT = 3
 _NAME = "index"
 _FILLING = "fill-"
 _DATA = ".parquet"
 _ID_LENGTH = 24
+COMPANIONS = (".gone", ".added", ".feed")
+"""What stands beside the messages of a look: what went since, what came, and which files have
+that."""
+_MARGIN = 60.0
+"""Seconds before a look for which what went or came is kept all the same."""
 _ABANDONED_AFTER = 24 * 3600.0
 """Seconds after which nobody still fills what began then, on whatever host."""
 _MOST_TRIES = 5
@@ -60,6 +65,7 @@ class FormerLook:
         file: the file with the messages.
         size: its bytes.
         format: what has written it.
+        began_at: when the look began: what went or came before is in it already.
     """
 
     queue: str
@@ -73,6 +79,12 @@ class FormerLook:
     file: str = ""
     size: int = 0
     format: str = ""
+    began_at: datetime | None = None
+
+    @property
+    def since(self) -> datetime:
+        """From when on what goes or comes is not in it."""
+        return self.ended_at if self.began_at is None else self.began_at
 
     @property
     def is_whole(self) -> bool:
@@ -86,7 +98,8 @@ class FormerLook:
 
     def as_json(self) -> dict[str, object]:
         """It as JSON values."""
-        return {**asdict(self), "ended_at": self.ended_at.isoformat()}
+        began_at = None if self.began_at is None else self.began_at.isoformat()
+        return {**asdict(self), "ended_at": self.ended_at.isoformat(), "began_at": began_at}
 
     @classmethod
     def from_json(cls, text: str) -> Self:
@@ -97,8 +110,15 @@ class FormerLook:
         """
         try:
             values = json.loads(text)
-            look = cls(**{**values, "ended_at": datetime.fromisoformat(values["ended_at"])})
-            if look.ended_at.tzinfo is None or Path(look.file).name != look.file:
+            began_at = values.get("began_at")
+            times = {
+                "ended_at": datetime.fromisoformat(values["ended_at"]),
+                "began_at": None if began_at is None else datetime.fromisoformat(began_at),
+            }
+            look = cls(**{**values, **times})
+            if None in (look.ended_at.tzinfo, look.since.tzinfo):
+                raise ValueError("its times are of no zone")
+            if Path(look.file).name != look.file:
                 raise ValueError("it names no file of the index")
         except (TypeError, LookupError, AttributeError, RecursionError) as error:
             raise ValueError(str(error)) from error
@@ -122,6 +142,14 @@ def forget(url: BrokerURL, queue: str) -> None:
     # says that the queue has another depth since.
     with contextlib.suppress(ModuleNotFoundError, OSError):
         Index(url).forget(queue)
+
+
+def index_of(url: BrokerURL) -> "Index | None":
+    """The index of a virtual host; None where what it needs is not installed."""
+    try:
+        return Index(url)
+    except ModuleNotFoundError:
+        return None
 
 
 def current_format() -> str:
@@ -154,6 +182,14 @@ class Index:
     def record_of(self, queue: str) -> Path:
         """The file that says what is known of a queue."""
         return self.folder / f"{_id_of(queue)}.json"
+
+    def companion(self, queue: str, name: str, kind: str) -> Path:
+        """A file beside what is kept of a queue, which says what went or came since."""
+        return self.folder / f"{_id_of(queue)}-{name}{kind}"
+
+    def companions(self, queue: str, kind: str) -> list[Path]:
+        """Those that there are."""
+        return sorted(self.folder.glob(f"{_id_of(queue)}-*{kind}"))
 
     def find(self, queue: str) -> FormerLook | None:
         """The last look at a queue; None where none is kept.
@@ -239,12 +275,31 @@ class Index:
         if former:
             # Not all of the queue's: another process may be just about to name its own.
             (self.folder / former).unlink(missing_ok=True)
+        self._delete_older(kept)
         self._make_room(self.record_of(look.queue))
         return kept
 
     def _delete_data(self, queue: str) -> None:
-        for data in self.folder.glob(f"{_id_of(queue)}-*{_DATA}"):
+        for data in self.folder.glob(f"{_id_of(queue)}-*"):
             data.unlink(missing_ok=True)
+
+    def _delete_older(self, look: FormerLook) -> None:
+        """Deletes what says what went or came before a look, and long ago of queues of which
+        nothing is kept."""
+        queue = _id_of(look.queue)
+        for kind in COMPANIONS:
+            for file in self.folder.glob(f"*{kind}"):
+                owner = file.name.partition("-")[0]
+                with contextlib.suppress(OSError):  # another process deletes it, too
+                    changed = file.stat().st_mtime
+                    if owner == queue:
+                        is_old = changed < look.since.timestamp() - _MARGIN
+                    elif not (self.folder / f"{owner}.json").exists():
+                        is_old = changed < time.time() - _ABANDONED_AFTER
+                    else:
+                        is_old = False
+                    if is_old:
+                        file.unlink()
 
     def _make_room(self, newest: Path) -> None:
         """Deletes the oldest looks until what is kept is no more than may be, and messages that
@@ -254,11 +309,13 @@ class Index:
         for record in sorted(self._root.glob("*/*.json"), key=_age):
             data = record.parent / _file_in(record)
             with contextlib.suppress(OSError):  # another process makes room, too
-                total += data.stat().st_size
+                total += data.stat().st_size + _size_beside(record)
                 if total <= self.most_bytes or record == newest:
                     named.add(data)
                 else:
                     record.unlink()
+                    for beside in _beside(record):
+                        beside.unlink(missing_ok=True)
         for data in self._root.glob(f"*/*{_DATA}"):
             if data not in named and (_age(data) > _ORPHANED_AFTER or total > self.most_bytes):
                 data.unlink(missing_ok=True)
@@ -276,6 +333,19 @@ class Index:
 
 def _id_of(name: str) -> str:
     return hashlib.sha256(name.encode("utf-8", "surrogateescape")).hexdigest()[:_ID_LENGTH]
+
+
+def _beside(record: Path) -> list[Path]:
+    """What says what went from a queue, or came, since the look that a record is of."""
+    return [file for kind in COMPANIONS for file in record.parent.glob(f"{record.stem}-*{kind}")]
+
+
+def _size_beside(record: Path) -> int:
+    total = 0
+    for file in _beside(record):
+        with contextlib.suppress(OSError):
+            total += file.stat().st_size
+    return total
 
 
 def _age(path: Path) -> float:

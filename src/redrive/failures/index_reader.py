@@ -9,11 +9,12 @@ import duckdb
 
 from redrive.failures.cause import Cause
 from redrive.failures.columns import COLUMNS, Column, SqlType, row_of
-from redrive.failures.database import Database, quoted, refused, rows_given
+from redrive.failures.database import HIDDEN, Database, quoted, refused, rows_given
 from redrive.failures.failed_message import FailedMessage
 from redrive.failures.filter import Filter
 from redrive.failures.groups import MOST_GROUPS, MOST_KEYS, Group, Groups, Key
 from redrive.failures.index import MOST_OF_A_BODY, FormerLook, Index
+from redrive.failures.index_changes import NONE, Changes
 from redrive.failures.index_writer import (
     CAUSE_FRAME,
     CAUSE_MESSAGE,
@@ -72,6 +73,7 @@ class IndexedMessages(KeptMessages):
         look: the look.
         limit: how many of the oldest; None for all.
         filter_: those that it means.
+        changes: what went and what came since the look.
     """
 
     def __init__(
@@ -80,26 +82,26 @@ class IndexedMessages(KeptMessages):
         look: FormerLook,
         limit: int | None = None,
         filter_: Filter | None = None,
+        *,
+        changes: Changes = NONE,
     ) -> None:
         self._index = index
         self._look = look
         self._limit = limit
         self._filter = filter_ or Filter()
-        self._file = index.folder / look.file
+        self._changes = changes
+        self._files = (index.folder / look.file, *changes.files)
         self._each: Iterator[FailedMessage] | None = None
 
     def matching(self, filter_: Filter) -> "IndexedMessages":
         """Those that a filter means."""
-        return IndexedMessages(self._index, self._look, self._limit, filter_)
+        return IndexedMessages(self._index, self._look, self._limit, filter_, changes=self._changes)
 
     def count(self) -> int:
         """How many they are."""
         if self._filter.is_all:
-            return (
-                self._look.looked_at
-                if self._limit is None
-                else min(self._limit, self._look.looked_at)
-            )
+            count = self._look.looked_at + self._changes.difference
+            return count if self._limit is None else min(self._limit, count)
         return _number(self._asked("count(*)")[0][0])
 
     def first(self, limit: int, *, newest: bool) -> list[FailedMessage]:
@@ -154,6 +156,11 @@ class IndexedMessages(KeptMessages):
         groups.take(found.values(), _number(total[0][0]))
         return groups
 
+    def counts(self) -> dict[str, int]:
+        """How many of them each group has, by its id."""
+        found = self._asked("group_id, count(*)", "GROUP BY group_id")
+        return {str(group): _number(count) for group, count in found}
+
     def database(self, columns: Sequence[Column]) -> Database:
         """A database whose table `failed` has these columns of them, and which does not reach the
         file."""
@@ -170,8 +177,9 @@ class IndexedMessages(KeptMessages):
             return Database(
                 self._filter.now,
                 columns,
-                self._file,
+                self._files,
                 f"SELECT {read} FROM {self._rows()} ORDER BY {PLACE}",
+                hidden=self._changes.hidden,
             )
 
     def __next__(self) -> FailedMessage:
@@ -186,7 +194,7 @@ class IndexedMessages(KeptMessages):
     ) -> Iterator[FailedMessage]:
         """The messages at these places, in the order of the queue; all of them by default."""
         chosen = "" if places is None else f"WHERE {PLACE} IN (SELECT unnest(?::BIGINT[]))"
-        with self._reading(), Database(columns=COLUMNS[:1], file=self._file) as database:
+        with self._reading(), self._opened(COLUMNS[:1]) as database:
             found = database.asked(
                 f"SELECT {_STORED}, {IS_WHOLE} FROM {self._rows()} {chosen} ORDER BY {PLACE}",
                 [] if places is None else [list(places)],
@@ -226,7 +234,7 @@ class IndexedMessages(KeptMessages):
             ConfigurationError: the filter can't be said of one of them.
         """
         where = self._filter.where if isinstance(self._filter.where, str) else None
-        with self._reading(), Database(self._filter.now, COLUMNS, self._file) as database:
+        with self._reading(), self._opened(COLUMNS) as database:
             spoken_of = set(() if where is None else database.columns_of(where))
             spoken_of |= {by} if by is not None and by.name in MADE else set()
             self._need_bodies(spoken_of)
@@ -266,7 +274,7 @@ class IndexedMessages(KeptMessages):
         types = ", ".join(f"{column.name} {column.type}" for column in (_PLACE, *made))
         database.asked(f"CREATE TABLE {_MADE_TABLE} ({types})")
         insert = f"INSERT INTO {_MADE_TABLE} {rows_given((_PLACE, *made))}"
-        with Database(columns=COLUMNS[:1], file=self._file) as reading:
+        with self._opened(COLUMNS[:1]) as reading:
             # In no order: to sort the bodies takes the memory of all of them.
             stored = _STORED if _needs_bodies(made) else _STORED_WITHOUT_BODY
             found = reading.asked(f"SELECT {PLACE}, {stored} FROM {self._rows()}")
@@ -277,8 +285,15 @@ class IndexedMessages(KeptMessages):
 
     def _rows(self) -> str:
         """What is read, as SQL: the oldest ones where there is a limit."""
-        file = f"read_parquet({quoted(self._file)})"
-        return file if self._limit is None else f"(FROM {file} WHERE {PLACE} < {self._limit})"
+        files = ", ".join(map(quoted, self._files))
+        rows = f"read_parquet([{files}])"
+        if self._changes.hidden:
+            rows = f"(FROM {rows} WHERE {PLACE} NOT IN (FROM {HIDDEN}))"
+        return rows if self._limit is None else f"(FROM {rows} WHERE {PLACE} < {self._limit})"
+
+    def _opened(self, columns: Sequence[Column]) -> Database:
+        """A database that reaches the files."""
+        return Database(self._filter.now, columns, self._files, hidden=self._changes.hidden)
 
     @contextlib.contextmanager
     def _reading(self) -> Iterator[None]:

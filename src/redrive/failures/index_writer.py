@@ -24,6 +24,7 @@ from redrive.failures.columns import COLUMNS, SqlType, Value
 from redrive.failures.database import quoted
 from redrive.failures.failed_message import FailedMessage, cause_known_of, property_bytes_of
 from redrive.failures.index import MOST_OF_A_BODY, FormerLook, Index
+from redrive.failures.removals import mark_of
 from redrive.failures.stored_message import BODY, EXCHANGE, PROPERTIES, ROUTING_KEY, bytes_of
 from redrive.failures.stored_message import message_of as stored_message_of
 
@@ -41,8 +42,9 @@ _PROBLEMS = (duckdb.Error, OSError, ValueError, MemoryError, ArithmeticError, Re
 """What may keep the index from being filled: no room, a message that DuckDB can't take. The look's
 own answer does not suffer from it."""
 
-PLACE, RAW_KEY, CAUSE_MESSAGE, CAUSE_FRAME, IS_TEXT, IS_JSON, IS_WHOLE = (
+PLACE, MARK, RAW_KEY, CAUSE_MESSAGE, CAUSE_FRAME, IS_TEXT, IS_JSON, IS_WHOLE = (
     "place",
+    "mark",
     "raw_routing_key",
     "cause_message",
     "cause_frame",
@@ -81,6 +83,7 @@ _WRITTEN: tuple[tuple[str, SqlType], ...] = (
     (IS_TEXT, _NUMBER),
     (IS_JSON, _NUMBER),
     (IS_WHOLE, _NUMBER),
+    (MARK, _NUMBER),
     (PLACE, _NUMBER),
 )
 """What stands in the file, in this order."""
@@ -95,10 +98,12 @@ class IndexWriter:
 
     Args:
         index: where it is kept.
+        places: the places of the messages; None where they are counted from the first.
     """
 
-    def __init__(self, index: Index) -> None:
+    def __init__(self, index: Index, places: Sequence[int] | None = None) -> None:
         self._index = index
+        self._places = places
         self.on_progress: Callable[[int], object] = lambda _: None
         """Told, while columns are made, of how many messages that is done."""
         self._held = contextlib.ExitStack()
@@ -132,6 +137,7 @@ class IndexWriter:
         values = json.dumps(
             [
                 is_whole,
+                mark_of(message.own_failure_id, delivery.routing_key, body),
                 not key.isascii(),
                 [_plain(column.read(message)) for column in _NOTED],
                 cause,
@@ -156,14 +162,27 @@ class IndexWriter:
         if self.problem:
             return
         with self._noting():
-            if self._latest is not None:
-                self._note_down(self._latest)
-                self._latest = None
+            data = self._written_down()
             if self._count != look.looked_at:
                 raise ValueError("the look was not followed to its end")
-            data = self._folder / "kept.parquet"
-            self._write(data)
             self._index.keep(replace(look, without_body=self._without_body), data)
+
+    def add(self, data: Path) -> None:
+        """Writes what was noted to a file beside that of the look."""
+        if self.problem:
+            return
+        with self._noting():
+            written = self._written_down()
+            written.chmod(0o600)
+            written.replace(data)
+
+    def _written_down(self) -> Path:
+        if self._latest is not None:
+            self._note_down(self._latest)
+            self._latest = None
+        data = self._folder / "kept.parquet"
+        self._write(data)
+        return data
 
     def close(self) -> None:
         """Deletes what was noted."""
@@ -206,7 +225,9 @@ class IndexWriter:
         rows: list[tuple[object, ...]] = []
         size = done = 0
         for noted, length in self._noted():
-            rows.append((*noted[:-1], *self._derived(noted), done))
+            *known, mark = noted
+            place = done if self._places is None else self._places[done]
+            rows.append((*known[:-1], *self._derived(known), mark, place))
             size += length
             done += 1
             if len(rows) >= _AT_A_TIME or size >= _BYTES_AT_A_TIME:
@@ -217,7 +238,7 @@ class IndexWriter:
             yield rows
             self.on_progress(done)
 
-    def _derived(self, noted: tuple[object, ...]) -> tuple[object, ...]:
+    def _derived(self, noted: Sequence[object]) -> tuple[object, ...]:
         """What is not noted in a look, but made of what is: the cause, if the look did not ask for
         it, and what the body is."""
         body, known = noted[_WIRE - 1], noted[-1]
@@ -241,7 +262,7 @@ class IndexWriter:
         while head := self._file.read(_LENGTHS.size):
             lengths = _LENGTHS.unpack(head)
             values, exchange, key, properties, body, raw_key = map(self._file.read, lengths)
-            is_whole, has_raw_key, columns, cause = json.loads(values)
+            is_whole, mark, has_raw_key, columns, cause = json.loads(values)
             noted = (
                 exchange,
                 key,
@@ -250,6 +271,7 @@ class IndexWriter:
                 raw_key if has_raw_key else None,
                 *columns,
                 None if cause is None else tuple(cause),
+                mark,
             )
             yield noted, sum(lengths)
 

@@ -56,6 +56,10 @@ class KeptMessages(ABC, Iterator[FailedMessage]):
         """Groups of them by a column."""
 
     @abstractmethod
+    def counts(self) -> dict[str, int]:
+        """How many of them each cause has, by the id of its group."""
+
+    @abstractmethod
     def database(self, columns: Sequence[Column]) -> "Database":
         """A database whose table `failed` has these columns of them, and which reaches nothing
         else."""

@@ -86,6 +86,8 @@ class Look(Iterator[FailedMessage]):
         as_of: when the look at the queue ended that these are of.
         depth_now: how many are in the queue now, where an earlier look answers and that is known.
         depth_problem: why that is not known.
+        came: how many of the messages came after the look at the queue, and were followed.
+        went: how many of those that it saw were taken out since.
         has_ended: whether it came to its end.
         messages: the messages.
     """
@@ -98,6 +100,8 @@ class Look(Iterator[FailedMessage]):
     as_of: datetime | None = None
     depth_now: int | None = None
     depth_problem: str = ""
+    came: int = 0
+    went: int = 0
     has_ended: bool = False
     messages: Iterator[FailedMessage] = field(default_factory=lambda: iter(()), repr=False)
 
@@ -162,6 +166,13 @@ class Look(Iterator[FailedMessage]):
         """
         found = self.messages if filter_ is None else self.matching(filter_)
         return grouped(found, by, on_progress)
+
+    def counts(self) -> dict[str, int]:
+        """How many messages each cause has, by the id of its group, where an earlier look answers:
+        for whoever asks again and again."""
+        if isinstance(self.messages, KeptMessages):
+            return self.messages.counts()
+        raise TypeError("only what is kept is asked for this")
 
     def first(self, limit: int, filter_: OpenFilter, *, newest: bool = False) -> FirstFew:
         """The oldest of those that a filter means, or those that failed last, newest first; those

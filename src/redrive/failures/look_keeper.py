@@ -3,6 +3,7 @@
 import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -31,6 +32,7 @@ class LookKeeper:
         self._url = url
         self._queue = queue
         self._recall = recall
+        self._began_at: datetime | None = None
         self._index = (
             None
             if find_spec("duckdb") is None or find_spec("platformdirs") is None
@@ -43,16 +45,23 @@ class LookKeeper:
         found = self._young_enough()
         if self._index is None or found is None:
             return None
+        from redrive.failures.index_changes import NONE, changes_since
         from redrive.failures.index_reader import IndexedMessages
 
+        changes = changes_since(self._index, found)
+        if changes != NONE and (limit is not None or self._recall.or_look):
+            return None  # whoever can look asks because something has changed
+        total = found.looked_at + changes.difference
         return Look(
             self._queue,
             "index",
-            found.total,
-            found.total if limit is None else min(limit, found.total),
+            total,
+            total if limit is None else min(limit, total),
             as_of=found.ended_at,
+            came=changes.came,
+            went=changes.went,
             has_ended=True,
-            messages=IndexedMessages(self._index, found, limit),
+            messages=IndexedMessages(self._index, found, limit, changes=changes),
         )
 
     def _young_enough(self) -> FormerLook | None:
@@ -77,6 +86,7 @@ class LookKeeper:
             return
         from redrive.failures.index_writer import IndexWriter
 
+        self._began_at = datetime.now(UTC)
         with contextlib.ExitStack() as held:
             writer = held.enter_context(IndexWriter(self._index))
             look.messages = _noted(look.messages, writer)
@@ -107,6 +117,7 @@ class LookKeeper:
             look.total,
             look.looked_at,
             look.missing,
+            began_at=self._began_at,
         )
 
 

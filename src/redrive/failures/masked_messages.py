@@ -51,6 +51,10 @@ class MaskedMessages(KeptMessages):
             raise _asks_for_bodies("they are grouped by it")
         return self._kept.groups(by)
 
+    def counts(self) -> dict[str, int]:
+        """How many of them each cause has, by the id of its group."""
+        return self._kept.counts()
+
     def database(self, columns: Sequence[Column]) -> Database:
         """A database whose table `failed` has these columns of them."""
         if not _BODIES & {column.name for column in columns}:

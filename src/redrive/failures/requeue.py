@@ -13,6 +13,7 @@ from redrive.failures.dialects.known import renewed
 from redrive.failures.direction import Direction
 from redrive.failures.failed_message import FailedMessage
 from redrive.failures.failed_source import FailedSource
+from redrive.failures.removals import Removals, mark_of
 from redrive.failures.way_back import WayBack
 from redrive.pubsub import logs, telemetry
 from redrive.pubsub.blocking.connection import Connector
@@ -118,6 +119,7 @@ class Requeue:
         empty: Callable[[], bool],
         returns: ReturnLimit | None = None,
         confirmed: frozenset[str] = frozenset(),
+        removals: Removals | None = None,
     ) -> None:
         self._connector = connector
         self._source = source
@@ -151,6 +153,8 @@ class Requeue:
         self._looked_at = 0
         self._bulk: BulkRequeue | None = None
         self._bulk_frame_max = 0
+        self._removals = removals if removals is not None and removals.are_noted else None
+        self._going: list[int] = []
         self._batch: list[tuple[Held, Outgoing]] = []
         self._noted: list[str] = []
         self._under_way: set[str] = set()
@@ -352,6 +356,7 @@ class Requeue:
             self._report.skipped += 1
             self._report.too_often += chosen and redrives >= self._most_redrives
         elif self._manner.discards:
+            self._goes(own_id, taken)
             self._discard(taking, taken, key)
         elif way is None:
             self._report.skipped += 1
@@ -400,15 +405,31 @@ class Requeue:
         if self._manner.ledger is not None:
             noted = key or digest_of(received.routing_key, received.properties, received.body)
             self._noted.append(noted)
-        return Outgoing(
-            *judged.way,
-            properties,
-            body,
-            own_id or noted or "",
-            lambda outgoing, error: self._settled(taking, taken, key, noted, outgoing, error),
-        )
+        mark = self._goes(own_id, taken)
+
+        def settled(outgoing: Outgoing, error: RedriveError | None) -> None:
+            if error is not None and mark is not None and self._removals is not None:
+                self._removals.stays(mark)
+            self._settled(taking, taken, key, noted, outgoing, error)
+
+        return Outgoing(*judged.way, properties, body, own_id or noted or "", settled)
+
+    def _goes(self, own_id: str | None, taken: Held) -> int | None:
+        """Has it noted, before it is sent, that a message goes; the mark that it goes by."""
+        if self._removals is None:
+            return None
+        mark = mark_of(own_id, taken.received.routing_key, taken.received.body)
+        self._going.append(mark)
+        return mark
+
+    def _note_removals(self) -> None:
+        if self._removals is not None:
+            self._removals.flush()
+            going, self._going = self._going, []
+            self._removals.go(going)
 
     def _send_batch(self, taking: QueueReader) -> None:
+        self._note_removals()
         if self._batch:
             if self._manner.ledger is not None:
                 self._manner.ledger.sending(self._noted)

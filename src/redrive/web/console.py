@@ -29,6 +29,7 @@ from redrive.web import (
     edit_page,
     job_page,
     journal_page,
+    live_page,
     me_page,
     message_page,
     overview_page,
@@ -69,6 +70,8 @@ _READING: dict[str, Page] = {
     "/store": store_page.show,
     "/progress/store": store_page.progress,
     "/me": me_page.show,
+    "/live": live_page.show,
+    "/live/outcome": live_page.outcome,
     "/progress/look": causes_page.look_progress,
     "/progress/job": job_page.progress,
 }
@@ -152,6 +155,7 @@ class Console:
         """
         self._is_closed = True
         for desk in self.guests.desks():
+            desk.live.close()
             desk.worker.close(on_wait)
             desk.store.close()
 

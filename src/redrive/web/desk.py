@@ -23,6 +23,8 @@ from redrive.web.filter_bar import where_of
 from redrive.web.health import Health
 from redrive.web.html import page
 from redrive.web.job_worker import JobWorker
+from redrive.web.live_answers import LiveAnswers
+from redrive.web.live_board import LiveBoard, LiveState
 from redrive.web.reach import Login
 from redrive.web.recollection import LookUnderWay, Recollection
 from redrive.web.store import Store
@@ -41,6 +43,8 @@ class Desk:
         memory: what the journal tells of causes and jobs.
         health: what the doctor finds.
         store: copies of failed messages.
+        live: what the broker tells of them just now.
+        answers: what tabs that follow them are told.
         rights: what the broker lets the user do.
         guest: who works at it; empty for who has come by the link.
     """
@@ -52,6 +56,8 @@ class Desk:
     memory: TeamMemory
     health: Health
     store: Store
+    live: LiveBoard
+    answers: LiveAnswers
     rights: OperatorRights
     guest: str = ""
 
@@ -78,6 +84,8 @@ class Desk:
             TeamMemory(worker.journal),
             Health(settings),
             Store(settings.store_folder),
+            LiveBoard(settings),
+            LiveAnswers(),
             rights,
             guest,
         )
@@ -208,24 +216,34 @@ class Freshness:
         look: the look that answered; None where none did.
         line: what the broker tells of it now; None where it does not.
         under_way: the look that was asked for last.
+        live: what is known of the queue just now.
     """
 
     place: QueuePlace
     look: Look | None
     line: BoardLine | None
     under_way: LookUnderWay | None
+    live: LiveState
 
     @classmethod
     def of(cls, desk: Desk, place: QueuePlace, look: Look | None) -> "Freshness":
         """How much an answer is worth now."""
-        return cls(place, look, desk.board.line(place), desk.recollection.look_under_way(place))
+        line = desk.board.line(place)
+        return cls.on(desk, place, look, line)
+
+    @classmethod
+    def on(
+        cls, desk: Desk, place: QueuePlace, look: Look | None, line: BoardLine | None
+    ) -> "Freshness":
+        """The same, where it is known what the management API tells of the queue."""
+        counted = None if line is None else line.failed
+        live = desk.live.state(place, None if look is None else look.total, counted)
+        return cls(place, look, line, desk.recollection.look_under_way(place), live)
 
     @property
-    def difference(self) -> int | None:
-        """How many more messages the queue has now; None where nobody knows."""
-        if self.look is None or self.line is None or self.line.failed is None:
-            return None
-        return self.line.failed - self.look.total
+    def now(self) -> str:
+        """How the queue stands now, beside what a page shows of it."""
+        return self.live.in_words
 
 
 def local_path(address: str) -> str:

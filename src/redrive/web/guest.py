@@ -63,6 +63,7 @@ class Guests:
         with self._lock:
             if not guest.desk.worker.running():
                 self._guests = {key: one for key, one in self._guests.items() if one is not guest}
+                guest.desk.live.close()
 
     def desks(self) -> Iterator[Desk]:
         """The desks of all of them."""

@@ -111,12 +111,8 @@ def _found(desk: Desk, lines: list[BoardLine], now: datetime) -> _Found:
     with OpenFilter(Filter()) as all_:
         for line in lines:
             found.places[line.queue] = line.place
-            found.standings[line.queue] = Freshness(
-                line.place,
-                _causes(desk, line, found, all_, now),
-                line,
-                desk.recollection.look_under_way(line.place),
-            )
+            look = _causes(desk, line, found, all_, now)
+            found.standings[line.queue] = Freshness.on(desk, line.place, look, line)
     return found
 
 

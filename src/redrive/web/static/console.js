@@ -2,6 +2,52 @@
 // Everything works without this: it asks how far a look or a job is, copies, and gives pages keys.
 
 for (const place of document.querySelectorAll("[data-progress]")) follow(place);
+for (const place of document.querySelectorAll("[data-live-from]")) keepUp(place);
+
+// Numbers on the page, as they change; causes that are not on it are told of, and not put there.
+function keepUp(place) {
+  let seen = "";
+  const ask = async () => {
+    let pause = 1000;
+    try {
+      if (!document.hidden) {
+        const answer = await fetch(`${place.dataset.liveFrom}&seen=${seen}`);
+        if (!answer.ok) throw new Error(String(answer.status));
+        if (answer.status === 200) {
+          const told = await answer.json();
+          seen = told.seen ?? "";
+          showValues(place, told.values);
+        }
+      }
+    } catch {
+      pause = 5000;
+    }
+    setTimeout(ask, pause);
+  };
+  setTimeout(ask, 1000);
+}
+
+function showValues(place, values) {
+  const shown = new Map();
+  for (const one of document.querySelectorAll("[data-live]")) {
+    if (!shown.has(one.dataset.live)) shown.set(one.dataset.live, []);
+    shown.get(one.dataset.live).push(one);
+  }
+  let unseen = 0;
+  for (const [name, value] of Object.entries(values)) {
+    const ones = shown.get(name);
+    if (!ones) unseen += name.startsWith("cause-");
+    else for (const one of ones) if (one.textContent !== value) one.textContent = value;
+  }
+  for (const [name, ones] of shown) {
+    if (name.startsWith("cause-") && !(name in values)) for (const one of ones) one.textContent = "0";
+  }
+  const news = place.querySelector("[data-news]");
+  if (news && place.dataset.causes === "all") {
+    news.hidden = !unseen;
+    news.querySelector("strong").textContent = `${unseen} new cause${unseen === 1 ? "" : "s"}`;
+  }
+}
 
 function follow(place) {
   const ask = async () => {

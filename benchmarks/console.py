@@ -1,0 +1,343 @@
+"""`python -m benchmarks.console`: the console over many failed messages.
+
+The index is filled by a look at a real queue, or, with `--generated`, from generated messages by
+the index's own writer, a tenth of them and ten copies of these, without a queue: a million messages
+take the broker long. Measured from
+outside, on a console that is a process of its own, each page ten times: the seconds that an answer
+takes while twenty tabs ask every second for what has changed. Then 500 failures a second are
+published, and a tab asks as the console's script does: how long each takes until the tab shows it.
+The memory is the peak of the console's process over all that.
+"""
+
+import argparse
+import http.client
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import quote, urlencode, urlsplit
+
+import duckdb
+import pika
+
+from benchmarks import page
+from benchmarks.brokers import broker_of, default_brokers
+from benchmarks.places import past_the_proxy
+from benchmarks.triage import QUEUE, failures_of
+from redrive import FailedQueue
+from redrive.failures.failed_message import FailedMessage
+from redrive.failures.index import FormerLook, Index
+from redrive.failures.index_writer import IndexWriter
+from redrive.pubsub.blocking.connection import Connector
+from redrive.pubsub.blocking.declarer import declare
+from redrive.pubsub.url import BrokerURL
+from redrive.topology.model import Subscription
+
+TABS, RATE, SECONDS = 20, 500, 20
+MOST = {"causes": 1.0, "filter": 1.0, "page": 0.15, "follows": 2.0, "memory": 400.0}
+_TIMES = 10
+_COPIES = 10
+_COOKIE = re.compile(r"[^;]+")
+
+
+class Found(NamedTuple):
+    """What one broker and number of messages gave; seconds are medians, and the last one a 99th
+    percentile."""
+
+    broker: str
+    messages: int
+    causes: float
+    filter: float
+    page: float
+    follows: float
+    memory_mb: float
+
+
+class Browser:
+    """Asks a console as a browser does that was let in."""
+
+    def __init__(self, address: str, cookie: str = "") -> None:
+        self._host = urlsplit(address).netloc
+        self.cookie = cookie
+
+    def get(self, path: str, **asked: str) -> tuple[int, bytes]:
+        """The status and the body of an answer."""
+        connection = http.client.HTTPConnection(self._host, timeout=300)
+        try:
+            target = f"{path}?{urlencode(asked, quote_via=quote)}" if asked else path
+            connection.request("GET", target, headers={"cookie": self.cookie})
+            answer = connection.getresponse()
+            found = _COOKIE.match(answer.getheader("set-cookie") or "")
+            self.cookie = found[0] if found else self.cookie
+            return answer.status, answer.read()
+        finally:
+            connection.close()
+
+    def seconds(self, path: str, **asked: str) -> float:
+        """The median of what an answer takes."""
+        taken = []
+        for _ in range(_TIMES):
+            began = time.perf_counter()
+            status, _ = self.get(path, **asked)
+            taken.append(time.perf_counter() - began)
+            assert status == 200, (path, status)
+        return statistics.median(taken)
+
+
+def main() -> int:
+    """Measures, prints a table and writes it; the exit status is 1 where a promise is missed."""
+    options = _options()
+    found = []
+    for name in options.brokers or default_brokers():
+        with broker_of(name) as broker, tempfile.TemporaryDirectory() as state:
+            os.environ["XDG_STATE_HOME"] = state
+            url = past_the_proxy(broker.create_virtual_host("console"))
+            found.append(
+                _measure(
+                    f"{broker.version} ({broker.kind})",
+                    url,
+                    str(broker.management_url),
+                    options.count,
+                    is_generated=options.generated,
+                )
+            )
+            print(_row(found[-1]), flush=True)
+    _write(options.output, found, is_generated=options.generated)
+    return 0 if all(_keeps(one) for one in found) else 1
+
+
+def _measure(
+    broker: str, url: str, management_url: str, count: int, *, is_generated: bool
+) -> Found:
+    declare(Connector(url, "console"), Subscription(QUEUE, ["order.*"]))
+    if is_generated:
+        _fill(url, count)
+    else:
+        failed = FailedQueue(url, QUEUE, management_url=management_url)
+        assert failed.restore(failures_of(count)).confirmed == count
+        assert sum(group.count for group in failed.causes(max_age=1e-6)) == count
+    with _console(url, management_url) as (process, browser), _tabs(browser):
+        _, text = browser.get("/causes", queue=QUEUE)
+        group = re.search(rb"group=([0-9a-f]{12})", text)
+        assert group is not None, text[:2000]
+        causes = browser.seconds("/causes", queue=QUEUE)
+        filtered = browser.seconds(
+            "/causes", queue=QUEUE, where="error_type = 'KeyError' and retries > 2"
+        )
+        shown = browser.seconds("/cause", queue=QUEUE, group=group[1].decode())
+        follows = _follows(url, browser)
+        return Found(broker, count, causes, filtered, shown, follows, _peak_mb(process.pid))
+
+
+def _fill(url: str, count: int) -> None:
+    """Fills the index without a queue: as a look does with a tenth of the messages, and with ten
+    copies of these, each with ids and a place of its own."""
+    index = Index(BrokerURL.parse(url))
+    now = datetime.now(UTC)
+    tenth = count // _COPIES
+    with IndexWriter(index) as writer:
+        for delivery in failures_of(tenth):
+            writer.note(FailedMessage(delivery))
+        writer.keep(_look(index, tenth, now))
+        assert not writer.problem, writer.problem
+    kept = index.find(f"{QUEUE}@failed")
+    assert kept is not None
+    with index.filling() as folder, duckdb.connect(":memory:") as database:
+        data = folder / "copies.parquet"
+        database.execute(
+            f"COPY (SELECT * EXCLUDE (copy) REPLACE (place + {tenth} * copy AS place, "
+            "hash(mark, copy)::HUGEINT % 9223372036854775807 AS mark, "
+            "CASE copy WHEN 0 THEN failure_id ELSE failure_id || '-' || copy END AS failure_id) "
+            f"FROM read_parquet('{index.folder / kept.file}'), "
+            f"(SELECT unnest(range({_COPIES})) AS copy)) TO '{data}' "
+            "(FORMAT parquet, COMPRESSION lz4, ROW_GROUP_SIZE 122880)"
+        )
+        index.keep(_look(index, tenth * _COPIES, now), data)
+
+
+def _look(index: Index, count: int, when: datetime) -> FormerLook:
+    who = "benchmark"
+    return FormerLook(f"{QUEUE}@failed", index.broker, when, who, count, count, 0, began_at=when)
+
+
+@contextmanager
+def _console(url: str, management_url: str) -> Iterator[tuple[subprocess.Popen[bytes], Browser]]:
+    command = [sys.executable, "-m", "redrive.cli", "web", "--listen", "127.0.0.1:0"]
+    places = ["--url", url, "--management-url", management_url]
+    process = subprocess.Popen([*command, *places], stdout=subprocess.PIPE)
+    try:
+        assert process.stdout is not None
+        link = next(line for line in process.stdout if line.startswith(b"Open, once: "))
+        parts = urlsplit(link.decode().split()[-1])
+        browser = Browser(f"http://{parts.netloc}")
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                status, _ = browser.get(f"{parts.path}?{parts.query}")
+                break
+            except ConnectionError:
+                assert time.monotonic() < deadline, "the console does not answer"
+        assert status == 303, status
+        yield process, browser
+    finally:
+        process.terminate()
+        process.wait()
+
+
+@contextmanager
+def _tabs(browser: Browser) -> Iterator[None]:
+    """Tabs that ask every second for what has changed."""
+    ended = threading.Event()
+
+    def ask() -> None:
+        own, seen = Browser("http://" + browser._host, browser.cookie), ""
+        while not ended.wait(1.0):
+            status, body = own.get("/live", queue=QUEUE, seen=seen)
+            if status == 200:
+                seen = json.loads(body)["seen"]
+
+    threads = [threading.Thread(target=ask) for _ in range(TABS)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        for thread in threads:
+            thread.join()
+
+
+def _follows(url: str, browser: Browser) -> float:
+    """Seconds in which 99 % of failures are on a tab that asks every second."""
+    deadline = time.monotonic() + 60
+    while b"What fails is followed" not in browser.get("/causes", queue=QUEUE)[1]:
+        assert time.monotonic() < deadline, "it does not follow"
+    before = _shown(browser)
+    sent: list[float] = []
+    publisher = threading.Thread(target=_publish, args=(url, sent))
+    publisher.start()
+    late: list[float] = []
+    while len(late) < RATE * SECONDS:
+        time.sleep(1.0)
+        shown = _shown(browser) - before
+        now = time.monotonic()
+        late.extend(now - when for when in sent[len(late) : shown])
+        assert not sent or now - sent[-1] < 120, f"{shown} of {len(sent)} are shown"
+    publisher.join()
+    return statistics.quantiles(late, n=100)[98]
+
+
+def _shown(browser: Browser) -> int:
+    told: dict[str, Any] = json.loads(browser.get("/live", queue=QUEUE)[1])
+    return int(str(told["values"]["shown"]).replace(",", ""))
+
+
+def _publish(url: str, sent: list[float]) -> None:
+    """Sets messages aside as a subscriber does, at a steady rate."""
+    with pika.BlockingConnection(pika.URLParameters(url)) as connection:
+        channel = connection.channel()
+        began = time.monotonic()
+        for number in range(RATE * SECONDS):
+            time.sleep(max(0.0, began + number / RATE - time.monotonic()))
+            properties = pika.BasicProperties(  # type: ignore[no-untyped-call]
+                headers={
+                    "redrive-failure-id": f"live-{number}",
+                    "redrive-error-type": "OSError",
+                    "redrive-error-message": f"disk {number} is full",
+                    "redrive-failed-at": datetime.now(UTC).isoformat(),
+                },
+                delivery_mode=2,
+            )
+            channel.basic_publish("master.failed", QUEUE, b'{"id": 1}', properties)
+            sent.append(time.monotonic())
+
+
+def _peak_mb(process: int) -> float:
+    status = Path(f"/proc/{process}/status").read_text(encoding="utf-8")
+    found = re.search(r"VmHWM:\s+(\d+) kB", status)
+    assert found is not None
+    return int(found[1]) / 1024
+
+
+def _keeps(found: Found) -> bool:
+    """Whether it is within what is promised."""
+    return (
+        found.causes < MOST["causes"]
+        and found.filter < MOST["filter"]
+        and found.page < MOST["page"]
+        and found.follows < MOST["follows"]
+        and found.memory_mb < MOST["memory"]
+    )
+
+
+def _row(found: Found) -> str:
+    return (
+        f"| {found.broker} | {found.messages:,} | {found.causes:.2f} | {found.filter:.2f} | "
+        f"{found.page:.2f} | {found.follows:.1f} | {found.memory_mb:.0f} |"
+    )
+
+
+def _write(path: Path, found: list[Found], *, is_generated: bool) -> None:
+    filled = (
+        "from generated messages by the index's own writer, a tenth of them and ten copies of these"
+        if is_generated
+        else "by a look at a real queue"
+    )
+    words = (
+        f"Written by `python -m benchmarks.console`. The index was filled {filled}.",
+        (
+            f"Medians of {_TIMES}, from outside, while {TABS} tabs ask every second for what has "
+            f"changed; then {RATE} failures a second for {SECONDS} s."
+        ),
+        (
+            f"Promised: causes and filter in {MOST['causes']:g} s, a page in {MOST['page']:g} s, "
+            f"99 % of failures on the screen in {MOST['follows']:g} s, {MOST['memory']:g} MB."
+        ),
+    )
+    columns = (
+        "| RabbitMQ | messages | causes: seconds | filter: seconds | a cause's page: seconds | "
+        "on the screen: seconds (p99) | peak MB |\n"
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: |"
+    )
+    title = f"The console over {found[0].messages:,} failed messages"
+    page.write(path, title, words, columns, map(_row, found))
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.console",
+        description="Measures the console over many failed messages.",
+    )
+    parser.add_argument(
+        "--count", type=int, default=100_000, help="how many messages; default %(default)s"
+    )
+    parser.add_argument(
+        "--generated", action="store_true", help="fill the index without a queue of the broker's"
+    )
+    parser.add_argument(
+        "--brokers",
+        type=lambda text: tuple(text.split(",")),
+        metavar="NAMES",
+        help="as of python -m benchmarks",
+    )
+    parser.add_argument(
+        "--output",
+        type=Path,
+        default=Path(__file__).with_name("RESULTS-console.md"),
+        help="where to write the results",
+    )
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

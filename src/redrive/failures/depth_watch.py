@@ -1,0 +1,123 @@
+"""How much is in queues just now, as AMQP tells it: the management API is up to five seconds
+late."""
+
+import threading
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from redrive.errors import PermissionDenied, RedriveError
+from redrive.pubsub.blocking.connection import Connector
+from redrive.pubsub.blocking.declarer import Declarer, Depth, declaring
+
+_EVERY = 2.0
+_SHOWN_FOR = 30.0
+"""Seconds for which a queue is watched after somebody has asked for it."""
+_MOST_QUEUES = 200
+_AGAIN_AFTER = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What was in a queue at a moment.
+
+    Args:
+        depth: what is ready, and who consumes; None where there is no such queue, or nobody may
+            look.
+        at: when.
+        problem: why it is not known; empty where it is.
+    """
+
+    depth: Depth | None
+    at: datetime
+    problem: str = ""
+
+    @property
+    def all(self) -> int | None:
+        """How many are in it; None where somebody may hold some, or it is not known."""
+        return None if self.depth is None or self.depth.consumers else self.depth.messages
+
+
+class DepthWatch:
+    """Reads the depth of the queues that are asked for, every two seconds, on one connection and a
+    thread of its own. It touches no message.
+
+    Args:
+        connector: how to connect.
+        on_reading: is told of each reading, with the queue; on that thread.
+    """
+
+    def __init__(
+        self,
+        connector: Connector,
+        on_reading: Callable[[str, Reading], object] = lambda _, __: None,
+    ) -> None:
+        self._connector = connector
+        self._on_reading = on_reading
+        self._lock = threading.Lock()
+        self._asked: dict[str, float] = {}
+        self._readings: dict[str, Reading] = {}
+        self._thread: threading.Thread | None = None
+        self._wanted = threading.Event()
+        self._closed = threading.Event()
+        self.away_since: datetime | None = None
+        """Since when the broker can't be asked; None while it can."""
+        self.away_because = ""
+
+    def reading(self, queue: str) -> Reading | None:
+        """What was read of a queue last, which is watched from now on; None where nothing was."""
+        with self._lock:
+            if queue in self._asked or len(self._asked) < _MOST_QUEUES:
+                self._asked[queue] = time.monotonic()
+            if self._thread is None and not self._closed.is_set():
+                self._thread = threading.Thread(
+                    target=self._run, name="redrive-depths", daemon=True
+                )
+                self._thread.start()
+            self._wanted.set()
+            return self._readings.get(queue)
+
+    def close(self) -> None:
+        """Ends the thread."""
+        self._closed.set()
+        self._wanted.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        while not self._closed.is_set():
+            self._wanted.wait()
+            try:
+                with declaring(self._connector) as declarer:
+                    while (queues := self._shown()) and not self._closed.is_set():
+                        self._read(declarer, queues)
+                        self.away_since, self.away_because = None, ""
+                        self._closed.wait(_EVERY)
+            except RedriveError as error:
+                self.away_since = self.away_since or datetime.now(UTC)
+                self.away_because = str(error).partition("\n")[0]
+                self._closed.wait(_AGAIN_AFTER)
+
+    def _read(self, declarer: Declarer, queues: Collection[str]) -> None:
+        for queue in queues:
+            try:
+                reading = Reading(declarer.depth(queue), datetime.now(UTC))
+            except PermissionDenied as error:
+                problem = str(error).partition("\n")[0]
+                reading = Reading(None, datetime.now(UTC), problem)
+            with self._lock:
+                self._readings[queue] = reading
+            self._on_reading(queue, reading)
+
+    def _shown(self) -> list[str]:
+        """The queues that somebody has asked for of late. Where there are none the connection is
+        given up until there are."""
+        oldest = time.monotonic() - _SHOWN_FOR
+        with self._lock:
+            for queue in [one for one, when in self._asked.items() if when < oldest]:
+                del self._asked[queue]
+                self._readings.pop(queue, None)
+            if not self._asked:
+                self._wanted.clear()
+            return list(self._asked)

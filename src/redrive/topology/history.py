@@ -1,0 +1,66 @@
+"""Copies of failures as they pass the failed exchange, for whoever follows them: a stream that
+keeps them for a time, and a queue of one follower's own."""
+
+from datetime import timedelta
+
+from redrive.topology import outcome_events
+from redrive.topology.model import Argument, Binding, Queue
+from redrive.topology.names import ExchangeFamily
+
+HISTORY_SUFFIX = ".history"
+DEFAULT_MAX_AGE = timedelta(days=7)
+"""How long a history keeps a failure, unless told otherwise when it is declared."""
+ALL = "#"
+_SEGMENT_BYTES = 50_000_000
+"""A broker drops what is too old by whole segments, and never the newest. Source:
+https://www.rabbitmq.com/docs/streams#retention"""
+_TAP_SECONDS = 60
+_MOST_TAPPED = 50_000
+_MOST_TAPPED_BYTES = 64 * 1024**2
+
+
+def history_of(exchanges: ExchangeFamily) -> str:
+    """The name of the stream with the failures of a family."""
+    return exchanges.failed + HISTORY_SUFFIX
+
+
+def history_queue(exchanges: ExchangeFamily, max_age: timedelta = DEFAULT_MAX_AGE) -> Queue:
+    """The stream with the failures of a family.
+
+    Args:
+        exchanges: the family.
+        max_age: how long it keeps a failure.
+    """
+    return Queue(
+        history_of(exchanges),
+        {
+            "x-queue-type": "stream",
+            "x-max-age": f"{max(1, round(max_age.total_seconds()))}s",
+            "x-stream-max-segment-size-bytes": _SEGMENT_BYTES,
+        },
+    )
+
+
+def history_binding(exchanges: ExchangeFamily) -> Binding:
+    """What brings each failure into it."""
+    return Binding(exchanges.failed, history_of(exchanges), ALL)
+
+
+def tap_queue(name: str) -> Queue:
+    """A queue through which one process follows failures and outcomes. It outlives a connection by
+    a minute, so that one that was lost costs nothing, and drops its oldest messages once it is full
+    rather than hold up who publishes. Whoever may watch a job may declare it."""
+    arguments: dict[str, Argument] = {
+        "x-queue-type": "classic",
+        "x-expires": _TAP_SECONDS * 1000,
+        "x-max-length": _MOST_TAPPED,
+        "x-max-length-bytes": _MOST_TAPPED_BYTES,
+        "x-overflow": "drop-head",
+    }
+    return Queue(outcome_events.watched_queue(f"tap-{name}").name, arguments)
+
+
+def tap_bindings(tap: Queue, exchanges: ExchangeFamily, *, failures: bool) -> tuple[Binding, ...]:
+    """What brings outcomes into a tap, and failures, unless a history has them."""
+    outcomes = Binding(outcome_events.exchange_of(exchanges).name, tap.name, ALL)
+    return (outcomes, Binding(exchanges.failed, tap.name, ALL)) if failures else (outcomes,)
