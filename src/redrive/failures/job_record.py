@@ -21,6 +21,10 @@ class State(StrEnum):
     """By itself: what it had sent failed again."""
     FAILED = "failed"
     """It could not go on."""
+    ASKED = "asked"
+    """It waits for the approval of somebody else, and has sent nothing."""
+    DECLINED = "declined"
+    """It was not approved, and is never run."""
 
 
 class JobOutcome(NamedTuple):
@@ -75,6 +79,11 @@ class JobRecord:
         run: the id of that run, which a job has one more of each time it is resumed.
         plan: what it was to send when it began, by cause, and what was to stay, as `Plan.noted` has
             it; empty where nothing was looked at, or an older version has begun it.
+        duplicate_ids: the failure ids of its possible duplicates, as far as they are known; a
+            thousand at most.
+        not_sent_ids: those of what could not be sent, a thousand at most.
+        asked_by: who has asked for somebody else's approval, in words; empty where nobody has.
+        approved_by: who has approved it, in words.
     """
 
     id: str
@@ -106,6 +115,15 @@ class JobRecord:
     since: str = ""
     run: str = ""
     plan: dict[str, object] = field(default_factory=dict)
+    duplicate_ids: list[str] = field(default_factory=list)
+    not_sent_ids: list[str] = field(default_factory=list)
+    asked_by: str = ""
+    approved_by: str = ""
+
+    @property
+    def by(self) -> str:
+        """Who runs it, or has run it last, in words."""
+        return f"{self.who} as {self.user}" if self.user else self.who
 
     @property
     def failed_again(self) -> int:

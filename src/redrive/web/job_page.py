@@ -9,8 +9,8 @@ from redrive.failures.job_record import JobRecord, State
 from redrive.failures.order import Order
 from redrive.web.asked import Asked, QueuePlace
 from redrive.web.command_words import requeue_command, resume_command
+from redrive.web.console_job import ConsoleJob
 from redrive.web.desk import Desk
-from redrive.web.job_worker import ConsoleJob
 from redrive.web.plan_page import check_permit
 
 _STATES = {
@@ -19,7 +19,10 @@ _STATES = {
     State.INTERRUPTED: "interrupted",
     State.STOPPED: "stopped",
     State.FAILED: "could not go on",
+    State.ASKED: "waits for approval",
+    State.DECLINED: "declined",
 }
+RESUMABLE = frozenset((State.INTERRUPTED, State.STOPPED, State.FAILED))
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +83,7 @@ def show(desk: Desk, asked: Asked) -> Response:
             "may_resume": desk.settings.may_requeue
             and record is not None
             and record.kind == "requeue"
-            and record.state not in (State.DONE, State.RUNNING)
+            and record.state in RESUMABLE
             and (own is None or own.has_ended),
             "begun_with": "" if record is None else _begun_with(record),
             "resume": resume_command(asked.text("id")),
@@ -114,10 +117,7 @@ def stop(desk: Desk, asked: Asked) -> Response:
         ConfigurationError: it runs elsewhere, or not at all.
     """
     check_permit(desk)
-    own = desk.worker.job(asked.text("id"))
-    if own is None or own.has_ended:
-        raise ConfigurationError("this job does not run in this console", "Stop it where it runs.")
-    own.cancel.set()
+    desk.worker.stop(asked.text("id"))
     return _back(asked)
 
 
@@ -130,12 +130,12 @@ def resume(desk: Desk, asked: Asked) -> Response:
     check_permit(desk)
     with desk.worker.journal() as journal:
         record = journal.job(asked.text("id"))
-    if record.kind != "requeue" or record.state in (State.DONE, State.RUNNING):
+    if record.kind != "requeue" or record.state not in RESUMABLE:
         raise ConfigurationError(
             f"job {record.id} is {_STATES[record.state]}", "There is nothing to take up."
         )
     place = _place_of(record)
-    desk.worker.resume(place, desk.recollection.queue(place), record.id)
+    desk.worker.resume(place, record.id)
     return _back(asked)
 
 

@@ -6,11 +6,11 @@ from starlette.responses import RedirectResponse, Response
 
 from redrive.errors import ConfigurationError, RedriveError
 from redrive.failures.canary import Guards, Unknown
-from redrive.failures.job_record import JobRecord, State
 from redrive.failures.look import Look
 from redrive.failures.order import Order
 from redrive.failures.outcome_watch import Whereabouts
 from redrive.failures.plan import Plan
+from redrive.failures.running_job import check_alone
 from redrive.topology.rewrite import MOST_REDRIVES
 from redrive.web.asked import Asked, QueuePlace
 from redrive.web.command_words import requeue_command
@@ -42,7 +42,7 @@ def begin(desk: Desk, asked: Asked) -> Response:
         reason = asked.text("reason")[:_MOST_REASON]
         order, plan, _ = _planned(desk, asked)
         _check_confirmed(asked, reason, plan)
-        id_ = desk.worker.begin(place, desk.recollection.queue(place), order, reason)
+        id_ = desk.worker.begin(place, order, reason)
     except RedriveError as error:
         return _page(desk, asked, str(error))
     return RedirectResponse(asked.link("/job", {"id": id_}), 303)
@@ -123,24 +123,8 @@ def _check_confirmed(asked: Asked, reason: str, plan: Plan) -> None:
 
 def _check_alone(desk: Desk, place: QueuePlace) -> None:
     """Raises ConfigurationError where somebody else has begun a requeue of this queue."""
-    other = _running_job(desk, place)
-    if other is not None:
-        by = f"{other.who}{f' as {other.user}' if other.user else ''}"
-        raise ConfigurationError(
-            f"job {other.id} of this queue is running, begun by {by}", "Wait for its end."
-        )
-
-
-def _running_job(desk: Desk, place: QueuePlace) -> JobRecord | None:
     with desk.worker.journal() as journal:
-        return next(
-            (
-                job
-                for job in journal.jobs(50)
-                if job.state is State.RUNNING and job.queue == place.name
-            ),
-            None,
-        )
+        check_alone(journal, place.name)
 
 
 def _page(desk: Desk, asked: Asked, problem: str) -> Response:
