@@ -31,12 +31,25 @@ def approved(known: JobRecord, job: JobRecord) -> JobRecord:
             f"job {job.id} waits for approval, asked for by {known.by}",
             f"Somebody else may: redrive jobs approve {job.id}.",
         )
+    check_may_approve(known, job)
+    return replace(job, asked_by=known.by, approved_by=job.by)
+
+
+def check_may_approve(known: JobRecord, job: JobRecord) -> None:
+    """Checks that somebody else approves a job than has asked for it.
+
+    Args:
+        known: the job, with who has asked.
+        job: it, with who approves.
+
+    Raises:
+        ConfigurationError: they are one, as far as anybody can tell.
+    """
     if is_same(known, job):
         raise ConfigurationError(
             f"job {job.id} was asked for by {known.by}, who can't approve it",
             "Somebody else has to, with a broker account of their own.",
         )
-    return replace(job, asked_by=known.by, approved_by=job.by)
 
 
 def is_same(one: JobRecord, other: JobRecord) -> bool:

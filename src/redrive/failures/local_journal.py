@@ -123,7 +123,7 @@ class LocalJournal:
             if known is not None and self._is_running(known):
                 raise is_running(known)
             if known is not None:
-                job = approved(known, self._signed(replace(job, who=whoami())))
+                job = approved(known, self.signed(job))
             begun = self._signed(
                 replace(
                     job,
@@ -139,6 +139,10 @@ class LocalJournal:
             journal_tables.put(sqlite, begun)
             self._note_whole(sqlite, JobStep.BEGUN if known is None else JobStep.RESUMED, begun)
         return begun
+
+    def signed(self, job: JobRecord) -> JobRecord:
+        """A job as whoever has this journal open would sign it."""
+        return self._signed(replace(job, who=whoami()))
 
     def ask(self, job: JobRecord) -> JobRecord:
         """Writes down a job that waits for the approval of somebody else; returns it with who has
@@ -161,7 +165,7 @@ class LocalJournal:
             known = journal_tables.found(sqlite, job.id)
             if known is None or known.state is not State.ASKED:
                 raise waits_for_none(known or job)
-            signed = self._signed(replace(known, who=whoami()))
+            signed = self.signed(known)
             declined = replace(
                 known,
                 state=State.DECLINED,

@@ -28,6 +28,7 @@ from redrive.web import (
     message_page,
     overview_page,
     plan_page,
+    proof,
     query_page,
 )
 from redrive.web.asked import Asked
@@ -51,6 +52,7 @@ _READING: dict[str, Page] = {
     "/plan": plan_page.show,
     "/job": job_page.show,
     "/journal": journal_page.show,
+    "/proof": proof.show,
     "/progress/look": causes_page.look_progress,
     "/progress/job": job_page.progress,
 }
@@ -58,6 +60,9 @@ _ACTING: dict[str, Page] = {
     "/look": causes_page.look,
     "/look-at-all": overview_page.look,
     "/begin": plan_page.begin,
+    "/ask": plan_page.ask,
+    "/approve": job_page.approve,
+    "/decline": job_page.decline,
     "/stop": job_page.stop,
     "/resume": job_page.resume,
     "/outcome": job_page.ask_outcome,

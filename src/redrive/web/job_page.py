@@ -5,10 +5,13 @@ from dataclasses import dataclass
 from starlette.responses import JSONResponse, RedirectResponse, Response
 
 from redrive.errors import ConfigurationError
+from redrive.failures.approval_rule import check_may_approve, waits_for_none
 from redrive.failures.job_record import JobRecord, State
 from redrive.failures.order import Order
+from redrive.failures.running_job import check_alone
+from redrive.redaction import in_one_line
 from redrive.web.asked import Asked, QueuePlace
-from redrive.web.command_words import requeue_command, resume_command
+from redrive.web.command_words import approve_command, requeue_command, resume_command
 from redrive.web.console_job import ConsoleJob
 from redrive.web.desk import Desk
 from redrive.web.plan_page import check_permit
@@ -85,8 +88,9 @@ def show(desk: Desk, asked: Asked) -> Response:
             and record.kind == "requeue"
             and record.state in RESUMABLE
             and (own is None or own.has_ended),
-            "begun_with": "" if record is None else _begun_with(record),
+            "begun_with": "" if record is None else begun_with(record),
             "resume": resume_command(asked.text("id")),
+            "approve": approve_command(asked.text("id")),
             "place": None if record is None else _place_of(record),
         },
     )
@@ -104,6 +108,13 @@ def progress(desk: Desk, asked: Asked) -> Response:
                 "planned": "…" if own.planned is None else f"{own.planned:,}",
                 "sent": f"{own.sent:,}",
                 "looked_at": f"{own.looked_at:,}",
+                "rate": f"{own.rate:,.1f}",
+                "succeeded": f"{own.succeeded:,}",
+                "retrying": f"{own.retrying:,}",
+                "failed_again": f"{own.failed_again:,}",
+                "causes": "; ".join(
+                    f"{count:,} × {in_one_line(what)}" for _, what, count in own.causes
+                ),
                 "notice": own.notices[-1] if own.notices else "",
             },
         }
@@ -139,6 +150,35 @@ def resume(desk: Desk, asked: Asked) -> Response:
     return _back(asked)
 
 
+def approve(desk: Desk, asked: Asked) -> Response:
+    """Approves a job that somebody else has asked for, and has it begun.
+
+    Raises:
+        ConfigurationError: it waits for no approval, or somebody requeues messages of its queue.
+    """
+    check_permit(desk)
+    with desk.worker.journal() as journal:
+        record = journal.job(asked.text("id"))
+        if record.state is not State.ASKED:
+            raise waits_for_none(record)
+        check_may_approve(record, journal.signed(record))
+        check_alone(journal, record.queue)
+    desk.worker.approve(_place_of(record), record.id)
+    return _back(asked)
+
+
+def decline(desk: Desk, asked: Asked) -> Response:
+    """Declines a job that waits for approval; whoever has asked may do so too.
+
+    Raises:
+        ConfigurationError: it waits for none.
+    """
+    check_permit(desk)
+    with desk.worker.journal() as journal:
+        journal.decline(journal.job(asked.text("id")), asked.text("reason")[:500])
+    return _back(asked)
+
+
 def ask_outcome(desk: Desk, asked: Asked) -> Response:
     """Asks what became of a job's messages by now: the failed queue is looked at for it."""
     with desk.worker.journal() as journal:
@@ -170,7 +210,7 @@ def _place_of(record: JobRecord) -> QueuePlace:
     return QueuePlace(record.queue, record.literal)
 
 
-def _begun_with(record: JobRecord) -> str:
+def begun_with(record: JobRecord) -> str:
     """The command line that would have begun it; empty where the journal has not all of it."""
     if record.kind != "requeue" or not record.order:
         return ""

@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 from starlette.responses import RedirectResponse, Response
 
 from redrive.errors import ConfigurationError, RedriveError
+from redrive.failures import approval
 from redrive.failures.canary import Guards, Unknown
 from redrive.failures.look import Look
 from redrive.failures.order import Order
@@ -46,6 +47,29 @@ def begin(desk: Desk, asked: Asked) -> Response:
     except RedriveError as error:
         return _page(desk, asked, str(error))
     return RedirectResponse(asked.link("/job", {"id": id_}), 303)
+
+
+def ask(desk: Desk, asked: Asked) -> Response:
+    """Asks for the approval of somebody else, and shows the job that waits for it.
+
+    Raises:
+        ConfigurationError: this console only reads.
+    """
+    check_permit(desk)
+    place = asked.place
+    try:
+        reason = asked.text("reason")[:_MOST_REASON]
+        order, plan, _ = _planned(desk, asked)
+        _check_confirmed(asked, reason, plan)
+        failed = desk.recollection.queue(place)
+        with desk.worker.journal() as journal:
+            record, _ = desk.recollection.ask(
+                place,
+                lambda look: approval.ask(failed, journal, order, look.messages, reason=reason),
+            )
+    except RedriveError as error:
+        return _page(desk, asked, str(error))
+    return RedirectResponse(asked.link("/job", {"id": record.id}), 303)
 
 
 def check_permit(desk: Desk) -> None:
@@ -90,6 +114,7 @@ def order_of(desk: Desk, asked: Asked, limit: int | None = None) -> Order:
             unknown=unknown,
         ),
         patch=patch,
+        pace_by_depth=asked.number("pace", 0, most=10**9) or None,
     )
 
 
@@ -155,6 +180,7 @@ def _page(desk: Desk, asked: Asked, problem: str) -> Response:
             "most_redrives": MOST_REDRIVES,
             "canary": min(order.guards.canary, plan.count),
             "rate": int(order.rate or 0),
+            "pace": order.pace_by_depth or 0,
             "stop_at": 100 if order.guards.stop_at is None else round(order.guards.stop_at * 100),
             "goes_on": order.guards.unknown is Unknown.GO_ON,
             "command": requeue_command(place, order, asked.text("reason") or "…"),

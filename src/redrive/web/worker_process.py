@@ -33,6 +33,9 @@ _TOLD_EVERY = 0.2
 _RATE_OF = 5.0
 """Seconds of which the rate is told."""
 _MOST_CAUSES = 20
+_HEARD_EVERY = 1.0
+_FOLLOWED_FOR = 300.0
+"""Seconds for which outcomes are written down by themselves once a run has ended."""
 
 
 class Run:
@@ -51,6 +54,7 @@ class Run:
         self._told_at = 0.0
         self._sent: deque[tuple[float, int]] = deque()
         self.cancel = threading.Event()
+        self.leave = threading.Event()
 
     def carry_out(self) -> None:
         """Runs it to its end, and says what it was."""
@@ -66,6 +70,27 @@ class Run:
         finally:
             self._job.has_ended, self._job.rate = True, 0.0
             self._tell(at_once=True)
+        if not self._job.problem:
+            self._follow()
+
+    def _follow(self) -> None:
+        """Writes down for a while what subscribers tell of what was sent; the queue is not
+        touched."""
+        task = self._task
+        until = time.monotonic() + _FOLLOWED_FOR
+        # What can't be heard now is heard by whoever asks for the outcome.
+        with (
+            contextlib.suppress(RedriveError),
+            contextlib.closing(
+                Journal(task.url, None if task.journal is None else Path(task.journal))
+            ) as journal,
+        ):
+            family = journal.job(task.id).family or ExchangeFamily.from_json(task.family)
+            job = self._failed(family).job(task.id, journal)
+            while not self.leave.wait(_HEARD_EVERY) and time.monotonic() < until:
+                outcome = job.told()
+                if not outcome.unknown and not outcome.retrying:
+                    return
 
     def _done(self, journal: Journal) -> Job:
         task = self._task
@@ -185,6 +210,7 @@ class Worker:
             pass
         for run in list(self._runs.values()):
             run.cancel.set()
+            run.leave.set()
         for thread in self._threads:
             thread.join()
 
@@ -200,6 +226,8 @@ class Worker:
             if task.id in self._runs:
                 self._runs[task.id].cancel.set()
             return
+        if task.id in self._runs:
+            self._runs[task.id].leave.set()
         run = self._runs[task.id] = Run(task, self._told)
         thread = threading.Thread(target=run.carry_out, name=f"redrive-job-{task.id[:8]}")
         self._threads.append(thread)
