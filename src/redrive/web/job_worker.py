@@ -181,7 +181,10 @@ class JobWorker:
         with process.stdout as told:
             self._take(told)
         code = process.wait()
+        assert process.stdin is not None
         with self._lock:
+            with contextlib.suppress(OSError):  # what was told it last may not have got through
+                process.stdin.close()
             for job in self._jobs.values():
                 if not job.has_ended and (self._process is process):
                     job.problem = job.problem or (
