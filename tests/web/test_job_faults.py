@@ -79,9 +79,9 @@ def test_a_full_disk_stops_a_job_before_anything_goes_that_is_not_written_down(
     assert worker is not None
     # From now on the process of its jobs can't make a file longer than it is.
     assert shutil.which("prlimit") is not None
-    subprocess.run(["prlimit", f"--pid={worker}", "--fsize=0"], check=True)
+    subprocess.run(["prlimit", f"--pid={worker}", "--fsize=0:unlimited"], check=True)
     wait_for_end(console, id_)
     page = console.get("/job", id=id_).text
     assert "can&#39;t be written" in page
-    subprocess.run(["prlimit", f"--pid={worker}", "--fsize=unlimited"], check=True)
+    subprocess.run(["prlimit", f"--pid={worker}", "--fsize=unlimited:unlimited"], check=True)
     check_nothing_is_lost(console, service.url, id_)
