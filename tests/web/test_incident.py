@@ -4,6 +4,7 @@ one of them is mended and requeued. What the console says is what the service ha
 With REDRIVE_PICTURES set, it takes the pictures of the documentation, into the folder of that name.
 """
 
+import logging
 import os
 from collections import Counter
 from collections.abc import Iterator
@@ -42,17 +43,19 @@ class GatewayTimeout(Exception):
     """It did not answer."""
 
 
-ERRORS = {
-    "rate": Unconfigured("no rate for currency 'EUR'"),
-    "stock": OutOfStock("no more socks"),
-    "address": BadAddress("no such street"),
-    "gateway": GatewayTimeout("no answer within 3 s"),
+ERRORS: dict[str, tuple[type[Exception], str]] = {
+    "rate": (Unconfigured, "no rate for currency 'EUR'"),
+    "stock": (OutOfStock, "no more socks"),
+    "address": (BadAddress, "no such street"),
+    "gateway": (GatewayTimeout, "no answer within 3 s"),
 }
 
 
 def fails(message: Message) -> None:
     """The service as it is broken."""
-    raise ERRORS[message.body.decode().strip('"').partition("-")[0]]
+    # A new one each time: an exception that is raised again keeps the traceback that it has.
+    error, words = ERRORS[message.body.decode().strip('"').partition("-")[0]]
+    raise error(words)
 
 
 @pytest.fixture(scope="module")
@@ -62,8 +65,11 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture
-def incident(rabbitmq_url: str) -> tuple[Service, dict[str, set[str]]]:
+def incident(
+    rabbitmq_url: str, caplog: pytest.LogCaptureFixture
+) -> tuple[Service, dict[str, set[str]]]:
     """The service, after five thousand failures, and which ids failed for what."""
+    caplog.set_level(logging.CRITICAL, logger="redrive")  # five thousand tracebacks take long
     service = Service(rabbitmq_url, queue=QUEUE, retry=retrying(0))
     service.declare()
     bodies = [f"{cause}-{n}" for cause, count in CAUSES.items() for n in range(count)]
@@ -73,7 +79,8 @@ def incident(rabbitmq_url: str) -> tuple[Service, dict[str, set[str]]]:
     failed = Recorder(fails)
     with service.subscriber(failed, prefetch=200):
         queue = FailedQueue(rabbitmq_url, QUEUE)
-        wait_until(lambda: queue.depth() == COUNT, "all have failed", 240)
+        wait_until(lambda: len(failed.attempts) >= COUNT, "all were tried", 240)
+    wait_until(lambda: queue.depth() == COUNT, "all have failed")
     ids: dict[str, set[str]] = {cause: set() for cause in CAUSES}
     for attempt in failed.attempts:
         ids[attempt.body.decode().strip('"').partition("-")[0]].add(attempt.message_id)

@@ -11,7 +11,7 @@ from redrive.web.asked import QueuePlace
 _MOST_NOTICES = 20
 
 
-class Act(StrEnum):
+class TaskKind(StrEnum):
     """What a worker is told to do with a job."""
 
     BEGIN = "begin"
@@ -25,7 +25,7 @@ class Task:
     """What a worker is told.
 
     Args:
-        act: what to do.
+        kind: what to do.
         id: the job's id.
         url: the broker's address, with credentials: it goes through a pipe, and nowhere else.
         queue: the queue, as people call it.
@@ -37,7 +37,7 @@ class Task:
         reason: why.
     """
 
-    act: Act
+    kind: TaskKind
     id: str
     url: str = ""
     queue: str = ""
@@ -61,7 +61,7 @@ class Task:
     def decode(cls, line: bytes) -> Self:
         """What `encode` has made."""
         values = json.loads(line)
-        return cls(**{**values, "act": Act(values["act"])})
+        return cls(**{**values, "kind": TaskKind(values["kind"])})
 
 
 @dataclass(slots=True)

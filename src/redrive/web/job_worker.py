@@ -14,7 +14,7 @@ from redrive.errors import ConfigurationError
 from redrive.failures.journal import Journal
 from redrive.failures.order import Order
 from redrive.web.asked import QueuePlace
-from redrive.web.console_job import Act, ConsoleJob, Task
+from redrive.web.console_job import ConsoleJob, Task, TaskKind
 from redrive.web.console_settings import ConsoleSettings
 
 _COMMAND = (sys.executable, "-P", "-m", "redrive.web.worker_process")
@@ -71,7 +71,7 @@ class JobWorker:
             ConfigurationError: a job of this queue runs here.
         """
         id_ = str(uuid.uuid4())
-        self._start(place, Act.BEGIN, id_, order, reason)
+        self._start(place, TaskKind.BEGIN, id_, order, reason)
         return id_
 
     def resume(self, place: QueuePlace, id_: str) -> None:
@@ -80,7 +80,7 @@ class JobWorker:
         Raises:
             ConfigurationError: a job of this queue runs here.
         """
-        self._start(place, Act.RESUME, id_)
+        self._start(place, TaskKind.RESUME, id_)
 
     def approve(self, place: QueuePlace, id_: str) -> None:
         """Begins a job that somebody else has asked for.
@@ -88,7 +88,7 @@ class JobWorker:
         Raises:
             ConfigurationError: a job of this queue runs here.
         """
-        self._start(place, Act.APPROVE, id_)
+        self._start(place, TaskKind.APPROVE, id_)
 
     def stop(self, id_: str) -> None:
         """Stops a job that runs here; what is on its way is settled first.
@@ -102,7 +102,7 @@ class JobWorker:
                 raise ConfigurationError(
                     "this job does not run in this console", "Stop it where it runs."
                 )
-            self._send(Task(act=Act.STOP, id=id_))
+            self._send(Task(kind=TaskKind.STOP, id=id_))
 
     def close(self, on_wait: Callable[[], object] = lambda: None) -> None:
         """Ends all jobs cleanly, and waits for it: what is on its way is settled first.
@@ -126,11 +126,16 @@ class JobWorker:
             thread.join()
 
     def _start(
-        self, place: QueuePlace, act: Act, id_: str, order: Order | None = None, reason: str = ""
+        self,
+        place: QueuePlace,
+        kind: TaskKind,
+        id_: str,
+        order: Order | None = None,
+        reason: str = "",
     ) -> None:
         settings = self._settings
         task = Task(
-            act=act,
+            kind=kind,
             id=id_,
             url=settings.url,
             queue=place.name,

@@ -27,7 +27,7 @@ from redrive.failures.requeue_job import SeenOutcomes
 from redrive.failures.running_job import check_alone
 from redrive.pubsub.reports import RequeueProgress
 from redrive.topology.names import ExchangeFamily
-from redrive.web.console_job import Act, ConsoleJob, Task
+from redrive.web.console_job import ConsoleJob, Task, TaskKind
 
 _TOLD_EVERY = 0.2
 _RATE_OF = 5.0
@@ -38,7 +38,7 @@ _FOLLOWED_FOR = 300.0
 """Seconds for which outcomes are written down by themselves once a run has ended."""
 
 
-class Run:
+class WorkerRun:
     """One run of a job in this process.
 
     Args:
@@ -94,8 +94,8 @@ class Run:
 
     def _done(self, journal: Journal) -> Job:
         task = self._task
-        match task.act:
-            case Act.BEGIN:
+        match task.kind:
+            case TaskKind.BEGIN:
                 failed = self._failed(ExchangeFamily.from_json(task.family))
                 order = Order.from_json(task.order)
                 plan = failed.plan_order(order)
@@ -114,7 +114,7 @@ class Run:
                     on_outcome=self._outcome,
                     cancel=self.cancel,
                 )
-            case Act.APPROVE:
+            case TaskKind.APPROVE:
                 record = journal.job(task.id)
                 self._job.planned = record.planned
                 return approve(
@@ -126,7 +126,7 @@ class Run:
                     on_outcome=self._outcome,
                     cancel=self.cancel,
                 )
-            case Act.RESUME:
+            case TaskKind.RESUME:
                 record = journal.job(task.id)
                 job = self._failed(record.family or ExchangeFamily.from_json(task.family)).job(
                     task.id, journal
@@ -140,7 +140,7 @@ class Run:
                     on_outcome=self._outcome,
                     cancel=self.cancel,
                 )
-            case Act.STOP:
+            case TaskKind.STOP:
                 raise ConfigurationError("what runs is stopped, and nothing else", "Begin a job.")
 
     def _failed(self, family: ExchangeFamily) -> FailedQueue:
@@ -198,7 +198,7 @@ class Worker:
     def __init__(self, orders: BinaryIO, told: BinaryIO) -> None:
         self._orders = orders
         self._told = told
-        self._runs: dict[str, Run] = {}
+        self._runs: dict[str, WorkerRun] = {}
         self._threads: list[threading.Thread] = []
         self.ended = threading.Event()
 
@@ -222,13 +222,13 @@ class Worker:
             self.ended.set()
 
     def _do(self, task: Task) -> None:
-        if task.act is Act.STOP:
+        if task.kind is TaskKind.STOP:
             if task.id in self._runs:
                 self._runs[task.id].cancel.set()
             return
         if task.id in self._runs:
             self._runs[task.id].leave.set()
-        run = self._runs[task.id] = Run(task, self._told)
+        run = self._runs[task.id] = WorkerRun(task, self._told)
         thread = threading.Thread(target=run.carry_out, name=f"redrive-job-{task.id[:8]}")
         self._threads.append(thread)
         thread.start()
