@@ -49,7 +49,7 @@ demo-spark: ## see failed messages by the thousand drained, planned, requeued an
 	@.ci/setup.sh spark --broker --java
 	@$(PYTHON) -m redrive.cli spark demo $(ARGS)
 
-matrix: ## run the contract, integration, interop and cluster tests on each RabbitMQ in containers (BROKERS="4.3" for one)
+matrix: ## run the contract, integration, interop, web and cluster tests on each RabbitMQ in containers (BROKERS="4.3" for one)
 	@.ci/setup.sh test --peers
 	@REDRIVE_TEST_PROCESSES=$(PROCESSES) tests/brokers/matrix.sh $(BROKERS) -- $(ARGS)
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The cluster, contract, integration and interop tests on each RabbitMQ of the matrix, in containers, with a table of the whole at the end.
+# The cluster, contract, integration, interop and web tests on each RabbitMQ of the matrix, in containers, with a table of the whole at the end.
 #
 #     tests/brokers/matrix.sh [VERSION...] [-- PYTEST-ARGUMENT...]       default: 3.10 4.0 4.3
 #
@@ -54,7 +54,7 @@ for version in "${wanted[@]}"; do
         versions+=("$version")
     else
         failed=1
-        printf 'contract, integration, interop\tRabbitMQ %s: no image can be had\n' "$version" >>"$REDRIVE_TEST_TABLE"
+        printf 'contract, integration, interop, web\tRabbitMQ %s: no image can be had\n' "$version" >>"$REDRIVE_TEST_TABLE"
     fi
 done
 
@@ -84,7 +84,7 @@ for version in ${versions[@]+"${versions[@]}"}; do
     echo "matrix: RabbitMQ $version"
     # Each process has a cluster of its own.
     [ "${REDRIVE_TEST_CLUSTERS:-yes}" = no ] || run_tests "cluster" 2 tests/cluster "$@"
-    run_tests "contract, integration, interop" "${REDRIVE_TEST_PROCESSES:-3}" \
-        tests/contract tests/integration tests/interop "$@"
+    run_tests "contract, integration, interop, web" "${REDRIVE_TEST_PROCESSES:-3}" \
+        tests/contract tests/integration tests/interop tests/web "$@"
 done
 exit "$failed"

@@ -25,6 +25,7 @@ from redrive.failures.failed_queue import FailedQueue
 from redrive.failures.failed_source import FailedSource
 from redrive.failures.order import Order
 from redrive.failures.plan import Plan
+from redrive.failures.running_job import in_words, running_on
 from redrive.redaction import in_one_line
 
 _MOST_GROUPS = 10
@@ -140,6 +141,9 @@ def requeue(
         printer.note("Nothing was requeued.")
         raise typer.Exit(1)
     with job_options.opened_journal(printer, journal, broker.url) as opened:
+        other = running_on(opened, source.name)
+        if other is not None:
+            printer.note(f"{in_words(other)}. This waits for its turn; nothing is sent twice.")
         run = partial(failed.carry_out, order, plan, reason=reason, journal=opened)
         job_run.run_job(printer, failed, order, plan, run)
 

@@ -14,6 +14,10 @@ app = lazy_group(
         "resume": Listed(
             "redrive.cli.jobs_resume:resume", "Resume a job that was interrupted or stopped."
         ),
+        "approve": Listed(
+            "redrive.cli.jobs_approve:approve",
+            "Approve a job that somebody else has asked for, and run it.",
+        ),
         "originals": Listed(
             "redrive.cli.jobs_originals:originals",
             "Write the messages a job changed, as they were, to a file.",

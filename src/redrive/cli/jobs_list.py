@@ -16,6 +16,8 @@ _STYLES = {
     State.INTERRUPTED: "yellow",
     State.STOPPED: "red",
     State.FAILED: "red",
+    State.ASKED: "yellow",
+    State.DECLINED: "red",
 }
 
 

@@ -188,6 +188,8 @@ def _facts(job: JobRecord) -> list[tuple[str, str]]:
         ("queue", job.queue),
         ("broker", job.broker),
         ("who", f"{job.who} as {job.user}" if job.user else job.who),
+        *([("asked for by", job.asked_by)] if job.asked_by else []),
+        *([("approved by", job.approved_by)] if job.approved_by else []),
         ("why", job.reason or "–"),
         ("which", ", ".join(which) or "all"),
         *_manner(job),

@@ -27,7 +27,7 @@ from redrive.failures.order import Order
 from redrive.failures.outcome_watch import Watch, Whereabouts
 from redrive.failures.plan import Plan
 from redrive.failures.requeue import Cancel, Progress
-from redrive.failures.requeue_job import Notice
+from redrive.failures.requeue_job import Notice, OnOutcome
 from redrive.failures.return_looks import ReturnLooks
 from redrive.failures.way_back import WayBack
 from redrive.pubsub.aio.threads import ended, on_loop, on_thread, run_out, to_its_end
@@ -331,10 +331,11 @@ class AsyncFailedQueue:
         job: str | None = None,
         on_progress: Progress | None = None,
         on_notice: Notice | None = None,
+        on_outcome: OnOutcome | None = None,
         cancel: Cancel | None = None,
     ) -> AsyncJob:
         """Requeues what an order says, as `FailedQueue.carry_out` does."""
-        tell_people = on_loop(on_notice)
+        tell_people, tell_outcome = on_loop(on_notice), on_loop(on_outcome)
         return AsyncJob(
             await run_out(
                 lambda tell, stop: self._failed.carry_out(
@@ -345,6 +346,7 @@ class AsyncFailedQueue:
                     job=job,
                     on_progress=tell,
                     on_notice=tell_people,
+                    on_outcome=tell_outcome,
                     cancel=stop,
                 ),
                 on_progress,

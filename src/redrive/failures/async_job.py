@@ -9,7 +9,7 @@ from redrive.failures.look_progress import OnLook
 from redrive.failures.order import Order
 from redrive.failures.plan import Plan
 from redrive.failures.requeue import Cancel, Progress
-from redrive.failures.requeue_job import Notice
+from redrive.failures.requeue_job import Notice, OnOutcome
 from redrive.pubsub.aio.threads import on_loop, run_out, to_its_end
 from redrive.pubsub.reports import RequeueReport
 from redrive.topology.durations import Duration
@@ -59,6 +59,10 @@ class AsyncJob(RequeueReport):
         told = on_loop(on_progress)
         return await to_its_end(lambda: self._job.outcome(on_progress=told, patience=patience))
 
+    async def told(self) -> JobOutcome:
+        """What has become of its messages, as `Job.told` tells it."""
+        return await to_its_end(self._job.told)
+
     async def left(self, *, on_progress: OnLook | None = None) -> Plan:
         """What it would still send, as `Job.left` tells it."""
         told = on_loop(on_progress)
@@ -72,11 +76,12 @@ class AsyncJob(RequeueReport):
         unknown: Unknown | None = None,
         on_progress: Progress | None = None,
         on_notice: Notice | None = None,
+        on_outcome: OnOutcome | None = None,
         cancel: Cancel | None = None,
     ) -> "AsyncJob":
         """Goes on where it was interrupted or stopped, as `Job.resume` does. Where it is cancelled,
         what is on its way is settled before it raises."""
-        tell_people = on_loop(on_notice)
+        tell_people, tell_outcome = on_loop(on_notice), on_loop(on_outcome)
         return AsyncJob(
             await run_out(
                 lambda tell, stop: self._job.resume(
@@ -85,6 +90,7 @@ class AsyncJob(RequeueReport):
                     unknown=unknown,
                     on_progress=tell,
                     on_notice=tell_people,
+                    on_outcome=tell_outcome,
                     cancel=stop,
                 ),
                 on_progress,

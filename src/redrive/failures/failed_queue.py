@@ -18,7 +18,7 @@ from redrive.failures.message_source import Where
 from redrive.failures.order import Order
 from redrive.failures.plan import Plan, plan_of
 from redrive.failures.requeue import Cancel, Progress
-from redrive.failures.requeue_job import Notice
+from redrive.failures.requeue_job import Notice, OnOutcome
 from redrive.topology.durations import Duration, duration_of
 
 if TYPE_CHECKING:
@@ -222,6 +222,7 @@ class FailedQueue(FailedQueueAccess):
         job: str | None = None,
         on_progress: Progress | None = None,
         on_notice: Notice | None = None,
+        on_outcome: OnOutcome | None = None,
         cancel: Cancel | None = None,
     ) -> Job:
         """Requeues what an order says, as `requeue` does.
@@ -231,6 +232,8 @@ class FailedQueue(FailedQueueAccess):
             plan: what it would send, as `plan_order` has said it; a canary needs it, and a journal
                 to say how many messages it was to send.
             reason, journal, job, on_progress, on_notice, cancel: as for `requeue`.
+            on_outcome: told about ten times a second what is known of what was sent, where a canary
+                or a share to stop at has it watched.
 
         Raises:
             ConfigurationError, BrokerUnavailable: as for `requeue`.
@@ -266,6 +269,7 @@ class FailedQueue(FailedQueueAccess):
             plan,
             on_progress=on_progress,
             on_notice=on_notice,
+            on_outcome=on_outcome,
             cancel=cancel,
         )
 

@@ -19,6 +19,7 @@ from redrive.failures.return_looks import ReturnLooks
 from redrive.failures.way_back import WayBack
 from redrive.pubsub.blocking.declarer import declaring
 from redrive.pubsub.reports import (
+    MOST_IDS,
     DiscardReport,
     PublishReport,
     RequeueReport,
@@ -91,6 +92,7 @@ class FailedQueueAccess(FailedQueueLooks):
             more = self._run(_all, left, manner, job, on_progress, cancel)
             more.requeued += report.requeued
             more.possible_duplicates += report.possible_duplicates
+            more.duplicate_ids = [*report.duplicate_ids, *more.duplicate_ids][:MOST_IDS]
             return more
         return report
 

@@ -16,7 +16,7 @@ from redrive.failures.look_progress import OnLook
 from redrive.failures.order import Order
 from redrive.failures.plan import Plan, plan_of
 from redrive.failures.requeue import Cancel, Progress
-from redrive.failures.requeue_job import Notice, RequeueJob
+from redrive.failures.requeue_job import Notice, OnOutcome, RequeueJob
 from redrive.pubsub.reports import RequeueReport
 from redrive.topology.durations import Duration, duration_of
 
@@ -138,6 +138,19 @@ class Job(RequeueReport):
         self.record = self._journal.heard(self.id, told, here)
         return self.record.outcome
 
+    def told(self) -> JobOutcome:
+        """What has become of its messages, as far as subscribers have told it by now. The failed
+        queue is not looked at: what nobody tells of is as it was when `outcome` was asked last.
+
+        Raises:
+            PermissionDenied: the user may not read what subscribers tell.
+            BrokerUnavailable: no broker answered.
+        """
+        told = self._failed.heard(self.id)
+        known = self._journal.job(self.id)
+        self.record = self._journal.heard(self.id, told, known.failed_here) if told else known
+        return self.record.outcome
+
     def left(self, *, on_progress: OnLook | None = None) -> Plan:
         """What it would still send. The failed queue is looked at.
 
@@ -162,6 +175,7 @@ class Job(RequeueReport):
         unknown: Unknown | None = None,
         on_progress: Progress | None = None,
         on_notice: Notice | None = None,
+        on_outcome: OnOutcome | None = None,
         cancel: Cancel | None = None,
     ) -> "Job":
         """Goes on where it was interrupted or stopped, with a new canary if it had one. What it has
@@ -175,6 +189,8 @@ class Job(RequeueReport):
                 as it was begun by default.
             on_progress: told about ten times a second how far it is.
             on_notice: is told, in a sentence, what people may want to know meanwhile.
+            on_outcome: told about ten times a second what is known of what this run has sent, where
+                a canary or a share to stop at has it watched.
             cancel: once set, it stops; what is on its way is settled first.
 
         Returns:
@@ -209,6 +225,7 @@ class Job(RequeueReport):
             self.left() if plan is None else plan,
             on_progress=on_progress,
             on_notice=on_notice,
+            on_outcome=on_outcome,
             cancel=cancel,
         )
 
@@ -222,6 +239,7 @@ def carried_out(
     *,
     on_progress: Progress | None = None,
     on_notice: Notice | None = None,
+    on_outcome: OnOutcome | None = None,
     cancel: Cancel | None = None,
 ) -> Job:
     """Runs a job to its end, new or taken up again.
@@ -235,6 +253,7 @@ def carried_out(
         on_progress: told about ten times a second how far it is.
         on_notice: is told, in a sentence, what people may want to know meanwhile; the log by
             default.
+        on_outcome: told about ten times a second what is known of what this run has sent.
         cancel: once set, it stops; what is on its way is settled first.
 
     Raises:
@@ -250,6 +269,7 @@ def carried_out(
         arrivals=() if plan is None else plan.arrivals,
         listens=journal.is_kept or order.guards.are_up,
         on_notice=on_notice or logger.info,
+        on_outcome=on_outcome or (lambda _: None),
     )
     record, report = requeueing.run(on_progress or (lambda _: None), cancel or threading.Event())
     return Job(failed, journal, record, order, report)

@@ -21,6 +21,10 @@ class State(StrEnum):
     """By itself: what it had sent failed again."""
     FAILED = "failed"
     """It could not go on."""
+    ASKED = "asked"
+    """It waits for the approval of somebody else, and has sent nothing."""
+    DECLINED = "declined"
+    """It was not approved, and is never run."""
 
 
 class JobOutcome(NamedTuple):
@@ -77,6 +81,11 @@ class JobRecord:
             it; empty where nothing was looked at, or an older version has begun it.
         program: what has run it last: the command line, or the console; empty for a program, and in
             a journal of an older version.
+        duplicate_ids: the failure ids of its possible duplicates, as far as they are known; a
+            thousand at most.
+        not_sent_ids: those of what could not be sent, a thousand at most.
+        asked_by: who has asked for somebody else's approval, in words; empty where nobody has.
+        approved_by: who has approved it, in words.
     """
 
     id: str
@@ -114,6 +123,16 @@ class JobRecord:
     def origin(self) -> str:
         """Where it was begun or resumed last, in words; empty where the journal does not say."""
         return "Spark" if self.kind.startswith("spark ") else self.program
+
+    duplicate_ids: list[str] = field(default_factory=list)
+    not_sent_ids: list[str] = field(default_factory=list)
+    asked_by: str = ""
+    approved_by: str = ""
+
+    @property
+    def by(self) -> str:
+        """Who runs it, or has run it last, in words."""
+        return f"{self.who} as {self.user}" if self.user else self.who
 
     @property
     def failed_again(self) -> int:

@@ -201,6 +201,35 @@ class Journal(LocalJournal):
             job = self._as_known(job)
         return super().begin(job)
 
+    def ask(self, job: JobRecord) -> JobRecord:
+        """Writes down a job that waits for the approval of somebody else, where everybody sees it.
+
+        Raises:
+            ConfigurationError: the shared journal can't be used.
+        """
+        self._online(self._stream.declare)
+        self._check_shared()
+        asked = super().ask(job)
+        self._check_shared()
+        return asked
+
+    def decline(self, job: JobRecord, why: str) -> JobRecord:
+        """Writes down that a job which waits for approval gets none; returns it.
+
+        Raises:
+            ConfigurationError: it does not wait for any, or the shared journal can't be used.
+        """
+        self._freshen()
+        self._check_shared()
+        return super().decline(job, why)
+
+    def _check_shared(self) -> None:
+        if not self.is_shared:
+            raise ConfigurationError(
+                f"the shared journal can't be used ({self._offline}): nobody else would see it",
+                "Try again when it can.",
+            )
+
     def _lock_job(self, job_id: str, *, is_known: bool) -> None:
         self._stream.declare()
         try:
@@ -392,6 +421,8 @@ class Journal(LocalJournal):
                 "SELECT position, entry, format FROM place WHERE name = ?", (self.place,)
             ).fetchone()
         position = None if known is None or known[2] != FORMAT else known[0]
+        if known is not None and known[2] != FORMAT:
+            self._forget_what_was_newer()
         conflicting: set[str] | None = None
         if position is not None:
             conflicting = self._read_from(position, known[1], mark)
@@ -402,6 +433,11 @@ class Journal(LocalJournal):
             conflicting = self._read_from(None, b"", mark)
         if conflicting:
             self._apply_again(conflicting, mark)
+
+    def _forget_what_was_newer(self) -> None:
+        """What an older version could not read is read now."""
+        with super().writing() as sqlite:
+            sqlite.execute("DELETE FROM newer")
 
     def _mark(self) -> str:
         """Appends what is left over, and a mark that the stream is read up to; returns its id."""

@@ -19,6 +19,7 @@ from redrive.errors import RedriveError
 from redrive.failures.cause_remark import CauseRemark
 from redrive.failures.job_record import JobRecord, State
 from redrive.failures.order import Order
+from redrive.pubsub.reports import MOST_IDS
 from redrive.redaction import redact
 
 FORMAT = 2
@@ -62,6 +63,10 @@ class JobStep(StrEnum):
     """By itself."""
     ENDED = "ended"
     """Done, interrupted or failed: its record says which."""
+    ASKED = "asked"
+    """Somebody asks for the approval of somebody else; the plan is in its record."""
+    DECLINED = "declined"
+    """It is not approved."""
     READ = "read"
     """Somebody reads the journal: what stands before it was there by then."""
     REMARK = "remark"
@@ -78,14 +83,26 @@ WITH_RECORD = frozenset(
         JobStep.STOPPED,
         JobStep.ENDED,
         JobStep.HEARD,
+        JobStep.ASKED,
+        JobStep.DECLINED,
     )
 )
 """The steps whose entries have the job's record."""
 WHOLE = frozenset(
-    (JobStep.BEGUN, JobStep.RESUMED, JobStep.TAKEN_UP, JobStep.STOPPED, JobStep.ENDED)
+    (
+        JobStep.BEGUN,
+        JobStep.RESUMED,
+        JobStep.TAKEN_UP,
+        JobStep.STOPPED,
+        JobStep.ENDED,
+        JobStep.ASKED,
+        JobStep.DECLINED,
+    )
 )
 """The steps whose entries say all that there is to know of a job, its order and what is on its way
 included: whoever finds nothing before them needs nothing else."""
+_NEW_IN_2 = frozenset((JobStep.ASKED, JobStep.DECLINED))
+"""An older version is told by such an entry that it must not run the job."""
 
 _OF_NO_JOB = frozenset((JobStep.READ, JobStep.REMARK))
 _NEW_IN_2 = frozenset((JobStep.REMARK,))
@@ -257,6 +274,7 @@ _NUMBERS = (
 _TIMES = ("begun_at", "changed_at")
 _FLAGS = ("locked", "literal")
 _BELONGS_TO_THE_ORDER = ("order", "exchanges", "plan")
+_LISTS = ("duplicate_ids", "not_sent_ids")
 EDITS_LEFT_OUT = "edits_left_out"
 """How many edited bodies an order in the shared journal is without."""
 
@@ -266,7 +284,8 @@ def _record_in_json(job: JobRecord, *, whole: bool, bodies: bool) -> dict[str, o
     values["reason"] = redact(job.reason)
     values["problem"] = redact(job.problem)
     if not whole:
-        return {name: one for name, one in values.items() if name not in _BELONGS_TO_THE_ORDER}
+        left_out = (*_BELONGS_TO_THE_ORDER, *_LISTS)
+        return {name: one for name, one in values.items() if name not in left_out}
     edits = cast("Mapping[str, str]", job.order.get("edits") or {})
     if edits and (not bodies or sum(map(len, edits.values())) > LONGEST_BODY):
         values["order"] = {**job.order, "edits": {}, EDITS_LEFT_OUT: len(edits)}
@@ -287,6 +306,8 @@ def _record_of(found: object) -> JobRecord:
             known[name] = _time(value)
         elif name in _BELONGS_TO_THE_ORDER:
             _flat(_mapping(value))
+        elif name in _LISTS:
+            known[name] = [_text(one) for one in _list(value)[:MOST_IDS]]
         elif name == "state":
             known[name] = State(_text(value))
         elif name in _FLAGS:

@@ -7,11 +7,12 @@ from dataclasses import replace
 from datetime import datetime
 
 from redrive.failures.cause_remark import CauseRemark
-from redrive.failures.job_record import JobRecord
+from redrive.failures.job_record import JobRecord, State
 from redrive.failures.journal_entry import WHOLE, JobStep, JournalEntry, Original
 
-VERSION = 2
-"""The version of the file; 0 is that of redrive 0.1 and 0.2, which has the first four tables."""
+VERSION = 3
+"""The version of the file; 0 is that of redrive 0.1 and 0.2, which has the first four tables, and
+2 that of versions which know no job that waits for approval."""
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS job (id TEXT PRIMARY KEY, begun_at TEXT NOT NULL, record TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS handed_over (job TEXT PRIMARY KEY, messages INTEGER NOT NULL);
@@ -140,6 +141,8 @@ def apply(sqlite: sqlite3.Connection, entry: JournalEntry) -> None:
     What comes late of a run, when another has had the job go on, says no more how things stand.
     """
     known = found(sqlite, entry.job)
+    if not _may_apply(entry, known):
+        return
     if (
         known is not None
         and known.run != entry.run
@@ -158,6 +161,14 @@ def apply(sqlite: sqlite3.Connection, entry: JournalEntry) -> None:
         _keep(sqlite, entry, entry.original)
 
 
+def _may_apply(entry: JournalEntry, known: JobRecord | None) -> bool:
+    """Whether an entry about an approval is in its place: a job is asked for once, before all else,
+    and declined only while it waits."""
+    if entry.step is JobStep.ASKED:
+        return known is None
+    return entry.step is not JobStep.DECLINED or (known is not None and known.state is State.ASKED)
+
+
 def _apply_record(
     sqlite: sqlite3.Connection, entry: JournalEntry, record: JobRecord, known: JobRecord | None
 ) -> None:
@@ -171,12 +182,19 @@ def _apply_record(
         put(sqlite, replace(here, sent=max(known.sent, record.sent)))
         return
     record = replace(record.with_known_of(known), begun_at=known.begun_at)
+    record = replace(record, asked_by=known.asked_by, approved_by=known.approved_by)
+    if known.state is State.ASKED and entry.step is JobStep.RESUMED:
+        # Who has asked, and who has approved, is what the broker vouches for.
+        record = replace(record, asked_by=known.by, approved_by=record.by)
     if not record.order or _lacks_edits(record, known):
         record = replace(record, order=known.order)
     if not record.exchanges:
         record = replace(record, exchanges=known.exchanges)
     if not record.plan:
         record = replace(record, plan=known.plan)
+    if entry.step not in WHOLE:
+        ids = {name: getattr(known, name) for name in ("duplicate_ids", "not_sent_ids")}
+        record = replace(record, **ids)
     put(sqlite, record)
 
 

@@ -24,6 +24,7 @@ from typing import Self
 from redrive.amqp.properties import Properties
 from redrive.errors import ConfigurationError
 from redrive.failures import journal_tables
+from redrive.failures.approval_rule import approved, waits_for_none
 from redrive.failures.cause_book import CauseBook
 from redrive.failures.cause_remark import CauseRemark
 from redrive.failures.job_record import JobRecord, State
@@ -121,12 +122,14 @@ class LocalJournal:
         """Writes down a job that begins, or is taken up again; returns it with who runs it.
 
         Raises:
-            ConfigurationError: a process still runs it.
+            ConfigurationError: a process still runs it, or it is not approved.
         """
         with self.writing() as sqlite:
             known = journal_tables.found(sqlite, job.id)
             if known is not None and self._is_running(known):
                 raise is_running(known)
+            if known is not None:
+                job = approved(known, self.signed(job))
             begun = self._signed(
                 replace(
                     job,
@@ -143,6 +146,42 @@ class LocalJournal:
             journal_tables.put(sqlite, begun)
             self._note_whole(sqlite, JobStep.BEGUN if known is None else JobStep.RESUMED, begun)
         return begun
+
+    def signed(self, job: JobRecord) -> JobRecord:
+        """A job as whoever has this journal open would sign it."""
+        return self._signed(replace(job, who=whoami()))
+
+    def ask(self, job: JobRecord) -> JobRecord:
+        """Writes down a job that waits for the approval of somebody else; returns it with who has
+        asked."""
+        with self.writing() as sqlite:
+            asked = self._signed(
+                replace(job, who=whoami(), state=State.ASKED, changed_at=datetime.now(UTC))
+            )
+            journal_tables.put(sqlite, asked)
+            self._note_whole(sqlite, JobStep.ASKED, asked)
+        return asked
+
+    def decline(self, job: JobRecord, why: str) -> JobRecord:
+        """Writes down that a job which waits for approval gets none; returns it.
+
+        Raises:
+            ConfigurationError: it does not wait for any.
+        """
+        with self.writing() as sqlite:
+            known = journal_tables.found(sqlite, job.id)
+            if known is None or known.state is not State.ASKED:
+                raise waits_for_none(known or job)
+            signed = self.signed(known)
+            declined = replace(
+                known,
+                state=State.DECLINED,
+                changed_at=datetime.now(UTC),
+                problem=f"declined by {signed.by}{f': {why}' if why else ''}",
+            )
+            journal_tables.put(sqlite, declined)
+            self._note_whole(sqlite, JobStep.DECLINED, declined)
+        return declined
 
     def update(self, job: JobRecord) -> JobRecord:
         """Writes down how far a job is; returns it with the time."""

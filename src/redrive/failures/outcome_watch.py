@@ -4,8 +4,9 @@ aside."""
 import contextlib
 import threading
 import uuid
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from pika import exceptions
@@ -14,6 +15,8 @@ from redrive.amqp.frames import Received
 from redrive.amqp.properties import Properties
 from redrive.errors import ConfigurationError, PermissionDenied, RedriveError
 from redrive.failures.canary import Ruling
+from redrive.failures.cause import Cause, cause_of
+from redrive.failures.failed_message import FailedMessage
 from redrive.failures.way_back import WayBack
 from redrive.pubsub.admin.amqp_survey import arguments_of
 from redrive.pubsub.blocking import client_errors
@@ -22,11 +25,13 @@ from redrive.pubsub.blocking.declarer import Declarer, Depth, declaring
 from redrive.pubsub.consumer import Consumer
 from redrive.pubsub.wire_protocol import Wire
 from redrive.topology import headers, names, outcome_events
+from redrive.topology.headers import Delivery
 from redrive.topology.model import Binding, Queue
 from redrive.topology.names import ExchangeFamily
 from redrive.topology.outcome_events import Outcomes, Standing
 
 _PREFETCH = 500
+_MOST_CAUSES = 100
 
 
 class Watch:
@@ -77,6 +82,13 @@ class Watch:
         self._retrying_seen = 0
         self._failed_at_once = 0
         self._failed_again = 0
+        self._causes: Counter[Cause] = Counter()
+
+    @property
+    def causes(self) -> Counter[Cause]:
+        """What failed again for what, as it was seen; from any thread. What comes after the first
+        hundred causes is counted in none."""
+        return self._causes
 
     @property
     def standing(self) -> Standing:
@@ -166,6 +178,24 @@ class Watch:
         )
         self._failed_again += 1
         self._failed_at_once += not retries
+        self._count_cause(received)
+
+    def _count_cause(self, received: Received) -> None:
+        delivery = Delivery(
+            received.routing_key,
+            received.exchange,
+            received.routing_key,
+            Properties.parse(received.properties),
+            received.body,
+        )
+        if received.exchange == self._exchanges.failed:
+            cause = cause_of(FailedMessage(delivery))
+        else:
+            copied = replace(delivery, dead_letter_queue=self._queue.name)
+            cause = cause_of(FailedMessage.of_dead_letter(copied))
+        if cause in self._causes or len(self._causes) < _MOST_CAUSES:
+            # A new one, for whoever reads it meanwhile.
+            self._causes = self._causes + Counter((cause,))
 
     def _hear(self, outcomes: Outcomes | None) -> None:
         if outcomes is not None and outcomes.job == self._job and outcomes.queue in self._queues:

@@ -13,11 +13,12 @@ from redrive.failures.filter import OpenFilter
 from redrive.failures.order import Order
 from redrive.failures.shared_ids import SharedIds
 from redrive.failures.way_back import WayBack
-from redrive.pubsub.reports import RequeueProgress
+from redrive.pubsub.reports import MOST_IDS, RequeueProgress
 from redrive.redaction import redact
 
 _FEW = 5
 _MOST_CAUSES = 20
+_FINGERPRINTS = 2**256
 _MOST_CHARACTERS = 200
 """Of a cause, in the journal."""
 Progress = Callable[[RequeueProgress], None]
@@ -40,6 +41,7 @@ class Plan:
         arrivals: by which exchanges and keys they came to where they are.
         too_often: how many stay because they were requeued too often.
         no_way_back: how many stay because nothing says which queue they failed in.
+        found_again_ids: the failure ids of these, a thousand at most.
         found_again: how many that an earlier run had under way are in the failed queue.
         shared_ids: how many failure ids stand for several of them that differ.
         came_back: how many that the job has sent before are in the failed queue again, whether or
@@ -48,6 +50,8 @@ class Plan:
         changed: how many those are.
         retries: the most retries that one of those that would go had.
         retried_for: the longest that one of them was retried.
+        fingerprint: of those that would go: two plans of the same messages have the same; empty
+            where it was not asked for.
     """
 
     looked_at: int = 0
@@ -60,6 +64,7 @@ class Plan:
     too_often: int = 0
     no_way_back: int = 0
     found_again: int = 0
+    found_again_ids: list[str] = field(default_factory=list)
     shared_ids: int = 0
     came_back: int = 0
     changes: list[list[str]] = field(default_factory=list)
@@ -68,6 +73,7 @@ class Plan:
     retried_for: timedelta = timedelta(0)
     total: int = 0
     missing: int | None = 0
+    fingerprint: str = ""
 
     @property
     def matching(self) -> int:
@@ -94,6 +100,7 @@ class Plan:
             "other_causes": len(self.groups) - len(causes),
             "stay": {why: count for why, count in stay.items() if count},
             "not_meant": self.looked_at - self.matching,
+            **({"fingerprint": self.fingerprint} if self.fingerprint else {}),
         }
 
     @property
@@ -108,6 +115,8 @@ def plan_of(
     messages: Iterable[FailedMessage],
     under_way: set[str] | frozenset[str] = frozenset(),
     job: str = "",
+    *,
+    with_fingerprint: bool = False,
 ) -> Plan:
     """What an order would send of these messages; those that this job has sent before do not count.
 
@@ -118,6 +127,7 @@ def plan_of(
     edit = order.edit()
     direction = order.direction
     shared = SharedIds()
+    together = 0
 
     def counted() -> Iterable[FailedMessage]:
         for message in messages:
@@ -132,9 +142,9 @@ def plan_of(
                 break  # a queue of millions need not be looked at to its end
             if message.job is not None and message.job == job:
                 continue
-            plan.found_again += bool(under_way) and (
-                message.digest in under_way or message.failure_id in under_way
-            )
+            if under_way and (message.digest in under_way or message.failure_id in under_way):
+                plan.found_again += 1
+                plan.found_again_ids += [message.failure_id][: MOST_IDS - len(plan.found_again_ids)]
             way = direction.way_of(message)
             if not order.may_go(message):
                 plan.too_often += 1
@@ -146,6 +156,9 @@ def plan_of(
                 plan.arrivals.add(WayBack(message.delivery.exchange, message.delivery.routing_key))
                 plan.groups[cause_of(message)] += 1
                 shared.add(message)
+                if with_fingerprint:
+                    # In whatever order they are read.
+                    together = (together + int(message.digest, 16)) % _FINGERPRINTS
                 if order.guards.canary:
                     plan.retries = max(plan.retries, message.retries)
                     plan.retried_for = max(plan.retried_for, time_of_retries(message))
@@ -154,6 +167,7 @@ def plan_of(
                 if edit is not None:
                     _note_change(plan, message, edit(message))
     plan.shared_ids = len(shared)
+    plan.fingerprint = f"{together:064x}" if with_fingerprint else ""
     return plan
 
 

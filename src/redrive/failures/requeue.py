@@ -450,7 +450,8 @@ class Requeue:
         """On the I/O thread: a message is confirmed, refused, or was on its way when the connection
         was lost."""
         with self._lock:
-            self._report.possible_duplicates += outgoing.in_doubt
+            if outgoing.in_doubt:
+                self._report.doubt(outgoing.message_id)
             if key is not None:
                 self._under_way.discard(key)
             if noted is not None and error is None:

@@ -4,10 +4,10 @@ far it is."""
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from redrive.errors import RedriveError
 from redrive.failures.canary import (
@@ -18,6 +18,7 @@ from redrive.failures.canary import (
     verdict_on_share,
     watched,
 )
+from redrive.failures.cause import Cause
 from redrive.failures.failed_message import FailedMessage
 from redrive.failures.failed_queue_access import FailedQueueAccess
 from redrive.failures.job_record import JobRecord, State
@@ -28,12 +29,28 @@ from redrive.failures.plan import plan_of
 from redrive.failures.requeue import Cancel, Progress, RequeueOptions
 from redrive.failures.return_looks import ReturnLooks
 from redrive.failures.way_back import WayBack
-from redrive.pubsub.reports import RequeueProgress, RequeueReport
+from redrive.pubsub.reports import MOST_IDS, RequeueProgress, RequeueReport
+from redrive.topology.outcome_events import Standing
 
 if TYPE_CHECKING:
     from redrive.failures.local_journal import LocalJournal
 
 Notice = Callable[[str], None]
+
+
+class SeenOutcomes(NamedTuple):
+    """What is known by now of what a run of a job has sent.
+
+    Args:
+        standing: how much succeeded, is failing, and failed again.
+        causes: how much failed again for which cause.
+    """
+
+    standing: Standing
+    causes: Mapping[Cause, int]
+
+
+OnOutcome = Callable[[SeenOutcomes], None]
 
 _GLANCE_SECONDS = 0.1
 _FIRST_PORTION = 100
@@ -55,6 +72,8 @@ class RequeueJob:
         arrivals: by which exchanges and keys its messages came to a dead-letter queue.
         listens: whether what subscribers tell of its messages is kept, in a queue of the broker's.
         on_notice: is told, in a sentence, what people may want to know meanwhile.
+        on_outcome: told about ten times a second what is known of what this run has sent, and for
+            which causes how much failed again; only where guards have it watched.
 
     Raises:
         ConfigurationError: the order's patch or function can't be used.
@@ -72,6 +91,7 @@ class RequeueJob:
         arrivals: Collection[WayBack] = (),
         listens: bool = True,
         on_notice: Notice = lambda _: None,
+        on_outcome: OnOutcome = lambda _: None,
     ) -> None:
         self._failed = failed
         self._journal = journal
@@ -82,6 +102,7 @@ class RequeueJob:
         self._arrivals = arrivals
         self._listens = listens
         self._on_notice = on_notice
+        self._on_outcome = on_outcome
         self._edit = order.edit()
         self._ledger = JournalLedger(journal, job.id)
         self._report = RequeueReport(job.id)
@@ -101,6 +122,7 @@ class RequeueJob:
                 watch = self._watch()
                 if watch is not None:
                     held.enter_context(watch)
+                    held.enter_context(self._telling(watch))
                 self._listen()
                 self._send_in_stages(watch, on_progress, cancel)
         except RedriveError as error:
@@ -121,6 +143,24 @@ class RequeueJob:
             return None
         return self._failed.watch(self._job.id, self._order.to, self._arrivals)
 
+    @contextlib.contextmanager
+    def _telling(self, watch: Watch | ReturnLooks) -> Iterator[None]:
+        """Tells whoever asked what is seen, until the block ends, and once more then."""
+        through = threading.Event()
+
+        def tell() -> None:
+            while not through.wait(_GLANCE_SECONDS):
+                self._on_outcome(SeenOutcomes(watch.standing, watch.causes))
+
+        telling = threading.Thread(target=tell, name="redrive-outcomes", daemon=True)
+        telling.start()
+        try:
+            yield
+        finally:
+            through.set()
+            telling.join()
+            self._on_outcome(SeenOutcomes(watch.standing, watch.causes))
+
     def _take_up(self) -> None:
         """Begins, or finds out what an earlier run of the job has sent: all that it handed over and
         that is not there any more."""
@@ -134,8 +174,14 @@ class RequeueJob:
         self._sent_before = max(0, handed_over - plan.found_again)
         twice = self._job.possible_duplicates + plan.found_again
         self._report.possible_duplicates = twice
+        self._report.duplicate_ids = _joined(self._job.duplicate_ids, plan.found_again_ids)
         self._job = self._journal.take_up(
-            replace(self._job, sent=self._sent_before, possible_duplicates=twice)
+            replace(
+                self._job,
+                sent=self._sent_before,
+                possible_duplicates=twice,
+                duplicate_ids=self._report.duplicate_ids,
+            )
         )
         if self._order.guards.canary:
             self._ask_what_became_of_them(plan.came_back)
@@ -315,6 +361,7 @@ class RequeueJob:
             )
         report.requeued += done.requeued
         report.possible_duplicates += done.possible_duplicates
+        report.duplicate_ids = _joined(done.duplicate_ids, report.duplicate_ids)
         self._report = report
 
     @contextlib.contextmanager
@@ -358,5 +405,12 @@ class RequeueJob:
                 sent=max(self._job.sent, self._sent_before + done.requeued),
                 not_sent=len(done.failed),
                 possible_duplicates=done.possible_duplicates,
+                duplicate_ids=done.duplicate_ids,
+                not_sent_ids=[one.failure_id for one in done.failed[:MOST_IDS]],
             )
         )
+
+
+def _joined(before: list[str], more: list[str]) -> list[str]:
+    """Ids, each once, as many as are kept."""
+    return list(dict.fromkeys((*before, *more)))[:MOST_IDS]

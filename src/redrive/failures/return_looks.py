@@ -2,10 +2,12 @@
 what comes by the default exchange can't be copied to anybody else."""
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Self
 
 from redrive.errors import RedriveError
+from redrive.failures.cause import Cause, cause_of
 from redrive.failures.failed_message import FailedMessage
 from redrive.topology.outcome_events import Standing
 
@@ -24,6 +26,11 @@ class ReturnLooks:
         browse: looks at all of them.
     """
 
+    @property
+    def causes(self) -> Counter[Cause]:
+        """What had come back for what, at the last look; from any thread."""
+        return self._causes
+
     sees_while_sending = False
     """A look would wait for the end of the sending, which holds the queue."""
 
@@ -35,6 +42,7 @@ class ReturnLooks:
         self._browse = browse
         self._expected = 0
         self._came_back = 0
+        self._causes: Counter[Cause] = Counter()
         self._rest = 0.0
         self._next = 0.0
 
@@ -68,7 +76,11 @@ class ReturnLooks:
         depth = self._depth()
         if depth <= self._expected:
             return
-        came_back = sum(message.job == self._job for message in self._browse())
+        causes: Counter[Cause] = Counter()
+        for message in self._browse():
+            if message.job == self._job:
+                causes[cause_of(message)] += 1
+        came_back, self._causes = causes.total(), causes
         is_new = came_back != self._came_back
         self._rest = _SHORTEST_REST if is_new else min(2 * self._rest, _LONGEST_REST)
         self._next = time.monotonic() + self._rest

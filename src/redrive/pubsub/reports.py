@@ -5,6 +5,10 @@ from enum import StrEnum
 
 from redrive.errors import RedriveError, Unroutable
 
+MOST_IDS = 1000
+"""Ids of single messages that are kept of a requeue, so that its memory and its journal stay
+bounded."""
+
 
 @dataclass(frozen=True, slots=True)
 class FailedPublish:
@@ -88,6 +92,8 @@ class RequeueReport:
             somebody did and how many is unknown. 0 where the limit was reached without them.
         no_way_back: how many of those skipped were left because nothing says which queue they
             failed in.
+        duplicate_ids: the failure ids of possible duplicates, as far as they are known; a thousand
+            at most.
     """
 
     job: str
@@ -100,6 +106,13 @@ class RequeueReport:
     too_often: int = 0
     held: int | None = 0
     no_way_back: int = 0
+    duplicate_ids: list[str] = field(default_factory=list)
+
+    def doubt(self, failure_id: str) -> None:
+        """Counts a message that may be there twice."""
+        self.possible_duplicates += 1
+        if len(self.duplicate_ids) < MOST_IDS:
+            self.duplicate_ids.append(failure_id)
 
 
 @dataclass(frozen=True, slots=True)

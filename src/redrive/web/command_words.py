@@ -38,6 +38,7 @@ def requeue_command(place: QueuePlace, order: Order, reason: str) -> str:
     words += [] if guards.stop_at is None else ["--stop-at", f"{guards.stop_at * 100:g}%"]
     words += [] if guards.unknown == "stop" else ["--unknown", guards.unknown.value]
     words += [] if order.rate is None else ["--rate", f"{order.rate:g}/s"]
+    words += [] if order.pace_by_depth is None else ["--pace-by-depth", str(order.pace_by_depth)]
     words += [] if order.patch is None else ["--patch", "patch.json"]
     words += ["--reason", reason] if reason else []
     return _joined("failed", "requeue", *words)
@@ -64,6 +65,11 @@ def discard_command(place: QueuePlace, filter_: Filter, reason: str) -> str:
 def resume_command(id_: str) -> str:
     """What takes up a job again."""
     return _joined("jobs", "resume", id_)
+
+
+def approve_command(id_: str) -> str:
+    """What approves a job that somebody else has asked for."""
+    return _joined("jobs", "approve", id_)
 
 
 def _source(place: QueuePlace) -> list[str]:

@@ -67,7 +67,7 @@ def send(desk: Desk, asked: Asked) -> Response:
                 "It was requeued too often before, or nothing says where it failed.",
             )
         place = asked.place
-        id_ = desk.worker.begin(place, desk.recollection.queue(place), order, reason)
+        id_ = desk.worker.begin(place, order, reason)
     except RedriveError as error:
         return _page(desk, asked, message, look, _typed(asked), str(error))
     return RedirectResponse(asked.link("/job", {"id": id_}), 303)

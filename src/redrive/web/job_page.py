@@ -5,13 +5,16 @@ from dataclasses import dataclass
 from starlette.responses import JSONResponse, RedirectResponse, Response
 
 from redrive.errors import ConfigurationError
+from redrive.failures.approval_rule import check_may_approve, waits_for_none
 from redrive.failures.job_record import JobRecord, State
 from redrive.failures.order import Order
+from redrive.failures.running_job import check_alone
+from redrive.redaction import in_one_line
 from redrive.topology.doctor.act_rights import OperatorAct
 from redrive.web.asked import Asked, QueuePlace
-from redrive.web.command_words import requeue_command, resume_command
+from redrive.web.command_words import approve_command, requeue_command, resume_command
+from redrive.web.console_job import ConsoleJob
 from redrive.web.desk import Desk
-from redrive.web.job_worker import ConsoleJob
 
 _STATES = {
     State.RUNNING: "running",
@@ -19,7 +22,10 @@ _STATES = {
     State.INTERRUPTED: "interrupted",
     State.STOPPED: "stopped",
     State.FAILED: "could not go on",
+    State.ASKED: "waits for approval",
+    State.DECLINED: "declined",
 }
+RESUMABLE = frozenset((State.INTERRUPTED, State.STOPPED, State.FAILED))
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +91,11 @@ def show(desk: Desk, asked: Asked) -> Response:
             "may_resume": may
             and record is not None
             and record.kind == "requeue"
-            and record.state not in (State.DONE, State.RUNNING)
+            and record.state in RESUMABLE
             and (own is None or own.has_ended),
-            "begun_with": "" if record is None else _begun_with(record),
+            "begun_with": "" if record is None else begun_with(record),
             "resume": resume_command(asked.text("id")),
+            "approve": approve_command(asked.text("id")),
             "place": None if record is None else _place_of(record),
         },
     )
@@ -107,6 +114,13 @@ def progress(desk: Desk, asked: Asked) -> Response:
                 "planned": "…" if own.planned is None else f"{own.planned:,}",
                 "sent": f"{own.sent:,}",
                 "looked_at": f"{own.looked_at:,}",
+                "rate": f"{own.rate:,.1f}",
+                "succeeded": f"{own.succeeded:,}",
+                "retrying": f"{own.retrying:,}",
+                "failed_again": f"{own.failed_again:,}",
+                "causes": "; ".join(
+                    f"{count:,} × {in_one_line(what)}" for _, what, count in own.causes
+                ),
                 "notice": own.notices[-1] if own.notices else "",
             },
         }
@@ -121,10 +135,9 @@ def stop(desk: Desk, asked: Asked) -> Response:
     """
     desk.settings.check_allowed(OperatorAct.REQUEUE)
     own = desk.worker.job(asked.text("id"))
-    if own is None or own.has_ended:
-        raise ConfigurationError("this job does not run in this console", "Stop it where it runs.")
-    desk.check(OperatorAct.REQUEUE, own.place)
-    own.cancel.set()
+    if own is not None:
+        desk.check(OperatorAct.REQUEUE, own.place)
+    desk.worker.stop(asked.text("id"))
     return _back(asked)
 
 
@@ -137,13 +150,45 @@ def resume(desk: Desk, asked: Asked) -> Response:
     desk.settings.check_allowed(OperatorAct.REQUEUE)
     with desk.worker.journal() as journal:
         record = journal.job(asked.text("id"))
-    if record.kind != "requeue" or record.state in (State.DONE, State.RUNNING):
+    if record.kind != "requeue" or record.state not in RESUMABLE:
         raise ConfigurationError(
             f"job {record.id} is {_STATES[record.state]}", "There is nothing to take up."
         )
     place = _place_of(record)
     desk.check(OperatorAct.REQUEUE, place)
-    desk.worker.resume(place, desk.recollection.queue(place), record.id)
+    desk.worker.resume(place, record.id)
+    return _back(asked)
+
+
+def approve(desk: Desk, asked: Asked) -> Response:
+    """Approves a job that somebody else has asked for, and has it begun.
+
+    Raises:
+        ConfigurationError: it waits for no approval, or somebody requeues messages of its queue.
+    """
+    desk.settings.check_allowed(OperatorAct.REQUEUE)
+    with desk.worker.journal() as journal:
+        record = journal.job(asked.text("id"))
+        desk.check(OperatorAct.REQUEUE, _place_of(record))
+        if record.state is not State.ASKED:
+            raise waits_for_none(record)
+        check_may_approve(record, journal.signed(record))
+        check_alone(journal, record.queue)
+    desk.worker.approve(_place_of(record), record.id)
+    return _back(asked)
+
+
+def decline(desk: Desk, asked: Asked) -> Response:
+    """Declines a job that waits for approval; whoever has asked may do so too.
+
+    Raises:
+        ConfigurationError: it waits for none.
+    """
+    desk.settings.check_allowed(OperatorAct.REQUEUE)
+    with desk.worker.journal() as journal:
+        record = journal.job(asked.text("id"))
+        desk.check(OperatorAct.REQUEUE, _place_of(record))
+        journal.decline(record, asked.text("reason")[:500])
     return _back(asked)
 
 
@@ -179,7 +224,7 @@ def _place_of(record: JobRecord) -> QueuePlace:
     return QueuePlace(record.queue, record.literal)
 
 
-def _begun_with(record: JobRecord) -> str:
+def begun_with(record: JobRecord) -> str:
     """The command line that would have begun it; empty where the journal has not all of it."""
     if record.kind != "requeue" or not record.order:
         return ""

@@ -1,64 +1,28 @@
-"""The jobs that a console runs: each in a thread of its own, whatever becomes of the request that
-began it."""
+"""The jobs that a console runs: in a process of its own, whatever becomes of the request that began
+one."""
 
 import contextlib
+import json
+import subprocess
+import sys
 import threading
 import uuid
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from typing import IO
 
-from redrive.errors import ConfigurationError, RedriveError
-from redrive.failures.failed_queue import FailedQueue
-from redrive.failures.job import Job
+from redrive.errors import ConfigurationError
 from redrive.failures.journal import Journal
 from redrive.failures.operator_name import acting_for
 from redrive.failures.order import Order
-from redrive.failures.requeue import Progress
-from redrive.pubsub.reports import RequeueProgress
 from redrive.web.asked import QueuePlace
+from redrive.web.console_job import ConsoleJob, Task, TaskKind
 from redrive.web.console_settings import ConsoleSettings
 
-_MOST_NOTICES = 20
-_Run = Callable[[Journal, "ConsoleJob"], Job]
-
-
-@dataclass(slots=True)
-class ConsoleJob:
-    """A job that this console runs, or has run.
-
-    Args:
-        id: its id.
-        place: the queue.
-        planned: how many it is to send, as far as that is known.
-        sent: how many it has sent in this run.
-        looked_at: how many messages it has looked at.
-        notices: what people may want to know, the last ones.
-        problem: why it could not go on; empty otherwise.
-        has_ended: whether this run is over.
-        cancel: ends it.
-    """
-
-    id: str
-    place: QueuePlace
-    planned: int | None = None
-    sent: int = 0
-    looked_at: int = 0
-    notices: list[str] = field(default_factory=list)
-    problem: str = ""
-    has_ended: bool = False
-    cancel: threading.Event = field(default_factory=threading.Event)
-
-    def note(self, progress: RequeueProgress) -> None:
-        """Notes how far it is."""
-        self.sent, self.looked_at = progress.requeued, progress.looked_at
-
-    def tell(self, notice: str) -> None:
-        """Keeps what people may want to know."""
-        self.notices = [*self.notices, notice][-_MOST_NOTICES:]
+_COMMAND = (sys.executable, "-P", "-m", "redrive.web.worker_process")
 
 
 class JobWorker:
-    """Runs jobs, one at a time for each queue.
+    """Has jobs run, one at a time for each queue. Its process starts with the first of them.
 
     Args:
         settings: where the journal is, and the broker.
@@ -68,7 +32,8 @@ class JobWorker:
         self._settings = settings
         self._lock = threading.Lock()
         self._jobs: dict[str, ConsoleJob] = {}
-        self._threads: list[threading.Thread] = []
+        self._process: subprocess.Popen[bytes] | None = None
+        self._hearing: list[threading.Thread] = []
         self._is_closed = False
 
     @contextlib.contextmanager
@@ -86,6 +51,12 @@ class JobWorker:
         ):
             yield journal
 
+    @property
+    def process(self) -> int | None:
+        """The process that runs the jobs; None while there is none."""
+        with self._lock:
+            return None if self._process is None else self._process.pid
+
     def job(self, id_: str) -> ConsoleJob | None:
         """A job that runs here, or has; None for any other."""
         with self._lock:
@@ -96,7 +67,7 @@ class JobWorker:
         with self._lock:
             return [job for job in self._jobs.values() if not job.has_ended]
 
-    def begin(self, place: QueuePlace, failed: FailedQueue, order: Order, reason: str) -> str:
+    def begin(self, place: QueuePlace, order: Order, reason: str) -> str:
         """Begins a job; returns its id.
 
         What it sends is planned anew, of what is in the queue now: what people saw is as old as the
@@ -106,39 +77,38 @@ class JobWorker:
             ConfigurationError: a job of this queue runs here.
         """
         id_ = str(uuid.uuid4())
-
-        def run(journal: Journal, job: ConsoleJob) -> Job:
-            plan = failed.plan_order(order)
-            job.planned = plan.count
-            on_progress, cancel = _told(job)
-            return failed.carry_out(
-                order,
-                plan,
-                reason=reason,
-                journal=journal,
-                job=id_,
-                on_progress=on_progress,
-                on_notice=job.tell,
-                cancel=cancel,
-            )
-
-        self._start(ConsoleJob(id_, place), run)
+        self._start(place, TaskKind.BEGIN, id_, order, reason)
         return id_
 
-    def resume(self, place: QueuePlace, failed: FailedQueue, id_: str) -> None:
+    def resume(self, place: QueuePlace, id_: str) -> None:
         """Takes up a job of the journal again.
 
         Raises:
             ConfigurationError: a job of this queue runs here.
         """
+        self._start(place, TaskKind.RESUME, id_)
 
-        def run(journal: Journal, job: ConsoleJob) -> Job:
-            on_progress, cancel = _told(job)
-            return failed.job(id_, journal).resume(
-                on_progress=on_progress, on_notice=job.tell, cancel=cancel
-            )
+    def approve(self, place: QueuePlace, id_: str) -> None:
+        """Begins a job that somebody else has asked for.
 
-        self._start(ConsoleJob(id_, place), run)
+        Raises:
+            ConfigurationError: a job of this queue runs here.
+        """
+        self._start(place, TaskKind.APPROVE, id_)
+
+    def stop(self, id_: str) -> None:
+        """Stops a job that runs here; what is on its way is settled first.
+
+        Raises:
+            ConfigurationError: it runs elsewhere, or not at all.
+        """
+        with self._lock:
+            job = self._jobs.get(id_)
+            if job is None or job.has_ended:
+                raise ConfigurationError(
+                    "this job does not run in this console", "Stop it where it runs."
+                )
+            self._send(Task(kind=TaskKind.STOP, id=id_))
 
     def close(self, on_wait: Callable[[], object] = lambda: None) -> None:
         """Ends all jobs cleanly, and waits for it: what is on its way is settled first.
@@ -148,42 +118,104 @@ class JobWorker:
         """
         with self._lock:
             self._is_closed = True
-            for job in self._jobs.values():
-                job.cancel.set()
-            threads = [thread for thread in self._threads if thread.is_alive()]
-        if threads:
+            process = self._process
+            is_busy = any(not job.has_ended for job in self._jobs.values())
+        if process is None:
+            return
+        if is_busy:
             on_wait()
-        for thread in threads:
+        assert process.stdin is not None
+        with contextlib.suppress(OSError):  # it may be gone
+            process.stdin.close()
+        process.wait()
+        for thread in self._hearing:
             thread.join()
 
-    def _start(self, job: ConsoleJob, run: _Run) -> None:
+    def _start(
+        self,
+        place: QueuePlace,
+        kind: TaskKind,
+        id_: str,
+        order: Order | None = None,
+        reason: str = "",
+    ) -> None:
+        settings = self._settings
+        task = Task(
+            kind=kind,
+            id=id_,
+            url=settings.url,
+            queue=place.name,
+            literal=place.literal,
+            family=settings.family.as_json(),
+            management_url=settings.management_url,
+            journal=None if settings.journal is None else str(settings.journal),
+            order={} if order is None else order.as_json(),
+            reason=reason,
+            operator=settings.operator,
+        )
         with self._lock:
             if self._is_closed:
                 raise ConfigurationError("this console is ending", "Start redrive web again.")
             for other in self._jobs.values():
-                if other.place == job.place and not other.has_ended:
+                if other.place == place and not other.has_ended:
                     raise ConfigurationError(
-                        f"job {other.id} of {job.place.name!r} runs here already",
+                        f"job {other.id} of {place.name!r} runs here already",
                         "Wait for its end, or stop it.",
                     )
-            self._jobs[job.id] = job
-            # No daemon: what is on its way is settled before the process ends.
-            thread = threading.Thread(
-                target=self._work, args=(job, run), name=f"redrive-job-{job.id[:8]}"
-            )
-            self._threads = [one for one in self._threads if one.is_alive()] + [thread]
-            thread.start()
+            self._run_process()
+            self._jobs[id_] = ConsoleJob(id_, place)
+            self._send(task)
 
-    def _work(self, job: ConsoleJob, run: _Run) -> None:
-        try:
-            with self.journal() as journal:
-                done = run(journal, job)
-                job.sent = done.requeued
-        except RedriveError as error:
-            job.problem = str(error)
-        finally:
-            job.has_ended = True
+    def _run_process(self) -> None:
+        """Has a process that runs jobs; a new one where the former was killed."""
+        if self._process is not None and self._process.poll() is None:
+            return
+        # In a session of its own: Ctrl-C at a terminal is the console's, which ends it cleanly.
+        process = self._process = subprocess.Popen(
+            _COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+        )
+        thread = threading.Thread(
+            target=self._hear, args=(process,), name="redrive-worker", daemon=True
+        )
+        self._hearing = [one for one in self._hearing if one.is_alive()] + [thread]
+        thread.start()
+
+    def _send(self, task: Task) -> None:
+        assert self._process is not None
+        stream = self._process.stdin
+        assert stream is not None
+        with contextlib.suppress(OSError):  # killed just now: whoever hears it says so
+            stream.write(task.encode())
+            stream.flush()
+
+    def _hear(self, process: subprocess.Popen[bytes]) -> None:
+        assert process.stdout is not None
+        with process.stdout as told:
+            self._take(told)
+        code = process.wait()
+        assert process.stdin is not None
+        with self._lock:
+            with contextlib.suppress(OSError):  # what was told it last may not have got through
+                process.stdin.close()
+            for job in self._jobs.values():
+                if not job.has_ended and (self._process is process):
+                    job.problem = job.problem or (
+                        f"the process that ran this job has ended ({_words_of(code)})\n"
+                        "Resume it: the journal has what it had sent."
+                    )
+                    job.has_ended = True
+
+    def _take(self, told: IO[bytes]) -> None:
+        for line in told:
+            try:
+                values = json.loads(line)
+            except ValueError:
+                continue  # it was killed in the middle of a line
+            with self._lock:
+                job = self._jobs.get(values["id"])
+                if job is not None:
+                    job.take(values)
 
 
-def _told(job: ConsoleJob) -> tuple[Progress, threading.Event]:
-    return job.note, job.cancel
+def _words_of(code: int) -> str:
+    return f"killed by signal {-code}" if code < 0 else f"exit code {code}"

@@ -5,14 +5,15 @@ from datetime import UTC, datetime, timedelta
 from starlette.responses import RedirectResponse, Response
 
 from redrive.errors import ConfigurationError, RedriveError
+from redrive.failures import approval
 from redrive.failures.canary import Guards, Unknown
-from redrive.failures.job_record import JobRecord, State
 from redrive.failures.look import Look
 from redrive.failures.mask import check_patch
 from redrive.failures.masked_messages import check_filter
 from redrive.failures.order import Order
 from redrive.failures.outcome_watch import Whereabouts
 from redrive.failures.plan import Plan
+from redrive.failures.running_job import check_alone
 from redrive.topology.doctor.act_rights import OperatorAct
 from redrive.topology.rewrite import MOST_REDRIVES
 from redrive.web.asked import Asked, QueuePlace
@@ -46,10 +47,34 @@ def begin(desk: Desk, asked: Asked) -> Response:
         reason = asked.text("reason")[:_MOST_REASON]
         order, plan, _ = _planned(desk, asked)
         _check_confirmed(asked, reason, plan)
-        id_ = desk.worker.begin(place, desk.recollection.queue(place), order, reason)
+        id_ = desk.worker.begin(place, order, reason)
     except RedriveError as error:
         return _page(desk, asked, str(error))
     return RedirectResponse(asked.link("/job", {"id": id_}), 303)
+
+
+def ask(desk: Desk, asked: Asked) -> Response:
+    """Asks for the approval of somebody else, and shows the job that waits for it.
+
+    Raises:
+        ConfigurationError: this console only reads.
+        PermissionDenied: the broker does not let the user.
+    """
+    place = asked.place
+    desk.check(OperatorAct.REQUEUE, place)
+    try:
+        reason = asked.text("reason")[:_MOST_REASON]
+        order, plan, _ = _planned(desk, asked)
+        _check_confirmed(asked, reason, plan)
+        failed = desk.recollection.queue(place)
+        with desk.worker.journal() as journal:
+            record, _ = desk.recollection.ask(
+                place,
+                lambda look: approval.ask(failed, journal, order, look.messages, reason=reason),
+            )
+    except RedriveError as error:
+        return _page(desk, asked, str(error))
+    return RedirectResponse(asked.link("/job", {"id": record.id}), 303)
 
 
 def order_of(desk: Desk, asked: Asked, limit: int | None = None) -> Order:
@@ -87,6 +112,7 @@ def order_of(desk: Desk, asked: Asked, limit: int | None = None) -> Order:
             unknown=unknown,
         ),
         patch=patch,
+        pace_by_depth=asked.number("pace", 0, most=10**9) or None,
     )
 
 
@@ -120,24 +146,8 @@ def _check_confirmed(asked: Asked, reason: str, plan: Plan) -> None:
 
 def _check_alone(desk: Desk, place: QueuePlace) -> None:
     """Raises ConfigurationError where somebody else has begun a requeue of this queue."""
-    other = _running_job(desk, place)
-    if other is not None:
-        by = f"{other.who}{f' as {other.user}' if other.user else ''}"
-        raise ConfigurationError(
-            f"job {other.id} of this queue is running, begun by {by}", "Wait for its end."
-        )
-
-
-def _running_job(desk: Desk, place: QueuePlace) -> JobRecord | None:
     with desk.worker.journal() as journal:
-        return next(
-            (
-                job
-                for job in journal.jobs(50)
-                if job.state is State.RUNNING and job.queue == place.name
-            ),
-            None,
-        )
+        check_alone(journal, place.name)
 
 
 def _page(desk: Desk, asked: Asked, problem: str) -> Response:
@@ -168,6 +178,7 @@ def _page(desk: Desk, asked: Asked, problem: str) -> Response:
             "most_redrives": MOST_REDRIVES,
             "canary": min(order.guards.canary, plan.count),
             "rate": int(order.rate or 0),
+            "pace": order.pace_by_depth or 0,
             "stop_at": 100 if order.guards.stop_at is None else round(order.guards.stop_at * 100),
             "goes_on": order.guards.unknown is Unknown.GO_ON,
             "may": desk.may(OperatorAct.REQUEUE, place),

@@ -1,0 +1,113 @@
+"""A requeue that one person asks for and another approves: it waits in the journal meanwhile."""
+
+import uuid
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from redrive.errors import ConfigurationError
+from redrive.failures.approval_rule import waits_for_none
+from redrive.failures.failed_message import FailedMessage
+from redrive.failures.failed_queue_access import FailedQueueAccess
+from redrive.failures.job import Job, carried_out
+from redrive.failures.job_record import JobRecord, State
+from redrive.failures.order import Order
+from redrive.failures.plan import Plan, plan_of
+from redrive.failures.requeue import Cancel, Progress
+from redrive.failures.requeue_job import Notice, OnOutcome
+
+if TYPE_CHECKING:
+    from redrive.failures.local_journal import LocalJournal
+
+
+def ask(
+    failed: FailedQueueAccess,
+    journal: "LocalJournal",
+    order: Order,
+    messages: Iterable[FailedMessage],
+    *,
+    reason: str,
+) -> JobRecord:
+    """Asks for the approval of somebody else; returns the job that waits for it.
+
+    Args:
+        failed: the failed queue.
+        journal: where it waits.
+        order: what is to be done.
+        messages: those of the queue.
+        reason: why.
+
+    Raises:
+        ConfigurationError: the order means none of the messages, or the shared journal can't be
+            used.
+    """
+    source = failed.source()
+    plan = plan_of(order, messages, with_fingerprint=True)
+    if not plan.count:
+        raise ConfigurationError("there is nothing to requeue", "Look at the queue again.")
+    return journal.ask(
+        JobRecord(
+            str(uuid.uuid4()),
+            "requeue",
+            source.name,
+            failed.address,
+            replace(order, limit=plan.count).as_json(),
+            reason=reason,
+            planned=plan.count,
+            plan=plan.noted(),
+            exchanges=failed.exchanges.as_json(),
+            literal=source.main is None,
+        )
+    )
+
+
+def approve(
+    failed: FailedQueueAccess,
+    journal: "LocalJournal",
+    record: JobRecord,
+    *,
+    on_progress: Progress | None = None,
+    on_notice: Notice | None = None,
+    on_outcome: OnOutcome | None = None,
+    cancel: Cancel | None = None,
+) -> Job:
+    """Runs a job that somebody else has asked for. The queue is looked at first: it sends the very
+    messages that were asked for, or none.
+
+    Args:
+        failed: the failed queue.
+        journal: where it waits.
+        record: the job.
+        on_progress, on_notice, on_outcome, cancel: as for `FailedQueue.requeue`.
+
+    Raises:
+        ConfigurationError: it waits for no approval, or was asked for by this very person; or the
+            queue has changed since.
+    """
+    if record.state is not State.ASKED:
+        raise waits_for_none(record)
+    order = Order.from_json(record.order)
+    plan, look = failed.ask(lambda look: plan_of(order, look, with_fingerprint=True))
+    plan.total, plan.missing = look.total, look.missing
+    _check_same(record, plan)
+    return carried_out(
+        failed,
+        journal,
+        replace(record, approved_by="whoever begins it"),
+        order,
+        plan,
+        on_progress=on_progress,
+        on_notice=on_notice,
+        on_outcome=on_outcome,
+        cancel=cancel,
+    )
+
+
+def _check_same(record: JobRecord, plan: Plan) -> None:
+    """Raises ConfigurationError unless a plan is of the messages that were asked for."""
+    if (plan.count, plan.fingerprint) != (record.planned, record.plan.get("fingerprint")):
+        raise ConfigurationError(
+            f"the queue has changed since job {record.id} was asked for: what its filter means now "
+            f"({plan.count:,} of {record.planned:,} messages) is not what was asked for",
+            "Have it declined, and asked for again.",
+        )

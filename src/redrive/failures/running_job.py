@@ -1,0 +1,58 @@
+"""Who requeues messages of a queue now, as the journal has it."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, cast
+
+from redrive.errors import ConfigurationError
+from redrive.failures.job_record import JobRecord, State
+from redrive.redaction import in_one_line
+
+if TYPE_CHECKING:
+    from redrive.failures.local_journal import LocalJournal
+
+_MOST_JOBS = 50
+_LONGEST = 120
+
+
+def running_on(journal: "LocalJournal", queue: str) -> JobRecord | None:
+    """The requeue of a queue that runs now, whoever has begun it, and wherever; None where there is
+    none.
+
+    Args:
+        journal: the journal.
+        queue: the subscription's main queue, or a dead-letter queue.
+    """
+    for job in journal.jobs(_MOST_JOBS):
+        if job.state is State.RUNNING and job.queue == queue and job.kind == "requeue":
+            return job
+    return None
+
+
+def check_alone(journal: "LocalJournal", queue: str) -> None:
+    """Checks that nobody requeues messages of a queue now.
+
+    Raises:
+        ConfigurationError: somebody does; it says who, since when, and what.
+    """
+    other = running_on(journal, queue)
+    if other is not None:
+        raise ConfigurationError(
+            in_words(other), "Wait for its end, or stop it there: what it sends is not sent twice."
+        )
+
+
+def in_words(job: JobRecord) -> str:
+    """A job that runs: who has begun it, when, and what it sends."""
+    found = job.order.get("selection")
+    selection = cast("Mapping[str, Any]", found) if isinstance(found, dict) else {}
+    groups = selection.get("groups")
+    which = (
+        f" of group {', '.join(map(str, groups))}" if isinstance(groups, list) and groups else ""
+    )
+    which += f" where {selection['where']}" if selection.get("where") else ""
+    why = f", because: {job.reason}" if job.reason else ""
+    return (
+        f"job {job.id} of this queue is running, begun by {in_one_line(job.by)} at "
+        f"{job.begun_at:%Y-%m-%d %H:%M:%S} UTC: {job.planned:,} messages"
+        f"{in_one_line(which[:_LONGEST])}{in_one_line(why[:_LONGEST])}"
+    )

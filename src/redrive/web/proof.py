@@ -1,0 +1,123 @@
+"""The proof of a job: what was chosen, by whom and why, and what became of it, to be printed or
+kept."""
+
+import json
+from collections.abc import Mapping
+from typing import Any, cast
+
+from starlette.responses import Response
+
+from redrive.failures.job_record import JobRecord
+from redrive.redaction import in_one_line
+from redrive.web.asked import Asked, QueuePlace
+from redrive.web.desk import Desk
+from redrive.web.html import moment_in_words
+from redrive.web.job_page import JobSum, begun_with
+
+_OF_A_CAUSE = ("count", "group_id", "error_type", "message")
+_WHY_THEY_STAY = {
+    "requeued_too_often": "were requeued too often, and stay",
+    "no_way_back": "do not say where they failed, and stay",
+}
+
+
+def show(desk: Desk, asked: Asked) -> Response:
+    """The proof of a job, as a page, text or JSON.
+
+    Raises:
+        ConfigurationError: there is no such job.
+    """
+    with desk.worker.journal() as journal:
+        record = journal.job(asked.text("id"))
+        desk.check_look(QueuePlace(record.queue, record.literal))
+        on_the_way = len(journal.under_way(record.id))
+    form = asked.text("format")
+    if form == "json":
+        return _download(
+            json.dumps(json_of(record, on_the_way), indent=2), "application/json", "json"
+        )
+    text = text_of(record, on_the_way)
+    if form == "text":
+        return _download(text, "text/plain", "txt")
+    title = f"Proof of job {record.id[:8]}"
+    return desk.page(
+        "proof", asked, title, {"record": record, "text": text, "sum": JobSum.of(record)}
+    )
+
+
+def json_of(record: JobRecord, not_settled: int) -> dict[str, object]:
+    """All that the journal has of a job, and the sum of it.
+
+    Args:
+        record: the job.
+        not_settled: how many messages are not known to have been settled.
+    """
+    of_job = JobSum.of(record)
+    return {
+        **record.as_json(),
+        "sum": {name: getattr(of_job, name) for name in of_job.__slots__},
+        "adds_up": of_job.adds_up,
+        "not_settled": not_settled,
+        "begun_with": begun_with(record),
+    }
+
+
+def text_of(record: JobRecord, not_settled: int) -> str:
+    """The same in words, a fact a line."""
+    of_job = JobSum.of(record)
+    facts: list[tuple[str, str]] = [
+        ("job", record.id),
+        ("did", record.kind),
+        ("queue", record.queue),
+        ("broker", record.broker),
+        ("who", record.by),
+        ("asked for by", record.asked_by),
+        ("approved by", record.approved_by),
+        ("why", record.reason),
+        ("begun", f"{moment_in_words(record.begun_at)} UTC"),
+        ("heard of", f"{moment_in_words(record.changed_at)} UTC"),
+        ("state", record.state.value),
+        ("problem", record.problem),
+        ("the same as", begun_with(record)),
+        ("planned", f"{of_job.planned:,}"),
+        *_causes_of(record),
+        ("succeeded", f"{of_job.succeeded:,}"),
+        ("failed again", f"{of_job.failed_again:,}"),
+        ("on the way", f"{of_job.on_the_way:,}"),
+        ("not sent", f"{of_job.not_sent:,}"),
+        ("not tried", f"{of_job.not_tried:,}"),
+        ("adds up", "yes" if of_job.adds_up else "NO"),
+        ("not settled", f"{not_settled:,}" if not_settled else ""),
+        ("maybe twice", f"{record.possible_duplicates:,}"),
+        *(("", f"maybe twice: {one}") for one in record.duplicate_ids),
+        *(("", f"not sent: {one}") for one in record.not_sent_ids),
+    ]
+    return "".join(f"{name:<13} {in_one_line(value)}\n" for name, value in facts if value)
+
+
+def _causes_of(record: JobRecord) -> list[tuple[str, str]]:
+    """What was chosen, by cause, and what stays. Whoever may write to the journal may have made it
+    up."""
+    plan = cast("Mapping[str, Any]", record.plan)
+    causes, stay = plan.get("causes"), plan.get("stay")
+    lines = [
+        (
+            "",
+            " ".join(str(one.get(name)) for name in ("count", "group_id", "error_type", "message")),
+        )
+        for one in (causes if isinstance(causes, list) else [])
+        if isinstance(one, dict)
+    ]
+    return lines + [
+        ("", f"{stay[why]} {words}")
+        for why, words in _WHY_THEY_STAY.items()
+        if isinstance(stay, dict) and why in stay
+    ]
+
+
+def _download(text: str, media_type: str, ending: str) -> Response:
+    return Response(
+        text.encode("utf-8", "backslashreplace"),
+        media_type=media_type,
+        headers={"content-disposition": f'attachment; filename="proof.{ending}"'},
+    )

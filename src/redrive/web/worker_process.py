@@ -1,0 +1,265 @@
+"""The process that runs a console's jobs, each in a thread: what a page is asked for can't disturb
+them, nor they a page.
+
+It reads what it is to do from its standard input, a line each, and writes how its jobs stand. When
+the console ends, in whatever way, that input ends too: then all jobs stop cleanly, what is on its
+way is settled first, and the journal has them. `python -m redrive.web.worker_process` runs it.
+"""
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from redrive.errors import ConfigurationError, RedriveError
+from redrive.failures.approval import approve
+from redrive.failures.failed_queue import FailedQueue
+from redrive.failures.job import Job
+from redrive.failures.journal import Journal
+from redrive.failures.operator_name import acting_for
+from redrive.failures.order import Order
+from redrive.failures.requeue_job import SeenOutcomes
+from redrive.failures.running_job import check_alone
+from redrive.pubsub.reports import RequeueProgress
+from redrive.topology.names import ExchangeFamily
+from redrive.web.console_job import ConsoleJob, Task, TaskKind
+
+_TOLD_EVERY = 0.2
+_RATE_OF = 5.0
+"""Seconds of which the rate is told."""
+_MOST_CAUSES = 20
+_HEARD_EVERY = 1.0
+_FOLLOWED_FOR = 300.0
+"""Seconds for which outcomes are written down by themselves once a run has ended."""
+
+
+class WorkerRun:
+    """One run of a job in this process.
+
+    Args:
+        task: what it is to do.
+        told: where it is told how it stands.
+    """
+
+    def __init__(self, task: Task, told: BinaryIO) -> None:
+        self._task = task
+        self._told = told
+        self._lock = threading.Lock()
+        self._job = ConsoleJob(task.id, task.place)
+        self._told_at = 0.0
+        self._sent: deque[tuple[float, int]] = deque()
+        self.cancel = threading.Event()
+        self.leave = threading.Event()
+
+    def carry_out(self) -> None:
+        """Runs it to its end, and says what it was."""
+        try:
+            with self._journal() as journal:
+                done = self._done(journal)
+                self._job.sent = done.requeued
+        except RedriveError as error:
+            self._job.problem = str(error)
+        finally:
+            self._job.has_ended, self._job.rate = True, 0.0
+            self._tell(at_once=True)
+        if not self._job.problem:
+            self._follow()
+
+    def _follow(self) -> None:
+        """Writes down for a while what subscribers tell of what was sent; the queue is not
+        touched."""
+        task = self._task
+        until = time.monotonic() + _FOLLOWED_FOR
+        # What can't be heard now is heard by whoever asks for the outcome.
+        with (
+            contextlib.suppress(RedriveError),
+            self._journal() as journal,
+        ):
+            family = journal.job(task.id).family or ExchangeFamily.from_json(task.family)
+            job = self._failed(family).job(task.id, journal)
+            while not self.leave.wait(_HEARD_EVERY) and time.monotonic() < until:
+                outcome = job.told()
+                if not outcome.unknown and not outcome.retrying:
+                    return
+
+    def _done(self, journal: Journal) -> Job:
+        task = self._task
+        match task.kind:
+            case TaskKind.BEGIN:
+                failed = self._failed(ExchangeFamily.from_json(task.family))
+                order = Order.from_json(task.order)
+                plan = failed.plan_order(order)
+                self._job.planned = plan.count
+                with self._journal() as newest:
+                    # Somebody may have begun while this was planned.
+                    check_alone(newest, task.queue)
+                return failed.carry_out(
+                    order,
+                    plan,
+                    reason=task.reason,
+                    journal=journal,
+                    job=task.id,
+                    on_progress=self._progress,
+                    on_notice=self._notice,
+                    on_outcome=self._outcome,
+                    cancel=self.cancel,
+                )
+            case TaskKind.APPROVE:
+                record = journal.job(task.id)
+                self._job.planned = record.planned
+                return approve(
+                    self._failed(record.family or ExchangeFamily.from_json(task.family)),
+                    journal,
+                    record,
+                    on_progress=self._progress,
+                    on_notice=self._notice,
+                    on_outcome=self._outcome,
+                    cancel=self.cancel,
+                )
+            case TaskKind.RESUME:
+                record = journal.job(task.id)
+                job = self._failed(record.family or ExchangeFamily.from_json(task.family)).job(
+                    task.id, journal
+                )
+                left = job.left()
+                self._job.planned = left.count
+                return job.resume(
+                    left,
+                    on_progress=self._progress,
+                    on_notice=self._notice,
+                    on_outcome=self._outcome,
+                    cancel=self.cancel,
+                )
+            case TaskKind.STOP:
+                raise ConfigurationError("what runs is stopped, and nothing else", "Begin a job.")
+
+    @contextlib.contextmanager
+    def _journal(self) -> Iterator[Journal]:
+        """The journal, for as long as the block."""
+        task = self._task
+        path = None if task.journal is None else Path(task.journal)
+        with (
+            acting_for(task.operator),
+            contextlib.closing(Journal(task.url, path, program="console")) as journal,
+        ):
+            yield journal
+
+    def _failed(self, family: ExchangeFamily) -> FailedQueue:
+        task = self._task
+        return FailedQueue(
+            task.url,
+            task.queue,
+            family,
+            connection_name=f"redrive console: {task.queue}"[:100],
+            management_url=task.management_url,
+            literal=task.literal,
+        )
+
+    def _progress(self, progress: RequeueProgress) -> None:
+        now = time.monotonic()
+        self._sent.append((now, progress.requeued))
+        while now - self._sent[0][0] > _RATE_OF:
+            self._sent.popleft()
+        since, before = self._sent[0]
+        if now > since:
+            self._job.rate = round((progress.requeued - before) / (now - since), 1)
+        self._job.sent, self._job.looked_at = progress.requeued, progress.looked_at
+        self._tell()
+
+    def _notice(self, notice: str) -> None:
+        self._job.tell(notice)
+        self._tell(at_once=True)
+
+    def _outcome(self, seen: SeenOutcomes) -> None:
+        standing = seen.standing
+        self._job.succeeded, self._job.retrying = standing.succeeded, standing.retrying
+        self._job.failed_again = standing.failed_again
+        largest = sorted(seen.causes.items(), key=lambda one: -one[1])[:_MOST_CAUSES]
+        self._job.causes = [(cause.group_id, cause.what, count) for cause, count in largest]
+        self._tell()
+
+    def _tell(self, *, at_once: bool = False) -> None:
+        with self._lock:
+            now = time.monotonic()
+            if at_once or now - self._told_at >= _TOLD_EVERY:
+                self._told_at = now
+                # A console that is gone is told nothing: the journal has all that matters.
+                with contextlib.suppress(OSError):
+                    self._told.write(self._job.encode())
+
+
+class Worker:
+    """Runs what it is told to.
+
+    Args:
+        orders: what it is told, a line each.
+        told: where it tells how its jobs stand.
+    """
+
+    def __init__(self, orders: BinaryIO, told: BinaryIO) -> None:
+        self._orders = orders
+        self._told = told
+        self._runs: dict[str, WorkerRun] = {}
+        self._threads: list[threading.Thread] = []
+        self.ended = threading.Event()
+
+    def run(self) -> None:
+        """Runs jobs until the console has ended, or a signal comes; all have stopped when this
+        returns."""
+        threading.Thread(target=self._listen, name="redrive-orders", daemon=True).start()
+        while not self.ended.wait(0.2):
+            pass
+        for run in list(self._runs.values()):
+            run.cancel.set()
+            run.leave.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _listen(self) -> None:
+        try:
+            for line in self._orders:
+                self._do(Task.decode(line))
+        finally:
+            self.ended.set()
+
+    def _do(self, task: Task) -> None:
+        if task.kind is TaskKind.STOP:
+            if task.id in self._runs:
+                self._runs[task.id].cancel.set()
+            return
+        if task.id in self._runs:
+            self._runs[task.id].leave.set()
+        run = self._runs[task.id] = WorkerRun(task, self._told)
+        thread = threading.Thread(target=run.carry_out, name=f"redrive-job-{task.id[:8]}")
+        self._threads.append(thread)
+        thread.start()
+
+
+@contextlib.contextmanager
+def _own_output() -> Iterator[BinaryIO]:
+    """The pipe to the console, which nothing else writes to: what is printed goes to stderr."""
+    with os.fdopen(os.dup(1), "wb", buffering=0) as told:
+        os.dup2(2, 1)
+        yield cast("BinaryIO", told)
+
+
+def main() -> None:
+    """Runs a worker for the console that has started this process."""
+    with _own_output() as told:
+        worker = Worker(sys.stdin.buffer, told)
+        for one in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(one, lambda *_: worker.ended.set())
+        worker.run()
+    sys.stdout.flush()
+    # The thread that reads may be in the middle of it, and would keep the process from ending.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,158 @@
+"""The whole incident in a real browser: a service fails five thousand messages for four causes, and
+one of them is mended and requeued. What the console says is what the service has counted, by id.
+
+With REDRIVE_PICTURES set, it takes the pictures of the documentation, into the folder of that name.
+"""
+
+import logging
+import os
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from contract.support import Recorder, Service, retrying
+from redrive import FailedQueue, Message
+from redrive.web.console_settings import Permit
+from waiting import wait_until
+from web.browsing import chromium
+from web.conftest import QUEUE, OpenConsole, Opens
+from web.test_acting import sum_of
+
+COUNT = 5000
+CAUSES = {"rate": 800, "stock": 1200, "address": 1400, "gateway": 1600}
+CANARY = 20
+pytestmark = pytest.mark.timeout(480)
+
+
+class Unconfigured(Exception):
+    """There is no such rate."""
+
+
+class OutOfStock(Exception):
+    """There is none left."""
+
+
+class BadAddress(Exception):
+    """It can't be delivered there."""
+
+
+class GatewayTimeout(Exception):
+    """It did not answer."""
+
+
+ERRORS: dict[str, tuple[type[Exception], str]] = {
+    "rate": (Unconfigured, "no rate for currency 'EUR'"),
+    "stock": (OutOfStock, "no more socks"),
+    "address": (BadAddress, "no such street"),
+    "gateway": (GatewayTimeout, "no answer within 3 s"),
+}
+
+
+def fails(message: Message) -> None:
+    """The service as it is broken."""
+    # A new one each time: an exception that is raised again keeps the traceback that it has.
+    error, words = ERRORS[message.body.decode().strip('"').partition("-")[0]]
+    raise error(words)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium() as browser:
+        yield browser
+
+
+@pytest.fixture
+def incident(
+    rabbitmq_url: str, caplog: pytest.LogCaptureFixture
+) -> tuple[Service, dict[str, set[str]]]:
+    """The service, after five thousand failures, and which ids failed for what."""
+    caplog.set_level(logging.CRITICAL, logger="redrive")  # five thousand tracebacks take long
+    service = Service(rabbitmq_url, queue=QUEUE, retry=retrying(0))
+    service.declare()
+    bodies = [f"{cause}-{n}" for cause, count in CAUSES.items() for n in range(count)]
+    with service.publisher() as publisher:
+        report = publisher.publish_many(((one, "order.paid") for one in bodies), mandatory=True)
+    assert report.confirmed == COUNT
+    failed = Recorder(fails)
+    with service.subscriber(failed, prefetch=200):
+        queue = FailedQueue(rabbitmq_url, QUEUE)
+        wait_until(lambda: len(failed.attempts) >= COUNT, "all were tried", 240)
+    wait_until(lambda: queue.depth() == COUNT, "all have failed")
+    ids: dict[str, set[str]] = {cause: set() for cause in CAUSES}
+    for attempt in failed.attempts:
+        ids[attempt.body.decode().strip('"').partition("-")[0]].add(attempt.message_id)
+    return service, ids
+
+
+def page_of(browser: Browser, console: OpenConsole) -> Page:
+    context = browser.new_context(
+        color_scheme="light",
+        viewport={"width": 1280, "height": 900},
+        base_url=console.address,
+    )
+    page = context.new_page()
+    page.set_default_timeout(60_000)
+    page.goto(console.server.new_link())
+    return page
+
+
+def picture(page: Page, name: str) -> None:
+    folder = os.environ.get("REDRIVE_PICTURES")
+    if folder:
+        page.screenshot(path=str(Path(folder) / f"console-{name}.png"))
+
+
+def test_an_incident_from_the_open_page_to_the_proof(
+    browser: Browser, opens: Opens, incident: tuple[Service, dict[str, set[str]]]
+) -> None:
+    service, ids = incident
+    console = opens(Permit.REQUEUE)
+    console.look()
+    wait_until(lambda: "Unconfigured" in console.get("/").text, "the broker counts them")
+    page = page_of(browser, console)
+    picture(page, "overview")
+    broken = Recorder(fails)
+    with service.subscriber(broken):
+        page.locator("a.title", has_text="Unconfigured").click()
+        page.get_by_role("link", name="Plan to requeue them").click()
+        picture(page, "plan")
+        page.get_by_label("Reason").fill("rates are configured in 2.3.1")
+        page.get_by_role("button", name="Start the canary").click()
+        expect(page.locator("h1")).to_contain_text("stopped", timeout=120_000)
+    picture(page, "stopped")
+    # No more than the canary left, and all that failed is there again.
+    assert set(broken.tried) <= ids["rate"]
+    assert len(broken.tried) <= CANARY
+    sent = len(broken.tried)
+    wait_until(lambda: FailedQueue(service.url, QUEUE).depth() == COUNT, "the canary is back")
+    id_ = page.url.rpartition("=")[2]
+    assert sum_of(console.get("/job", id=id_).text)["Not tried"] == CAUSES["rate"] - sent
+    mended = Recorder()
+    with service.subscriber(mended):
+        page.get_by_role("button", name="Resume").click()
+        expect(page.locator("h1")).to_contain_text("done", timeout=120_000)
+        mended.wait_for_handled(ids["rate"] - set(broken.tried))
+        wait_until(
+            lambda: sum_of(console.get("/job", id=id_).text)["Succeeded"] == len(mended.handled),
+            "all are known to have succeeded",
+        )
+    picture_of_the_end(page, id_)
+    proof = console.get("/proof", id=id_, format="json").json()
+    assert set(mended.handled) <= ids["rate"]
+    assert set(mended.handled.values()) == {1}
+    assert proof["sum"]["succeeded"] == len(mended.handled)
+    assert proof["sum"]["failed_again"] == len(broken.tried)
+    assert proof["adds_up"]
+    left = Counter(message.message_id for message in FailedQueue(service.url, QUEUE).browse())
+    assert set(left.values()) == {1}
+    assert left.keys() == set().union(*ids.values()) - mended.handled.keys()
+
+
+def picture_of_the_end(page: Page, id_: str) -> None:
+    page.goto(f"/job?id={id_}")
+    picture(page, "done")
+    page.goto(f"/proof?id={id_}")
+    picture(page, "proof")

@@ -1,0 +1,235 @@
+"""Jobs from pages: in a process of their own, one at a time, approved by somebody else, proved."""
+
+import json
+import os
+import signal
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from cli_support import run_redrive
+from contract.administration import Administration
+from contract.plain import drain
+from contract.support import Recorder, Service
+from redrive import FailedQueue
+from redrive.web.console_settings import Permit
+from waiting import wait_until
+from web.conftest import LOOKUP, QUEUE, SLOW, OpenConsole, Opens, fail, failure
+from web.test_acting import begun, group_of, sum_of, wait_for_end
+
+ALL = LOOKUP + SLOW
+SLOWLY = {"planned": str(ALL), "reason": "slowly", "canary": "0", "stop_at": "100", "rate": "2"}
+
+
+@pytest.fixture
+def console(opens: Opens, service: Service) -> OpenConsole:
+    console = opens(Permit.REQUEUE)
+    console.look()
+    return console
+
+
+def wait_until_it_sends(console: OpenConsole, id_: str) -> None:
+    wait_until(
+        lambda: console.get("/progress/job", id=id_).json()["values"]["sent"] != "0",
+        "it has sent something",
+    )
+
+
+def handled_by(url: str) -> Counter[str]:
+    """What has come to the main queue, by its id."""
+    return Counter(properties.message_id or "" for properties, _ in drain(url, QUEUE))
+
+
+def test_a_worker_that_is_killed_loses_nothing_and_every_duplicate_is_named(
+    console: OpenConsole, service: Service
+) -> None:
+    id_ = begun(console, **SLOWLY)
+    wait_until_it_sends(console, id_)
+    worker = console.server.console.desk.worker.process
+    assert worker is not None
+    os.kill(worker, signal.SIGKILL)
+    wait_for_end(console, id_)
+    page = console.get("/job", id=id_).text
+    assert "killed by signal 9" in page
+    assert "interrupted</span>" in page
+    assert console.post("/resume", id=id_).status_code == 303
+    wait_for_end(console, id_)
+    proof = console.get("/proof", id=id_, format="json").json()
+    assert proof["state"] == "done"
+    assert proof["adds_up"]
+    came = handled_by(service.url)
+    expected = {f"sku-{number}" for number in range(LOOKUP)}
+    assert came.keys() == expected | {f"slow-{number}" for number in range(SLOW)}
+    twice = {one for one, count in came.items() if count > 1}
+    assert twice <= set(proof["duplicate_ids"])
+    assert FailedQueue(service.url, QUEUE).depth() == 0
+
+
+def test_two_consoles_never_send_a_message_twice_and_the_second_is_told_who_began(
+    console: OpenConsole, opens: Opens, service: Service
+) -> None:
+    second = opens(Permit.REQUEUE)
+    second.look()
+    id_ = begun(console, **SLOWLY)
+    wait_until_it_sends(console, id_)
+    answer = second.post("/begin", queue=QUEUE, **SLOWLY)
+    assert answer.status_code == 400
+    assert f"job {id_} of this queue is running, begun by" in answer.text
+    assert f"{ALL} messages, because: slowly" in answer.text
+    wait_for_end(console, id_)
+    assert set(handled_by(service.url).values()) == {1}
+
+
+def test_a_command_line_beside_a_console_is_told_who_began_and_sends_nothing_twice(
+    console: OpenConsole, service: Service
+) -> None:
+    id_ = begun(console, **SLOWLY)
+    wait_until_it_sends(console, id_)
+    beside = run_redrive("failed", "requeue", QUEUE, "--limit", "100", "--yes", url=service.url)
+    assert beside.code == 0, beside.err
+    wait_for_end(console, id_)
+    came = handled_by(service.url)
+    assert len(came) == ALL
+    assert set(came.values()) == {1}
+
+
+def test_a_job_goes_on_when_its_page_is_closed(console: OpenConsole, service: Service) -> None:
+    id_ = begun(console, **{**SLOWLY, "rate": "20"})
+    console.client.close()
+    worker = console.server.console.desk.worker
+
+    def has_ended() -> bool:
+        job = worker.job(id_)
+        return job is not None and job.has_ended
+
+    wait_until(has_ended, "it has ended")
+    assert len(handled_by(service.url)) == ALL
+
+
+def test_outcomes_are_written_down_without_anybody_asking(
+    console: OpenConsole, service: Service
+) -> None:
+    with service.subscriber(Recorder()):
+        id_ = begun(console, planned=str(ALL), reason="fixed", canary="2")
+        wait_for_end(console, id_)
+        wait_until(
+            lambda: sum_of(console.get("/job", id=id_).text)["Succeeded"] == ALL,
+            "all are known to have succeeded",
+        )
+
+
+def test_while_a_job_runs_its_page_has_what_failed_again_by_cause(
+    opens: Opens, service: Service
+) -> None:
+    def fails(_: object) -> None:
+        raise LookupError("still broken")
+
+    fail(service, *(failure(f"more-{number}", "OSError", "x") for number in range(100)))
+    console = opens(Permit.REQUEUE)
+    console.look()
+    form = {**SLOWLY, "planned": str(ALL + 100), "rate": "20"}
+    with service.subscriber(Recorder(fails)):
+        id_ = begun(console, **form)
+        # No share to stop at and no canary: then nothing is watched. A share that never stops is.
+        console.post("/stop", id=id_)
+        wait_for_end(console, id_)
+        console.look()
+        left = FailedQueue(service.url, QUEUE).depth()
+        id_ = begun(console, **{**form, "planned": str(left), "stop_at": "99", "canary": "0"})
+        seen = wait_until(
+            lambda: console.get("/progress/job", id=id_).json().get("values", {}).get("causes"),
+            "what failed again is seen",
+        )
+        console.post("/stop", id=id_)
+        wait_for_end(console, id_)
+    assert "LookupError: still broken" in seen
+
+
+def asked_for(console: OpenConsole, **form: str) -> str:
+    answer = console.post("/ask", queue=QUEUE, **form)
+    assert answer.status_code == 303, answer.text
+    return str(answer.headers["location"].rpartition("=")[2])
+
+
+@pytest.fixture
+def other_user(rabbitmq_url: str, rabbitmq_management_url: str) -> Iterator[str]:
+    """The broker's address for somebody else."""
+    administration = Administration(rabbitmq_management_url, rabbitmq_url)
+    with administration.user(administration.unique("second")) as address:
+        yield address
+
+
+def test_whoever_asked_can_not_approve_and_somebody_else_can(
+    console: OpenConsole, service: Service, other_user: str
+) -> None:
+    group = group_of(console, "KeyError")
+    id_ = asked_for(console, group=group, planned=str(LOOKUP), reason="fixed", canary="0")
+    assert "waits for approval" in console.get("/job", id=id_).text
+    refused = console.post("/approve", id=id_)
+    assert refused.status_code == 400
+    assert "approve it" in refused.text
+    assert console.post("/resume", id=id_).status_code == 400
+    shown = run_redrive("jobs", "list", url=other_user)
+    assert "asked" in shown.out
+    own = run_redrive("jobs", "approve", id_, "--yes", url=service.url)
+    assert own.code == 2
+    approved = run_redrive("jobs", "approve", id_, "--yes", url=other_user)
+    assert approved.code == 0, approved.err
+    assert len(handled_by(service.url)) == LOOKUP
+    proof = console.get("/proof", id=id_, format="text").text
+    assert "asked for by" in proof
+    assert "approved by" in proof
+
+
+def test_what_was_not_asked_for_is_not_approved(
+    console: OpenConsole, service: Service, other_user: str
+) -> None:
+    id_ = asked_for(console, planned=str(ALL), reason="fixed", canary="0")
+    FailedQueue(service.url, QUEUE).discard("failure_id = 'sku-1'")
+    fail(service, failure("another", "KeyError", "'x'"))
+    refused = run_redrive("jobs", "approve", id_, "--yes", url=other_user)
+    assert refused.code == 2
+    assert "the queue has changed since" in refused.err
+    assert FailedQueue(service.url, QUEUE).depth() == ALL
+    assert "waits for approval" in console.get("/job", id=id_).text
+
+
+def test_a_job_that_was_declined_is_never_run(
+    console: OpenConsole, service: Service, other_user: str
+) -> None:
+    id_ = asked_for(console, planned=str(ALL), reason="fixed")
+    assert console.post("/decline", id=id_).status_code == 303
+    assert "declined" in console.get("/job", id=id_).text
+    assert run_redrive("jobs", "approve", id_, "--yes", url=other_user).code == 2
+    assert FailedQueue(service.url, QUEUE).depth() == ALL
+
+
+def test_a_proof_says_what_was_chosen_by_whom_why_and_what_became_of_it(
+    console: OpenConsole,
+) -> None:
+    id_ = begun(console, planned=str(ALL), reason="after the fix", canary="0", stop_at="100")
+    wait_for_end(console, id_)
+    text = console.get("/proof", id=id_, format="text").text
+    for part in (
+        id_,
+        QUEUE,
+        "after the fix",
+        "KeyError",
+        f"planned       {ALL}",
+        "adds up       yes",
+    ):
+        assert part in text
+    assert json.loads(console.get("/proof", id=id_, format="json").text)["sum"]["planned"] == ALL
+    assert "after the fix" in console.get("/proof", id=id_).text
+
+
+def test_a_plan_can_be_paced_by_the_depth_of_the_main_queue(
+    console: OpenConsole, service: Service
+) -> None:
+    assert "--pace-by-depth 3" in console.get("/plan", queue=QUEUE, pace="3").text
+    id_ = begun(console, **{**SLOWLY, "rate": "0", "pace": "3"})
+    wait_until_it_sends(console, id_)
+    console.post("/stop", id=id_)
+    wait_for_end(console, id_)
+    assert sum(handled_by(service.url).values()) <= 4
