@@ -118,16 +118,15 @@ class JobRecord:
     run: str = ""
     plan: dict[str, object] = field(default_factory=dict)
     program: str = ""
+    duplicate_ids: list[str] = field(default_factory=list)
+    not_sent_ids: list[str] = field(default_factory=list)
+    asked_by: str = ""
+    approved_by: str = ""
 
     @property
     def origin(self) -> str:
         """Where it was begun or resumed last, in words; empty where the journal does not say."""
         return "Spark" if self.kind.startswith("spark ") else self.program
-
-    duplicate_ids: list[str] = field(default_factory=list)
-    not_sent_ids: list[str] = field(default_factory=list)
-    asked_by: str = ""
-    approved_by: str = ""
 
     @property
     def by(self) -> str:

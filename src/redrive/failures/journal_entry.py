@@ -101,11 +101,9 @@ WHOLE = frozenset(
 )
 """The steps whose entries say all that there is to know of a job, its order and what is on its way
 included: whoever finds nothing before them needs nothing else."""
-_NEW_IN_2 = frozenset((JobStep.ASKED, JobStep.DECLINED))
-"""An older version is told by such an entry that it must not run the job."""
-
 _OF_NO_JOB = frozenset((JobStep.READ, JobStep.REMARK))
-_NEW_IN_2 = frozenset((JobStep.REMARK,))
+_NEW_IN_2 = frozenset((JobStep.ASKED, JobStep.DECLINED, JobStep.REMARK))
+"""An older version is told by such an entry that it must not run the job."""
 
 
 class Unreadable(ValueError):
