@@ -2,6 +2,7 @@
 
 import contextlib
 import re
+import threading
 from collections.abc import Collection, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 
@@ -64,6 +65,10 @@ _IN_SQL = frozenset({SqlType.TEXT, SqlType.NUMBER, SqlType.TIME})
 """Columns that are the same value in Python and in the file; a JSON that DuckDB does not take is
 not."""
 
+_MOST_CACHED = 4
+_cache: dict[object, Groups] = {}
+_lock = threading.Lock()
+
 
 class IndexedMessages(KeptMessages):
     """The messages of a look that the index has.
@@ -123,7 +128,22 @@ class IndexedMessages(KeptMessages):
         return self._messages([_number(place) for (place,) in found])
 
     def groups(self, by: Column) -> Groups:
-        """Groups of them by a column."""
+        """Groups of them by a column. Without an expression, whose `now()` may be another each
+        time, they are found once for each state of the index: who asks again does not wait."""
+        if self._filter.where is not None:
+            return self._groups(by)
+        state = (self._files, self._changes, self._limit, self._filter.groups, by.name)
+        with _lock:
+            known = _cache.get(state)
+        if known is None:
+            known = self._groups(by)
+            with _lock:
+                while len(_cache) >= _MOST_CACHED:
+                    _cache.pop(next(iter(_cache)))
+                _cache[state] = known
+        return known
+
+    def _groups(self, by: Column) -> Groups:
         groups = Groups(by)
         if by.type not in _IN_SQL:
             groups.add(self)
