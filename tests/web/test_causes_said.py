@@ -13,7 +13,7 @@ from redrive.failures.filter import Filter
 from redrive.failures.journal import Journal
 from redrive.web.console_settings import Permit
 from waiting import wait_until
-from web.conftest import LOOKUP, QUEUE, SLOW, OpenConsole, Opens
+from web.conftest import LOOKUP, QUEUE, SLOW, OpenConsole, Opens, fail, failure
 
 ALL = LOOKUP + SLOW
 
@@ -95,6 +95,10 @@ def test_a_fixed_cause_that_fails_again_says_so(
     say(console, group_of["KeyError"], kind="state", state="fixed", fixed_in="2.3.1")
     text = console.get("/cause", queue=QUEUE, group=group_of["KeyError"]).text
     assert "fixed in 2.3.1" in text
+    fail(service, failure("late", "KeyError", "'late'"))
+    console.look()
+    text = console.get("/cause", queue=QUEUE, group=group_of["KeyError"]).text
+    assert "failing again, fixed in 2.3.1" in text
 
 
 def test_what_is_said_is_seen_by_whoever_opens_the_journal(
