@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from starlette.responses import RedirectResponse, Response
 
 from redrive.errors import ConfigurationError, RedriveError
-from redrive.failures import approval
+from redrive.failures.approval import ask as ask_for_approval
 from redrive.failures.canary import Guards, Unknown
 from redrive.failures.look import Look
 from redrive.failures.order import Order
@@ -65,7 +65,7 @@ def ask(desk: Desk, asked: Asked) -> Response:
         with desk.worker.journal() as journal:
             record, _ = desk.recollection.ask(
                 place,
-                lambda look: approval.ask(failed, journal, order, look.messages, reason=reason),
+                lambda look: ask_for_approval(failed, journal, order, look.messages, reason=reason),
             )
     except RedriveError as error:
         return _page(desk, asked, str(error))

@@ -152,6 +152,8 @@ def test_what_the_shells_share_knows_no_client_and_each_shell_only_its_own(modul
 
 TRIAGE_API = {
     "alert": {"Crossings"},
+    "approval": {"approve", "ask"},
+    "approval_rule": {"check_may_approve", "waits_for_none"},
     "canary": {"Guards", "Unknown"},
     "cause": {"Cause", "TracebackPart", "cause_of", "parts_of"},
     "columns": {"BY_NAME", "COLUMNS"},
@@ -177,6 +179,8 @@ TRIAGE_API = {
     "plan": {"Plan"},
     "readable_values": {"body_of", "body_text_of", "headers_of", "text_of", "value_of"},
     "requeue": {"Cancel", "Progress"},
+    "requeue_job": {"SeenOutcomes"},
+    "running_job": {"check_alone", "in_words", "running_on"},
     "shared_ids": {"SharedIds"},
     "snapshot": {"Snapshot"},
     "way": {"way_of"},
