@@ -70,9 +70,11 @@ coverage: ## run the unit tests, and see that no branch of the topology is left 
 	@.venv/bin/coverage combine --quiet
 	@.venv/bin/coverage report --fail-under=100
 
-pictures: ## take the README's pictures anew, of real commands on a private RabbitMQ
+pictures: ## take the pictures of the README and the documentation anew, of real commands and of the console
 	@.ci/setup.sh demo --broker
 	@$(PYTHON) tests/pictures.py docs/pictures
+	@.ci/setup.sh test --broker --peers
+	@REDRIVE_PICTURES=docs/pictures $(PYTHON) -m pytest -q tests/web/test_incident.py
 
 bench: ## measure redrive beside its peers on a private RabbitMQ
 	@.ci/setup.sh demo --broker

@@ -118,11 +118,9 @@ def test_an_incident_from_the_open_page_to_the_proof(
     with service.subscriber(broken):
         page.locator("a.title", has_text="Unconfigured").click()
         page.get_by_role("link", name="Plan to requeue them").click()
-        picture(page, "plan")
         page.get_by_label("Reason").fill("rates are configured in 2.3.1")
         page.get_by_role("button", name="Start the canary").click()
         expect(page.locator("h1")).to_contain_text("stopped", timeout=120_000)
-    picture(page, "stopped")
     # No more than the canary left, and all that failed is there again.
     assert set(broken.tried) <= ids["rate"]
     assert len(broken.tried) <= CANARY
@@ -130,6 +128,12 @@ def test_an_incident_from_the_open_page_to_the_proof(
     wait_until(lambda: FailedQueue(service.url, QUEUE).depth() == COUNT, "the canary is back")
     id_ = page.url.rpartition("=")[2]
     assert sum_of(console.get("/job", id=id_).text)["Not tried"] == CAUSES["rate"] - sent
+    wait_until(
+        lambda: sum_of(console.get("/job", id=id_).text)["Failed again"] == sent,
+        "the canary is known to have failed again",
+    )
+    page.reload()
+    picture(page, "stopped")
     mended = Recorder()
     with service.subscriber(mended):
         page.get_by_role("button", name="Resume").click()
@@ -139,7 +143,8 @@ def test_an_incident_from_the_open_page_to_the_proof(
             lambda: sum_of(console.get("/job", id=id_).text)["Succeeded"] == len(mended.handled),
             "all are known to have succeeded",
         )
-    picture_of_the_end(page, id_)
+    page.reload()
+    picture(page, "done")
     proof = console.get("/proof", id=id_, format="json").json()
     assert set(mended.handled) <= ids["rate"]
     assert set(mended.handled.values()) == {1}
@@ -149,10 +154,3 @@ def test_an_incident_from_the_open_page_to_the_proof(
     left = Counter(message.message_id for message in FailedQueue(service.url, QUEUE).browse())
     assert set(left.values()) == {1}
     assert left.keys() == set().union(*ids.values()) - mended.handled.keys()
-
-
-def picture_of_the_end(page: Page, id_: str) -> None:
-    page.goto(f"/job?id={id_}")
-    picture(page, "done")
-    page.goto(f"/proof?id={id_}")
-    picture(page, "proof")

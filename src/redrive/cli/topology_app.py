@@ -20,7 +20,8 @@ app = lazy_group(
             "redrive.cli.topology_show:init", "Write a topology file from what is on the broker."
         ),
         "history": Listed(
-            "redrive.cli.topology_history:history", "Keep a copy of each failure for a time."
+            "redrive.cli.topology_history:history",
+            "Keep a copy of each failure for a time, in a stream.",
         ),
         "destroy": Listed("redrive.cli.topology_destroy:destroy", "Delete what a file describes."),
         "schema": Listed(

@@ -41,7 +41,7 @@ def begin(desk: Desk, asked: Asked) -> Response:
     reason = asked.text("reason")[:_MOST_REASON]
     failed = desk.recollection.queue(place)
     try:
-        count, _ = _counted(desk, asked)
+        count, _, filter_ = _counted(desk, asked)
         if not reason:
             raise ConfigurationError("no reason is given", "Say why: it stands in the journal.")
         if not 0 < count <= MOST or asked.number("typed", -1, most=10**12) != count:
@@ -55,14 +55,14 @@ def begin(desk: Desk, asked: Asked) -> Response:
             "discard",
             failed.source().name,
             BrokerURL.parse(desk.settings.url).address,
-            {"selection": asked.filter.as_json()},
+            {"selection": filter_.as_json()},
             reason=reason,
             literal=place.literal,
             planned=count,
             file=str(_file_of(id_)),
         )
         with desk.worker.journal() as journal:
-            discard_into(failed, journal, job, asked.filter, count)
+            discard_into(failed, journal, job, filter_, count)
     except RedriveError as error:
         return _page(desk, asked, str(error))
     return RedirectResponse(asked.link("/job", {"id": id_}), 303)
@@ -74,18 +74,18 @@ def _file_of(id_: str) -> Path:
     return folder / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{id_[:8]}.jsonl"
 
 
-def _counted(desk: Desk, asked: Asked) -> tuple[int, Look]:
-    filter_: Filter = asked.filter
+def _counted(desk: Desk, asked: Asked) -> tuple[int, Look, Filter]:
+    filter_ = desk.filter_of(asked)
     if desk.settings.mask is not None:
         check_filter(filter_)
     with OpenFilter(filter_) as open_filter:
         found, look = desk.recollection.ask(asked.place, lambda look: look.first(1, open_filter))
-    return found.matching, look
+    return found.matching, look, filter_
 
 
 def _page(desk: Desk, asked: Asked, problem: str) -> Response:
     place = asked.place
-    count, look = _counted(desk, asked)
+    count, look, _ = _counted(desk, asked)
     return desk.page(
         "discard",
         asked,

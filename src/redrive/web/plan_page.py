@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from starlette.responses import RedirectResponse, Response
 
 from redrive.errors import ConfigurationError, RedriveError
-from redrive.failures import approval
+from redrive.failures.approval import ask as ask_for_approval
 from redrive.failures.canary import Guards, Unknown
 from redrive.failures.look import Look
 from redrive.failures.mask import check_patch
@@ -70,7 +70,7 @@ def ask(desk: Desk, asked: Asked) -> Response:
         with desk.worker.journal() as journal:
             record, _ = desk.recollection.ask(
                 place,
-                lambda look: approval.ask(failed, journal, order, look.messages, reason=reason),
+                lambda look: ask_for_approval(failed, journal, order, look.messages, reason=reason),
             )
     except RedriveError as error:
         return _page(desk, asked, str(error))
@@ -95,7 +95,7 @@ def order_of(desk: Desk, asked: Asked, limit: int | None = None) -> Order:
         )
     if desk.settings.mask is not None:
         # What it means, and what it changes, would be told of the bodies as they are.
-        check_filter(asked.filter)
+        check_filter(desk.filter_of(asked))
         if patch is not None:
             check_patch(desk.settings.mask, patch)
     rate = asked.number("rate", RATE, most=1_000_000)
