@@ -77,8 +77,8 @@ def incident(
         report = publisher.publish_many(((one, "order.paid") for one in bodies), mandatory=True)
     assert report.confirmed == COUNT
     failed = Recorder(fails)
+    queue = FailedQueue(rabbitmq_url, QUEUE)
     with service.subscriber(failed, prefetch=200):
-        queue = FailedQueue(rabbitmq_url, QUEUE)
         wait_until(lambda: len(failed.attempts) >= COUNT, "all were tried", 240)
     wait_until(lambda: queue.depth() == COUNT, "all have failed")
     ids: dict[str, set[str]] = {cause: set() for cause in CAUSES}
@@ -122,8 +122,11 @@ def test_an_incident_from_the_open_page_to_the_proof(
         page.get_by_role("button", name="Start the canary").click()
         expect(page.locator("h1")).to_contain_text("stopped", timeout=120_000)
     # No more than the canary left, and all that failed is there again.
-    assert set(broken.tried) <= ids["rate"]
     assert len(broken.tried) <= CANARY
+    assert {attempt.body.decode().strip('"').partition("-")[0] for attempt in broken.attempts} == {
+        "rate"
+    }
+    assert set(broken.tried) <= ids["rate"]
     sent = len(broken.tried)
     wait_until(lambda: FailedQueue(service.url, QUEUE).depth() == COUNT, "the canary is back")
     id_ = page.url.rpartition("=")[2]
