@@ -26,9 +26,10 @@ _ATTRIBUTES = (
     "autocomplete placeholder spellcheck data-search data-row data-progress data-value "
     "datetime title scope viewbox width height x y for list rows inputmode maxlength "
     "formmethod formaction formnovalidate selected data-copy data-plan data-choice "
-    "preserveaspectratio rel checked"
+    "preserveaspectratio rel checked open hidden data-live data-live-from data-causes data-news"
 )
 ATTRIBUTES = frozenset(_ATTRIBUTES.split())
+_ADDRESSES = ("href", "src", "action", "formaction", "data-progress", "data-live-from")
 
 
 class Strict(HTMLParser):
@@ -42,7 +43,7 @@ class Strict(HTMLParser):
         if tag not in TAGS:
             self.foreign.append(tag)
         for name, value in attributes:
-            is_address = name in ("href", "src", "action", "formaction", "data-progress")
+            is_address = name in _ADDRESSES
             if name not in ATTRIBUTES or (is_address and not str(value).startswith(("/", "#main"))):
                 self.foreign.append(f"{tag} {name}={value}")
 
