@@ -40,7 +40,8 @@ def say(console: OpenConsole, group: str, **said: str) -> None:
 
 def causes_on(text: str) -> list[tuple[int, str]]:
     """How many messages each cause on a page has, and what it is called."""
-    found = re.findall(r'class="count"[^>]*>([\d,]+)<.*?class="title"[^>]*>(.*?)</a>', text, re.DOTALL)
+    cause = r'class="count"[^>]*>([\d,]+)<.*?class="title"[^>]*>(.*?)</a>'
+    found = re.findall(cause, text, re.DOTALL)
     return [(int(count.replace(",", "")), title) for count, title in found]
 
 
