@@ -2,6 +2,7 @@
 
 import asyncio
 import secrets
+import threading
 from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from urllib.parse import parse_qsl
@@ -53,6 +54,7 @@ from redrive.web.sessions import Sessions
 Page = Callable[[Desk, Asked], Response]
 _Endpoint = Callable[[Request], Awaitable[Response]]
 
+_FORGOTTEN_EVERY = 30.0
 _MOST_OF_A_FORM = 256 * 1024
 _LONGEST_FORM = 30.0
 """Seconds that a browser has to send one."""
@@ -127,6 +129,11 @@ class Console:
         )
         self._login = LoginDesk(self.doors, is_local=is_local and not reach.trusted_proxies)
         self._is_closed = False
+        self._ending = threading.Event()
+        if reach.login is Login.BROKER:
+            threading.Thread(
+                target=self._forget_the_gone, name="redrive-guests", daemon=True
+            ).start()
         self._app = Gate(
             Starlette(
                 routes=[
@@ -159,10 +166,14 @@ class Console:
             on_wait: called where there is something to wait for.
         """
         self._is_closed = True
+        self._ending.set()
         for desk in self.guests.desks():
-            desk.live.close()
-            desk.worker.close(on_wait)
-            desk.store.close()
+            desk.close(on_wait)
+
+    def _forget_the_gone(self) -> None:
+        """Forgets, now and then, whose sessions have all ended, and their passwords."""
+        while not self._ending.wait(_FORGOTTEN_EVERY):
+            self.guests.forget_all_but(self.sessions.guests())
 
     def _ways_in(self, reach: Reach) -> list[Route]:
         match reach.login:

@@ -1,7 +1,7 @@
 """What the pages of a console work with."""
 
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from urllib.parse import urlsplit
@@ -157,6 +157,16 @@ class Desk:
             self.settings.check_allowed(act)
         if self.rights.missing(act, place.name, literal=place.literal):
             raise not_permitted(act, place, self.rights)
+
+    def close(self, on_wait: Callable[[], object] = lambda: None) -> None:
+        """Ends what it began, cleanly.
+
+        Args:
+            on_wait: called where a job has to be waited for.
+        """
+        self.live.close()
+        self.worker.close(on_wait)
+        self.store.close()
 
     def may_see(self, job: JobRecord) -> bool:
         """Whether what the journal has of a job is for this user."""

@@ -1,7 +1,8 @@
 """Who has come in, and the desk that they sit at."""
 
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from redrive.failures.operator_rights import check_login
@@ -9,6 +10,8 @@ from redrive.pubsub.url import url_with_login
 from redrive.web.console_settings import ConsoleSettings
 from redrive.web.desk import Desk
 
+_JUST_COME = 60.0
+"""Seconds."""
 _MOST_CHECKS = 4
 """Logins that the broker is asked for at a time: each is a connection."""
 
@@ -24,6 +27,7 @@ class Guest:
     def __init__(self, name: str, desk: Desk) -> None:
         self.name = name
         self.desk = desk
+        self.came = time.monotonic()
 
 
 class Guests:
@@ -61,9 +65,20 @@ class Guests:
     def forget(self, guest: Guest) -> None:
         """Forgets a guest, and the password, unless a job of theirs runs."""
         with self._lock:
-            if not guest.desk.worker.running():
-                self._guests = {key: one for key, one in self._guests.items() if one is not guest}
-                guest.desk.live.close()
+            if guest is self.own or guest.desk.worker.running():
+                return
+            self._guests = {key: one for key, one in self._guests.items() if one is not guest}
+        # It waits for what is being ended, and whoever logs out does not.
+        threading.Thread(target=guest.desk.close, name="redrive-desk", daemon=True).start()
+
+    def forget_all_but(self, present: Iterable[Guest]) -> None:
+        """Forgets all but these, and whoever has just come and has no session yet."""
+        known = {id(guest) for guest in present}
+        with self._lock:
+            absent = [guest for guest in self._guests.values() if id(guest) not in known]
+        for guest in absent:
+            if time.monotonic() - guest.came > _JUST_COME:
+                self.forget(guest)
 
     def desks(self) -> Iterator[Desk]:
         """The desks of all of them."""
