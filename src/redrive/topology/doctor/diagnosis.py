@@ -156,12 +156,20 @@ def _not_held_back(facts: Facts, question: Question) -> Iterator[Finding]:
     # A policy wins over the argument. Source: RabbitMQ 4.3.5, rabbit_quorum_queue,
     # `get_delayed_retry_config`.
     kind = main.policy.get("delayed-retry-type", main.argument("x-delayed-retry-type"))
+    remedy = (
+        "Upgrade all nodes to RabbitMQ 4.3, remove the policy, or go back to a retry queue: "
+        "retry_via: dead-letter in the topology file, then redrive topology migrate."
+    )
     if not facts.version.holds_failed_messages_back:
         found = f"it is to hold failed messages back, and RabbitMQ {facts.version} does not"
     elif kind != "failed":
         found = f"its delayed-retry-type is {kind}, not failed"
     elif not least:
-        found = "its delay is 0: an argument or a policy sets delayed-retry-min"
+        found = "its delay is 0: an argument or a policy says so, or neither sets one"
+        remedy = (
+            "Put retry_via: broker and delay_by: policy into the topology file, then redrive "
+            "topology apply; if a policy sets delayed-retry-min to 0, take it out there first."
+        )
     elif main.holding_back is False:
         # Source: measured in a cluster of three nodes of RabbitMQ 4.3.6 where one had the older
         # state machine of quorum queues: what is rejected comes back at once, whichever feature
@@ -177,8 +185,7 @@ def _not_held_back(facts: Facts, question: Question) -> Iterator[Finding]:
         question.queue,
         found,
         "What fails comes back at once, and uses its retries up within a moment.",
-        "Upgrade all nodes to RabbitMQ 4.3, remove the policy, or go back to a retry queue: "
-        "retry_via: dead-letter in the topology file, then redrive topology migrate.",
+        remedy,
     )
 
 
