@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
-from typing import Any, Self
+from typing import Self
 
 from redrive.web.asked import QueuePlace
 
@@ -109,7 +109,7 @@ class ConsoleJob:
         values = {name: getattr(self, name) for name in self.__slots__ if name != "place"}
         return json.dumps(values).encode() + b"\n"
 
-    def take(self, told: Mapping[str, Any]) -> None:
+    def take(self, told: Mapping[str, object]) -> None:
         """Takes over how it stands."""
         for name in self.__slots__:
             if name in told:
