@@ -18,6 +18,8 @@ pytestmark = pytest.mark.every_broker
 
 KINDS = {
     "as little as can be": "subscriptions: {a@b: {}}",
+    "what goes without saying": "subscriptions: {a@b: {routing_keys: [user.*], delay_by: "
+    "argument}}",
     "several patterns, its own name among them": "subscriptions: {a@b: {routing_keys: [user.*, "
     'order.#, "#", a@b, "*.paid"]}}',
     "a classic queue": "subscriptions: {a@b: {routing_keys: [user.*], queue_type: classic, retry: "

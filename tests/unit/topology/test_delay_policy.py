@@ -16,7 +16,8 @@ from redrive.topology.delay_policy import (
     queue_of,
 )
 from redrive.topology.diff import Due, Observed, Retired, compare
-from redrive.topology.formats import definitions_of
+from redrive.topology.formats import definitions_of, json_of
+from redrive.topology.migration import pauses
 from redrive.topology.model import Subscription
 
 QUEUE = "shop@orders"
@@ -63,6 +64,12 @@ def test_a_change_says_what_was_and_what_is_to_be() -> None:
     change = change_for(DelayPolicy(QUEUE, 30_000, 60_000), [OURS])
 
     assert str(change) == "policy redrive.delay.shop@orders: delayed-retry-max 30000 → 60000"
+
+
+def test_a_pattern_that_is_another_is_a_change_too() -> None:
+    change = change_for(ASKED, [Policy(OURS.name, "^shop", OURS.definition, 0, "quorum_queues")])
+
+    assert str(change).endswith(": its pattern, and what it is for")
 
 
 def test_what_another_policy_sets_goes_on() -> None:
@@ -217,6 +224,24 @@ def test_policies_that_contradict_each_other_leave_a_note() -> None:
 
     assert recovered.subscriptions == ()
     assert "can't be read here" in recovered.notes[0]
+
+
+def test_a_policy_is_told_to_programs_as_rabbitmq_has_it() -> None:
+    assert json_of(OURS) == {
+        "kind": "policy",
+        "name": "redrive.delay.shop@orders",
+        "pattern": "^shop@orders$",
+        "apply-to": "quorum_queues",
+        "priority": 0,
+        "definition": {"delayed-retry-min": 30_000, "delayed-retry-max": 30_000},
+    }
+
+
+def test_a_migration_says_how_long_a_policy_has_messages_wait() -> None:
+    by_argument = Subscription(QUEUE, ["order.*"], retry_via="broker")
+
+    assert pauses(by_argument, observed(OURS))[0].endswith("are waited for, up to 30 s")
+    assert pauses(by_argument, observed())[0].endswith("are waited for")
 
 
 def test_rabbitmq_imports_the_policy() -> None:
