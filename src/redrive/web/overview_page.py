@@ -72,6 +72,7 @@ def show(desk: Desk, asked: Asked) -> Response:
             "more": max(0, len(causes) - _MOST_CAUSES),
             "muted": len(said) - len(causes),
             "unseen": unseen,
+            "failed": sum(one.live.depth or 0 for one in found.standings.values()),
             "failing": sum(found.recent.values()) / (_NOW / timedelta(minutes=1)),
             "is_rate_known": bool(found.recent),
             "health": desk.health.known,
