@@ -134,6 +134,17 @@ def test_of_a_message_that_is_cut_off_by_the_end_of_its_channel_nothing_gets_int
     assert seen.told == [message]
 
 
+def test_a_body_frame_with_nothing_in_it_changes_nothing() -> None:
+    message = Received(1, False, "", "user.create", PROPERTIES, b"body")
+    seen = Seen()
+    of_body = len(frame(3, CHANNEL, message.body))
+    data = delivery(message)
+
+    seen.reader.feed(data[:-of_body] + frame(3, CHANNEL, b"") + data[-of_body:])
+
+    assert seen.told == [message]
+
+
 @given(messages, st.integers(0, 2))
 def test_a_frame_without_its_end_is_no_amqp(message: Received, which: int) -> None:
     data = bytearray(delivery(message))
