@@ -228,3 +228,5 @@ COLUMNS = (
 """All of them, in their order."""
 
 BY_NAME = {column.name: column for column in COLUMNS}
+BODIES = frozenset({"body", "body_text", "body_bytes"})
+"""The columns that show a body."""

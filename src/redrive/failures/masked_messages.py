@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from redrive.errors import ConfigurationError
-from redrive.failures.columns import BY_NAME, COLUMNS, Column
+from redrive.failures.columns import BODIES, BY_NAME, COLUMNS, Column
 from redrive.failures.database import Database
 from redrive.failures.failed_message import FailedMessage
 from redrive.failures.filter import Filter
@@ -11,8 +11,6 @@ from redrive.failures.groups import Groups
 from redrive.failures.kept_messages import KeptMessages
 from redrive.failures.look import Look
 from redrive.failures.mask import Mask, MaskedMessage
-
-_BODIES = frozenset({"body", "body_text", "body_bytes"})
 
 
 class MaskedMessages(KeptMessages):
@@ -47,7 +45,7 @@ class MaskedMessages(KeptMessages):
 
     def groups(self, by: Column) -> Groups:
         """Groups of them by a column."""
-        if by.name in _BODIES:
+        if by.name in BODIES:
             raise _asks_for_bodies("they are grouped by it")
         return self._kept.groups(by)
 
@@ -57,7 +55,7 @@ class MaskedMessages(KeptMessages):
 
     def database(self, columns: Sequence[Column]) -> Database:
         """A database whose table `failed` has these columns of them."""
-        if not _BODIES & {column.name for column in columns}:
+        if not BODIES & {column.name for column in columns}:
             return self._kept.database(columns)
         database = Database(columns=columns)
         database.insert(
@@ -89,7 +87,7 @@ def check_filter(filter_: Filter) -> None:
     if isinstance(filter_.where, str):
         with Database(filter_.now) as database:
             columns = database.columns_of(filter_.where)
-        if _BODIES & {column.name for column in columns} or columns == COLUMNS:
+        if BODIES & {column.name for column in columns} or columns == COLUMNS:
             raise _asks_for_bodies("the filter asks for it")
 
 

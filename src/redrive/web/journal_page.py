@@ -11,6 +11,7 @@ from redrive.failures.job_record import JobRecord
 from redrive.web.asked import Asked, QueuePlace
 from redrive.web.csv_cell import inert
 from redrive.web.desk import Desk
+from redrive.web.download import download
 
 _MOST = 200
 _MOST_REMARKS = 50
@@ -51,10 +52,10 @@ def show(desk: Desk, asked: Asked) -> Response:
     found = [job for job in jobs if _is_asked_for(job, asked)]
     match asked.text("format"):
         case "csv":
-            return _download(_csv(found), "text/csv", "csv")
+            return download(_csv(found), "text/csv", "journal.csv")
         case "json":
             rows = [_row_of(job) for job in found]
-            return _download(json.dumps(rows, ensure_ascii=True), "application/json", "json")
+            return download(json.dumps(rows, ensure_ascii=True), "application/json", "journal.json")
     here = {name: asked.text(name) for name in ("queue", "word", *_CHOICES)}
     return desk.page(
         "journal",
@@ -117,11 +118,3 @@ def _csv(jobs: Sequence[JobRecord]) -> str:
         row = _row_of(job)
         writer.writerow([inert(row[name]) for name in _EXPORTED])
     return text.getvalue()
-
-
-def _download(text: str, media_type: str, ending: str) -> Response:
-    return Response(
-        text.encode("utf-8", "backslashreplace"),
-        media_type=media_type,
-        headers={"content-disposition": f'attachment; filename="journal.{ending}"'},
-    )

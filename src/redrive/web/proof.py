@@ -11,6 +11,7 @@ from redrive.failures.job_record import JobRecord
 from redrive.redaction import in_one_line
 from redrive.web.asked import Asked, QueuePlace
 from redrive.web.desk import Desk
+from redrive.web.download import download
 from redrive.web.html import moment_in_words
 from redrive.web.job_page import JobSum, begun_with
 
@@ -33,12 +34,12 @@ def show(desk: Desk, asked: Asked) -> Response:
         on_the_way = len(journal.under_way(record.id))
     form = asked.text("format")
     if form == "json":
-        return _download(
-            json.dumps(json_of(record, on_the_way), indent=2), "application/json", "json"
+        return download(
+            json.dumps(json_of(record, on_the_way), indent=2), "application/json", "proof.json"
         )
     text = text_of(record, on_the_way)
     if form == "text":
-        return _download(text, "text/plain", "txt")
+        return download(text, "text/plain", "proof.txt")
     title = f"Proof of job {record.id[:8]}"
     return desk.page(
         "proof", asked, title, {"record": record, "text": text, "sum": JobSum.of(record)}
@@ -113,11 +114,3 @@ def _causes_of(record: JobRecord) -> list[tuple[str, str]]:
         for why, words in _WHY_THEY_STAY.items()
         if isinstance(stay, dict) and why in stay
     ]
-
-
-def _download(text: str, media_type: str, ending: str) -> Response:
-    return Response(
-        text.encode("utf-8", "backslashreplace"),
-        media_type=media_type,
-        headers={"content-disposition": f'attachment; filename="proof.{ending}"'},
-    )

@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from redrive.errors import ConfigurationError, RedriveError
 from redrive.failures.answer_file import parquet_of
-from redrive.failures.columns import COLUMNS
+from redrive.failures.columns import BODIES, COLUMNS
 from redrive.failures.look import Look, QueryResult
 from redrive.failures.message_source import checked_query
 from redrive.redaction import printable_json
@@ -16,9 +16,9 @@ from redrive.web.asked import Asked
 from redrive.web.command_words import query_command
 from redrive.web.csv_cell import inert
 from redrive.web.desk import Desk, Freshness
+from redrive.web.download import download
 
 _MOST_ROWS = 500
-_BODIES = frozenset({"body", "body_text", "body_bytes"})
 EXAMPLE = "select error_type, count(*) as n from failed group by all order by n desc"
 
 
@@ -36,11 +36,13 @@ def show(desk: Desk, asked: Asked) -> Response:
                 raise
             problem = str(error)
     if answer is not None and form == "csv":
-        return _download(_csv(answer), "text/csv", "csv")
+        return download(_csv(answer), "text/csv", "answer.csv")
     if answer is not None and form == "json":
-        return _download(json.dumps(answer.rows, ensure_ascii=True), "application/json", "json")
+        return download(
+            json.dumps(answer.rows, ensure_ascii=True), "application/json", "answer.json"
+        )
     if answer is not None and form == "parquet":
-        return _download(parquet_of(answer), "application/vnd.apache.parquet", "parquet")
+        return download(parquet_of(answer), "application/vnd.apache.parquet", "answer.parquet")
     lines = _choice(desk, asked)
     return desk.page(
         "query",
@@ -71,7 +73,7 @@ def _choice(desk: Desk, asked: Asked) -> list[str]:
 
 def _answer(desk: Desk, asked: Asked, sql: str) -> tuple[QueryResult, Look]:
     checked, columns = checked_query(sql)
-    bodies = sorted({column.name for column in columns} & _BODIES)
+    bodies = sorted({column.name for column in columns} & BODIES)
     if desk.settings.hide_bodies and bodies:
         raise ConfigurationError(
             f"this console hides bodies, and the query asks for {', '.join(bodies)}",
@@ -105,11 +107,3 @@ def _csv(answer: QueryResult) -> str:
     for row in answer.rows:
         writer.writerow([inert(row.get(column)) for column in answer.columns])
     return text.getvalue()
-
-
-def _download(content: str | bytes, media_type: str, ending: str) -> Response:
-    return Response(
-        content.encode("utf-8", "backslashreplace") if isinstance(content, str) else content,
-        media_type=media_type,
-        headers={"content-disposition": f'attachment; filename="answer.{ending}"'},
-    )

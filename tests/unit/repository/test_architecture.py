@@ -162,7 +162,7 @@ TRIAGE_API = {
     "cause_example": {"parts_of_message", "trace_of"},
     "cause_history": {"jobs_of"},
     "cause_remark": {"SAYABLE", "CauseRemark", "CauseState", "RemarkKind"},
-    "columns": {"BY_NAME", "COLUMNS"},
+    "columns": {"BODIES", "BY_NAME", "COLUMNS"},
     "depth_watch": {"Reading"},
     "discard_job": {"Chosen", "discard_into"},
     "edit": {"difference"},

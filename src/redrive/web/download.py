@@ -1,0 +1,18 @@
+"""What a browser keeps as a file, and never opens."""
+
+from starlette.responses import Response
+
+
+def download(content: str | bytes, media_type: str, name: str) -> Response:
+    """A file of this name.
+
+    Args:
+        content: what is in it; a text in UTF-8.
+        media_type: what it is.
+        name: its name, which no message has written.
+    """
+    return Response(
+        content.encode("utf-8", "backslashreplace") if isinstance(content, str) else content,
+        media_type=media_type,
+        headers={"content-disposition": f'attachment; filename="{name}"'},
+    )
