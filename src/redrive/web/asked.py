@@ -7,6 +7,8 @@ from urllib.parse import urlencode
 from redrive.errors import ConfigurationError
 from redrive.failures.filter import Filter
 
+_MOST_REASON = 500
+
 
 @dataclass(frozen=True, slots=True)
 class QueuePlace:
@@ -41,6 +43,11 @@ class Asked:
     def text(self, name: str) -> str:
         """A value without spaces around it; empty where it was not given."""
         return self.values.get(name, "").strip()
+
+    @property
+    def reason(self) -> str:
+        """Why somebody does something, as the journal takes it."""
+        return self.text("reason")[:_MOST_REASON]
 
     def number(self, name: str, default: int, *, least: int = 0, most: int = 10**9) -> int:
         """A whole number.

@@ -21,7 +21,6 @@ from redrive.web.desk import Desk, Freshness
 
 MOST = 10_000
 """More messages than these are discarded by the command line, which says how far it is."""
-_MOST_REASON = 500
 
 
 def show(desk: Desk, asked: Asked) -> Response:
@@ -38,7 +37,7 @@ def begin(desk: Desk, asked: Asked) -> Response:
     """
     place = asked.place
     desk.check(OperatorAct.DISCARD, place)
-    reason = asked.text("reason")[:_MOST_REASON]
+    reason = asked.reason
     failed = desk.recollection.queue(place)
     try:
         count, _, filter_ = _counted(desk, asked)

@@ -19,7 +19,6 @@ from redrive.web.asked import Asked
 from redrive.web.desk import Desk, Freshness
 
 _MOST_BYTES = 128 * 1024
-_MOST_REASON = 500
 
 
 def show(desk: Desk, asked: Asked) -> Response:
@@ -51,7 +50,7 @@ def send(desk: Desk, asked: Asked) -> Response:
     desk.check(OperatorAct.EDIT, asked.place)
     message, look = _message(desk, asked)
     try:
-        reason = asked.text("reason")[:_MOST_REASON]
+        reason = asked.reason
         if not reason:
             raise ConfigurationError("no reason is given", "Say why: it stands in the journal.")
         body = _edited(message, _typed(asked))

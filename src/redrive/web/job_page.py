@@ -188,7 +188,7 @@ def decline(desk: Desk, asked: Asked) -> Response:
     with desk.worker.journal() as journal:
         record = journal.job(asked.text("id"))
         desk.check(OperatorAct.REQUEUE, _place_of(record))
-        journal.decline(record, asked.text("reason")[:500])
+        journal.decline(record, asked.reason)
     return _back(asked)
 
 

@@ -25,7 +25,6 @@ MANY = 1000
 CANARY, RATE, STOP_AT = 20, 200, 5
 """What is safe: how many go first, how many a second, and the percentage that may fail."""
 _OLD = timedelta(minutes=15)
-_MOST_REASON = 500
 
 
 def show(desk: Desk, asked: Asked) -> Response:
@@ -44,7 +43,7 @@ def begin(desk: Desk, asked: Asked) -> Response:
     desk.check(OperatorAct.REQUEUE, place)
     _check_alone(desk, place)
     try:
-        reason = asked.text("reason")[:_MOST_REASON]
+        reason = asked.reason
         order, plan, _ = _planned(desk, asked)
         _check_confirmed(asked, reason, plan)
         id_ = desk.worker.begin(place, order, reason)
@@ -63,7 +62,7 @@ def ask(desk: Desk, asked: Asked) -> Response:
     place = asked.place
     desk.check(OperatorAct.REQUEUE, place)
     try:
-        reason = asked.text("reason")[:_MOST_REASON]
+        reason = asked.reason
         order, plan, _ = _planned(desk, asked)
         _check_confirmed(asked, reason, plan)
         failed = desk.recollection.queue(place)

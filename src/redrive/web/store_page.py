@@ -19,7 +19,6 @@ from redrive.web.desk import Desk
 from redrive.web.store import StoreWork
 
 _MOST_CAUSES = 50
-_MOST_REASON = 500
 
 
 def show(desk: Desk, asked: Asked) -> Response:
@@ -87,7 +86,7 @@ def restore(desk: Desk, asked: Asked) -> Response:
         ConfigurationError: this console restores nothing, no reason is given, or the store is busy.
     """
     _check_permit(desk)
-    name, reason = asked.text("name"), asked.text("reason")[:_MOST_REASON]
+    name, reason = asked.text("name"), asked.reason
     kept = desk.store.snapshot(name)
     if not reason:
         raise ConfigurationError("no reason is given", "Say why: it stands in the journal.")
