@@ -251,6 +251,11 @@ class Freshness:
         return cls(place, look, line, desk.recollection.look_under_way(place), live)
 
     @property
+    def is_looking(self) -> bool:
+        """Whether the page is to be read again when a look has ended."""
+        return self.under_way is not None and self.under_way.is_still_to_be_seen(self.look)
+
+    @property
     def now(self) -> str:
         """How the queue stands now, beside what a page shows of it."""
         return self.live.in_words

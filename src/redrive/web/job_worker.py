@@ -8,6 +8,7 @@ import sys
 import threading
 import uuid
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import IO
 
 from redrive.errors import ConfigurationError
@@ -58,14 +59,17 @@ class JobWorker:
             return None if self._process is None else self._process.pid
 
     def job(self, id_: str) -> ConsoleJob | None:
-        """A job that runs here, or has; None for any other."""
+        """How a job stands that runs here, or has; None for any other."""
         with self._lock:
-            return self._jobs.get(id_)
+            job = self._jobs.get(id_)
+            # It goes on while whoever asked reads the journal: a page that has one half from before
+            # its end and the other from after would show it as running for ever.
+            return None if job is None else replace(job)
 
     def running(self) -> list[ConsoleJob]:
-        """The jobs that run here now."""
+        """How the jobs stand that run here now."""
         with self._lock:
-            return [job for job in self._jobs.values() if not job.has_ended]
+            return [replace(job) for job in self._jobs.values() if not job.has_ended]
 
     def begin(self, place: QueuePlace, order: Order, reason: str) -> str:
         """Begins a job; returns its id.

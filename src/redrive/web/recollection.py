@@ -6,7 +6,7 @@ A page answers from the index of looks alone. A queue is looked at when somebody
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
 from redrive.errors import RedriveError
@@ -21,6 +21,9 @@ T = TypeVar("T")
 
 _EVER = timedelta(days=36500)
 _KEPT = Recall(_EVER, or_look=False)
+_LONGEST_PAGE = timedelta(seconds=10)
+"""For how long after a look a page may come that was begun before its end. Not for ever: what a
+look has found may be gone again."""
 
 
 @dataclass(slots=True)
@@ -31,13 +34,39 @@ class LookUnderWay:
         place: the queue.
         progress: how far it is.
         problem: why it found nothing, or what it found was not kept; empty otherwise.
-        has_ended: whether it is over.
+        begun_at: when it was asked for.
+        ended_at: when it ended; None before.
     """
 
     place: QueuePlace
     progress: LookProgress = field(default_factory=lambda: LookProgress(LookStage.WAITING))
     problem: str = ""
-    has_ended: bool = False
+    begun_at: datetime = field(default_factory=lambda: datetime.now(UTC))
+    ended_at: datetime | None = None
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it is over."""
+        return self.ended_at is not None
+
+    def is_still_to_be_seen(self, shown: Look | None) -> bool:
+        """Whether a page that shows an earlier look, or none, is to be read again for this one: it
+        runs, or has ended while the page was made.
+
+        Args:
+            shown: the look that the page shows.
+        """
+        if self.ended_at is None:
+            return True
+        return (
+            not self.problem
+            and datetime.now(UTC) - self.ended_at < _LONGEST_PAGE
+            and (shown is None or shown.as_of is None or shown.as_of < self.begun_at)
+        )
+
+    def end(self) -> None:
+        """Notes that it is over."""
+        self.ended_at = datetime.now(UTC)
 
     def note(self, progress: LookProgress) -> None:
         """Notes how far it is."""
@@ -132,4 +161,4 @@ def _look(failed: FailedQueue, under_way: LookUnderWay) -> None:
     except RedriveError as error:
         under_way.problem = str(error)
     finally:
-        under_way.has_ended = True
+        under_way.end()

@@ -3,6 +3,7 @@
 import uuid
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 
 from starlette.responses import JSONResponse, RedirectResponse, Response
 
@@ -31,6 +32,8 @@ def show(desk: Desk, asked: Asked) -> Response:
     name = asked.text("name")
     if name:
         return _one(desk, asked, name)
+    # As it stands before the files are listed: what ends meanwhile is to be asked for again.
+    work = replace(found) if (found := desk.store.work) is not None else None
     try:
         queues = [line.place for line in desk.board.lines() if line.failed]
     except RedriveError:
@@ -42,7 +45,7 @@ def show(desk: Desk, asked: Asked) -> Response:
         {
             "folder": str(desk.store.folder),
             "files": desk.store.files(),
-            "work": desk.store.work,
+            "work": work,
             "queues": queues,
             "command": expire_command(str(desk.store.folder)),
         },
