@@ -10,7 +10,7 @@ from typing import Literal
 import pika
 from pika.adapters.blocking_connection import BlockingChannel
 
-from contract.plain import plain_channel
+from contract.plain import plain_channel, wait_for_consumers
 from waiting import wait_until
 
 EXCHANGE, KEY, BYSTANDER = "shop", "order.new", "audit"
@@ -114,15 +114,11 @@ class DeadLetters:
         thread = threading.Thread(target=run)
         thread.start()
         try:
-            wait_until(lambda: self._consumers() == 1, "it consumes")
+            wait_for_consumers(self.url, self.queue)
             yield handled
         finally:
             over.set()
             thread.join()
-
-    def _consumers(self) -> int:
-        with plain_channel(self.url) as channel:
-            return int(channel.queue_declare(self.queue, passive=True).method.consumer_count)
 
     def _reject_one(self, channel: BlockingChannel) -> None:
         def rejected() -> bool:

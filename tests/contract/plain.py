@@ -5,12 +5,14 @@ import struct
 from collections.abc import Iterator
 
 import pika
+import pika.exceptions
 from pika.adapters.blocking_connection import BlockingChannel
 from pika.spec import Basic
 
 from redrive.amqp.field_table import Table
 from redrive.pubsub.blocking.connection import Connector
 from redrive.pubsub.blocking.declarer import declaring
+from waiting import wait_until
 
 _HEADERS_FLAG = 1 << 13
 _DELIVERY_MODE_FLAG = 1 << 12
@@ -49,6 +51,20 @@ def plain_channel(url: str) -> Iterator[BlockingChannel]:
     finally:
         if connection.is_open:
             connection.close()
+
+
+def wait_for_consumers(url: str, queue: str, count: int = 1) -> None:
+    """Waits until so many consume a queue. Who starts one goes on before the broker has it."""
+
+    def consumed() -> bool:
+        with plain_channel(url) as channel:
+            try:
+                found = channel.queue_declare(queue, passive=True).method.consumer_count
+            except pika.exceptions.ChannelClosedByBroker:  # it is not there yet
+                return False
+        return int(found) == count
+
+    wait_until(consumed, f"{queue} has {count} of them that consume it")
 
 
 def publish_plain(

@@ -16,6 +16,7 @@ import pika
 import pytest
 
 from cli_support import PATIENCE, Outcome, Terminal, redrive
+from contract.plain import wait_for_consumers
 from contract.shells import BLOCKING, SHELLS, Shell
 from contract.support import Recorder, always_fails
 from redrive import ExchangeFamily, FailedQueue, RetryPolicy
@@ -78,12 +79,8 @@ class Incident:
             "exchange": self.exchange,
         }
         with self.shell.subscriber(recorder, self.url, QUEUE, **options):
-            wait_until(lambda: self.consumers() == 1, "it consumes")
+            wait_for_consumers(self.url, QUEUE)
             yield recorder
-
-    def consumers(self) -> int:
-        found = self.failed.whereabouts().main
-        return 0 if found is None else found.consumers
 
     def requeue(self, *arguments: str) -> Outcome:
         return redrive(

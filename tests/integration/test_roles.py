@@ -11,6 +11,7 @@ import pytest
 
 from cli_support import Outcome, declare, redrive
 from contract.administration import Administration
+from contract.plain import wait_for_consumers
 from redrive import FailedQueue, Message, PermissionDenied, Publisher, RetryPolicy, Subscriber
 from redrive.amqp.field_table import Table
 from redrive.amqp.properties import Properties
@@ -83,6 +84,7 @@ def a_worker(url: str, *, fails: bool = False, **options: object) -> Iterator[No
 
     subscriber.start()
     try:
+        wait_for_consumers(url, QUEUE)
         yield
     finally:
         subscriber.stop()

@@ -12,7 +12,7 @@ from dataclasses import replace
 import pika
 import pytest
 
-from contract.plain import depth, plain_channel, publish_plain
+from contract.plain import depth, publish_plain, wait_for_consumers
 from contract.shells import Shell
 from contract.support import Recorder, always_fails, both_shells, retrying
 from interop.peer import Peer, Seen
@@ -125,11 +125,6 @@ def test_redrive_fails_and_a_peer_goes_on(
     assert seen[0].retries == (2 if counts_on else 1)
 
 
-def consumers_of(service: SharedService) -> int:
-    with plain_channel(service.url) as channel:
-        return int(channel.queue_declare(service.queue, passive=True).method.consumer_count)
-
-
 @both_shells
 def test_on_a_queue_that_both_consume_redrive_ends_what_always_fails(
     service: SharedService, peer: Peer, counts_on: bool, shell: Shell
@@ -141,7 +136,7 @@ def test_on_a_queue_that_both_consume_redrive_ends_what_always_fails(
         peer.consuming(QUEUE, PATTERN, attempts=1000, fails=True, max_retries=1000) as seen,
         service.subscriber(recorder, prefetch=1),
     ):
-        wait_until(lambda: consumers_of(service) == 2, "both consume")
+        wait_for_consumers(service.url, service.queue, 2)
         peer.publish("user.create", USER)
         (failed,) = service.wait_for_failed()
         wait_until(lambda: depth(service.url, f"{QUEUE}@retry") == 0, "nothing is on its way")
