@@ -45,8 +45,10 @@ if TYPE_CHECKING:
     from redrive.pubsub.aio.publisher import AsyncPublisher
     from redrive.pubsub.aio.subscriber import AsyncSubscriber
     from redrive.pubsub.aio.subscriber import run as run_async
+    from redrive.pubsub.attempt import Attempt
     from redrive.pubsub.blocking.publisher import Publisher
     from redrive.pubsub.blocking.subscriber import Subscriber, run
+    from redrive.pubsub.current_message import current_message
     from redrive.pubsub.envelope import Extras
     from redrive.pubsub.message import Message
     from redrive.pubsub.reports import (
@@ -69,6 +71,7 @@ __all__ = [
     "AsyncJob",
     "AsyncPublisher",
     "AsyncSubscriber",
+    "Attempt",
     "Backoff",
     "BrokerUnavailable",
     "Cause",
@@ -115,6 +118,7 @@ __all__ = [
     "TopologyMismatch",
     "Unknown",
     "Unroutable",
+    "current_message",
     "instrument",
     "observe_queues",
     "run",
@@ -160,11 +164,13 @@ _MODULES = {
     "redrive.pubsub.admin.queue_metrics": ("observe_queues",),
     "redrive.pubsub.aio.publisher": ("AsyncPublisher",),
     "redrive.pubsub.aio.subscriber": ("AsyncSubscriber",),
+    "redrive.pubsub.attempt": ("Attempt",),
     "redrive.pubsub.blocking.publisher": ("Publisher",),
     "redrive.pubsub.blocking.subscriber": (
         "Subscriber",
         "run",
     ),
+    "redrive.pubsub.current_message": ("current_message",),
     "redrive.pubsub.envelope": ("Extras",),
     "redrive.pubsub.message": ("Message",),
     "redrive.pubsub.reports": (

@@ -116,9 +116,25 @@ Subscriber("amqp://", queue="ucenter@user", routing_keys=["user.*"]).declare()
 body, rows = {"id": 121}, [{"id": number} for number in range(3)]
 """,
     "docs/subscribing.md": """
+import contextlib
+from collections.abc import Iterator
+from typing import Annotated
+
 from pydantic import BaseModel
 
-from redrive import Exponential, Publisher, RetryPolicy, Subscriber
+from redrive import Attempt, Exponential, Message, Publisher, RetryPolicy, Subscriber
+
+class Session(contextlib.nullcontext):
+    def __init__(self, engine: str = "") -> None:
+        super().__init__(self)
+
+    begin = contextlib.nullcontext
+    add = print
+
+class sentry_sdk:
+    capture_exception = print
+
+engine = "a database"
 
 class UserCreated(BaseModel):
     id: int

@@ -14,7 +14,7 @@ from contract.shells import Shell
 from contract.support import Service, both_shells, retrying
 from redrive import InvalidMessage, instrument, uninstrument
 from redrive.amqp.properties import Properties
-from redrive.pubsub.codec import argument_of
+from redrive.pubsub.handler_call import call_of
 from redrive.pubsub.handler_error import traceback_of
 from redrive.pubsub.message import Message
 from redrive.topology.headers import Delivery
@@ -71,7 +71,7 @@ def message_of(body: bytes) -> Message:
 @pytest.mark.parametrize("body", BODIES)
 def test_neither_the_error_nor_its_traceback_has_a_value_of_the_body(body: str) -> None:
     with pytest.raises(InvalidMessage) as raised:
-        argument_of(pay)(message_of(body.encode()))
+        call_of(pay)(message_of(body.encode()))
     assert "problem(s) in the body as" in str(raised.value)
     assert CARD not in str(raised.value)
     assert CARD not in traceback_of(raised.value)
@@ -85,14 +85,14 @@ def test_neither_the_error_nor_its_traceback_has_a_value_of_the_body(body: str) 
 def test_the_error_leads_to_none_that_has_the_body(handler: object, body: bytes) -> None:
     assert callable(handler)
     with pytest.raises(InvalidMessage) as raised:
-        argument_of(handler)(message_of(body))
+        call_of(handler)(message_of(body))
     assert raised.value.__cause__ is None
     assert raised.value.__context__ is None
 
 
 def test_what_is_wrong_and_where_is_said() -> None:
     with pytest.raises(InvalidMessage) as raised:
-        argument_of(pay)(message_of(BODIES[2].encode()))
+        call_of(pay)(message_of(BODIES[2].encode()))
     expected = "by: The tag found using 'kind' is none of the expected ones: 'card', 'bank'"
     assert str(raised.value).splitlines()[0] == f"1 problem(s) in the body as Payment: {expected}"
 

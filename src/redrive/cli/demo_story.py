@@ -35,7 +35,7 @@ _UNLUCKY_ORDER = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class Trial:
     """One run of the handler, as it saw it."""
 
     message_id: str
@@ -50,7 +50,7 @@ class Tally:
 
     broker: str
     published: dict[str, object] = field(default_factory=dict)
-    attempts: list[Attempt] = field(default_factory=list)
+    attempts: list[Trial] = field(default_factory=list)
     failed: set[str] = field(default_factory=set)
     requeued: int = 0
     still_failed: set[str] = field(default_factory=set)
@@ -87,7 +87,7 @@ class Story:
         self._queue = f"{own}@orders"
         self._exchange = exchange or own
         self._connector = Connector(url, default_name("demo"))
-        self._seen: queue.SimpleQueue[Attempt] = queue.SimpleQueue()
+        self._seen: queue.SimpleQueue[Trial] = queue.SimpleQueue()
         self._step = 0
         self._is_declared = False
         with declaring(self._connector) as declarer:
@@ -209,16 +209,16 @@ class Story:
             self._fail_with(message, ConnectionError("the bank does not answer"))
         if order["currency"] not in {"EUR", "USD"}:
             self._fail_with(message, LookupError(f"unknown currency {order['currency']}"))
-        self._seen.put(Attempt(message.message_id or "", order["order"], message.retries, None))
+        self._seen.put(Trial(message.message_id or "", order["order"], message.retries, None))
 
     def _without_bug(self, message: Message) -> None:
         self._seen.put(
-            Attempt(message.message_id or "", _order_of(message)["order"], message.retries, None)
+            Trial(message.message_id or "", _order_of(message)["order"], message.retries, None)
         )
 
     def _fail_with(self, message: Message, error: Exception) -> None:
         self._seen.put(
-            Attempt(
+            Trial(
                 message.message_id or "",
                 _order_of(message)["order"],
                 message.retries,
@@ -260,7 +260,7 @@ class Story:
                 while True:
                     self._tell_of(self._seen.get(timeout=_GLANCE))
 
-    def _tell_of(self, attempt: Attempt) -> None:
+    def _tell_of(self, attempt: Trial) -> None:
         self._tally.attempts.append(attempt)
         self._event(
             {

@@ -1,17 +1,14 @@
 """Bodies: what a publisher may send, and what a handler may ask for."""
 
-import inspect
 import typing
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal, get_args
+from typing import Literal, Protocol, get_args
 
 import pydantic
 from pydantic_core import PydanticSerializationError, to_json
 
 from redrive.errors import ConfigurationError, InvalidMessage
-from redrive.pubsub import php_envelope
-from redrive.pubsub.handler import Handler, name_of
-from redrive.pubsub.message import Message
+from redrive.pubsub import php_envelope, struct_codec
 
 Body = (
     bytes
@@ -36,7 +33,17 @@ Codec = Literal["json", "php-envelope"]
 """How a publisher writes what is no bytes and no text: as JSON, or as JSON in the envelope of PHP
 services. Readers take both."""
 
-Argument = Callable[[Message], object]
+
+class HasBody(Protocol):
+    """A message, as far as its body is read."""
+
+    @property
+    def body(self) -> bytes:
+        """The body, as received."""
+
+
+Reader = Callable[[HasBody], object]
+"""Reads a body."""
 
 
 def encode_body(body: object) -> tuple[bytes, str]:
@@ -94,37 +101,32 @@ def check_codec(codec: str) -> None:
         )
 
 
-def argument_of(handler: Handler) -> Argument:
-    """How to make a handler's argument of a message, by the annotation of its first parameter.
+def reader_of(annotation: object) -> Reader:
+    """How to read a body as what a handler asks for.
 
-    `Message` (or no annotation) gets the message, `bytes` the body, `str` the body as UTF-8;
-    anything else that pydantic can validate (a model, `dict`, a dataclass, …) is read from JSON.
-    Where the body is PHP's envelope, it is read from what is in it; a type that has an `__id` of
-    its own is given the envelope itself.
+    `bytes` is the body, `str` the body as UTF-8; a msgspec.Struct and anything else that pydantic
+    can validate (a model, `dict`, a dataclass, a TypedDict, …) is read from JSON. Where the body is
+    PHP's envelope, it is read from what is in it; a type that has an `__id` of its own is given the
+    envelope itself.
 
     Raises:
-        ConfigurationError: the handler takes no argument, needs more than one, or its annotation
-            can't be validated.
+        ConfigurationError: it can't be validated.
     """
-    annotation = _annotation_of(handler)
-    if annotation is Message or annotation is inspect.Parameter.empty:
-        return lambda message: message
     if annotation is bytes:
         return lambda message: message.body
     if annotation is str:
         return _text_of
+    if struct_codec.is_struct(annotation):
+        read_struct = struct_codec.reader_of(annotation)
+        return lambda message: read_struct(message.body)
     try:
-        return _reader_of(annotation)
+        return _validating(annotation)
     except pydantic.errors.PydanticUserError as error:
         why = error.message.partition("\n")[0]
-        raise ConfigurationError(
-            f"the handler {name_of(handler)} asks for {annotation!r}, which a body can't be read "
-            f"as: {why}",
-            "Annotate its argument with a pydantic model, dict, bytes, str or Message.",
-        ) from error
+        raise ConfigurationError(why, "Use a pydantic model, dict, bytes or str.") from error
 
 
-def _reader_of(annotation: object) -> Argument:
+def _validating(annotation: object) -> Reader:
     adapter = pydantic.TypeAdapter[object](annotation)  # type: ignore[arg-type]
     if _has_an_id_of_its_own(adapter):
         return lambda message: _validated(adapter, message.body)
@@ -134,7 +136,7 @@ def _reader_of(annotation: object) -> Argument:
         pydantic.create_model("PHP's envelope", body=(annotation, ...))  # type: ignore[arg-type]
     )
 
-    def read(message: Message) -> object:
+    def read(message: HasBody) -> object:
         if php_envelope.read(message.body) is None:
             return _validated(adapter, message.body)
         return getattr(_validated(enveloped, message.body), "body")  # noqa: B009 - the model is made above
@@ -176,36 +178,9 @@ def _problem(detail: typing.Any) -> str:
     return f"{place}: {problem}" if place else problem
 
 
-def _text_of(message: Message) -> str:
+def _text_of(message: HasBody) -> str:
     try:
         return message.body.decode()
     except UnicodeDecodeError as error:
         invalid = InvalidMessage(f"the body is not UTF-8: {error.reason} at byte {error.start}")
     raise invalid  # with neither cause nor context: they have the body
-
-
-def _annotation_of(handler: Handler) -> object:
-    name = name_of(handler)
-    try:
-        parameters = [
-            parameter
-            for parameter in inspect.signature(handler).parameters.values()
-            if parameter.kind not in (parameter.KEYWORD_ONLY, parameter.VAR_KEYWORD)
-        ]
-        function = handler if inspect.isroutine(handler) else type(handler).__call__
-        hints = typing.get_type_hints(function)
-    except (TypeError, ValueError, NameError) as error:
-        raise ConfigurationError(
-            f"the handler {name} can't be looked at: {error}", "Give a function of one argument."
-        ) from error
-    needed = [
-        parameter
-        for parameter in parameters
-        if parameter.default is parameter.empty and parameter.kind != parameter.VAR_POSITIONAL
-    ]
-    if not parameters or len(needed) > 1:
-        raise ConfigurationError(
-            f"the handler {name} takes {len(needed)} arguments",
-            "Give a function of one argument, the message.",
-        )
-    return hints.get(parameters[0].name, inspect.Parameter.empty)

@@ -214,7 +214,10 @@ class Engine:
                     seconds,
                     stack,
                 )
-                self._carry_out((item, item.decider.overdue(item.delivery, seconds, stack)))
+                verdict = item.decider.overdue(item.delivery, seconds, stack)
+                if self._options.on_give_up and not item.settled:
+                    self.gives_up(item, verdict)
+                self._carry_out((item, verdict))
         self._flush()
         self._link.call_later(
             min(_LONGEST_CHECK, seconds / _OVERDUE_CHECKS), lambda: self._watch_overdue(seconds)
@@ -315,9 +318,21 @@ class Engine:
         self._dropped.decline()
         return self.attempted(item, None)
 
+    def message_of(self, delivery: Delivery) -> Message:
+        """What a handler gets of a delivery."""
+        broadcast = self._subscription.broadcast
+        return Message(delivery, 0 if broadcast else self._subscription.retry.max_retries)
+
+    def gives_up(self, item: WorkItem, verdict: Verdict) -> None:
+        """Tells the hooks of a message whose handler is given up on; it does not wait for
+        them."""
+        raise NotImplementedError
+
     def attempted(self, item: WorkItem, error: BaseException | None) -> Verdict:
         """What becomes of a delivery whose handler has returned, or raised `error`."""
         assert item.delivery is not None
+        if error is not None and self._options.log_tracebacks:
+            logger.warning("%s: its attempt failed", item.name, exc_info=error)
         try:
             return (
                 item.decider.success(item.delivery)

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import assert_never
 
+from redrive.pubsub.current_message import current_message
 from redrive.pubsub.verdict import Verdict
 from redrive.redaction import printable, redact
 from redrive.topology.decision import (
@@ -105,6 +106,19 @@ def _waiting_in(subscription: Subscription, retried: Retried) -> str:
             assert_never(retried)
 
 
+def _being_handled() -> Fields:
+    """What a log line of a handler's says of the message that it is handling."""
+    message = current_message()
+    if message is None:
+        return {}
+    return {
+        "queue": message.queue,
+        "message_id": message.message_id,
+        "routing_key": message.routing_key,
+        "attempt": message.attempt,
+    }
+
+
 def clean(text: str) -> str:
     """A text for a log: without secrets and controls, and only its first line begins at the margin:
     another can't pass for a record."""
@@ -144,8 +158,14 @@ class TextFormatter(logging.Formatter):
         super().__init__("%(asctime)s %(levelname)-7s %(name)s: %(message)s", "%Y-%m-%d %H:%M:%S")
 
     def format(self, record: logging.LogRecord) -> str:
-        """The record as text, whoever logged it, without secrets and controls."""
-        return clean(super().format(record))
+        """The record as text, whoever logged it, without secrets and controls; of a handler's,
+        with the id and queue of its message."""
+        text = super().format(record)
+        message = None if record.name.partition(".")[0] == "redrive" else current_message()
+        if message is not None:
+            first, newline, rest = text.partition("\n")
+            text = f"{first} [{message.queue} {message.message_id}]{newline}{rest}"
+        return clean(text)
 
 
 class JsonFormatter(logging.Formatter):
@@ -162,8 +182,7 @@ class JsonFormatter(logging.Formatter):
             "message": redact(record.getMessage()),
         }
         fields = getattr(record, FIELDS, None)
-        if isinstance(fields, Mapping):
-            line |= fields
+        line |= fields if isinstance(fields, Mapping) else _being_handled()
         if record.exc_info or record.exc_text:
             line["exception"] = redact(
                 self.formatException(record.exc_info) if record.exc_info else record.exc_text or ""

@@ -3,14 +3,20 @@
 import json
 from collections.abc import Mapping
 from datetime import datetime
+from typing import TypeVar, cast
 
 from redrive.amqp.field_table import FieldValue
 from redrive.amqp.properties import Properties
 from redrive.errors import InvalidMessage
 from redrive.pubsub import php_envelope
+from redrive.pubsub.codec import Reader, reader_of
 from redrive.topology import headers
 from redrive.topology.decision import retries_made
 from redrive.topology.headers import Delivery
+
+_Kind = TypeVar("_Kind")
+_MOST_READERS = 1000
+_READERS: dict[object, Reader] = {}
 
 
 class ReceivedMessage:
@@ -25,6 +31,21 @@ class ReceivedMessage:
     def body(self) -> bytes:
         """The body, as received."""
         return self._delivery.body
+
+    def parse(self, kind: type[_Kind]) -> _Kind:
+        """The body as what a handler could ask for: a pydantic model, a dataclass, a TypedDict, a
+        msgspec.Struct, `dict`, `str` or `bytes`.
+
+        Raises:
+            InvalidMessage: it is none.
+            ConfigurationError: a body can't be read as that.
+        """
+        reader = _READERS.get(kind)
+        if reader is None:
+            if len(_READERS) >= _MOST_READERS:
+                _READERS.clear()
+            reader = _READERS[kind] = reader_of(kind)
+        return cast(_Kind, reader(self))
 
     def json(self) -> object:
         """The body, read as JSON; of PHP's envelope, what is in it.
@@ -86,7 +107,11 @@ class ReceivedMessage:
 class Message(ReceivedMessage):
     """A message as a handler sees it."""
 
-    __slots__ = ()
+    __slots__ = ("_max_retries",)
+
+    def __init__(self, delivery: Delivery, max_retries: int = 0) -> None:
+        super().__init__(delivery)
+        self._max_retries = max_retries
 
     @property
     def exchange(self) -> str:
@@ -97,6 +122,17 @@ class Message(ReceivedMessage):
     def retries(self) -> int:
         """How many retries were made before this attempt: 0 at the first."""
         return retries_made(self._delivery)
+
+    @property
+    def attempt(self) -> int:
+        """Which attempt this is: 1 at the first."""
+        return self.retries + 1
+
+    @property
+    def is_last_attempt(self) -> bool:
+        """Whether the policy allows no retry after this attempt. A rule of the policy for the error
+        that it fails with may say otherwise, as may `GiveUp` and `Retry`."""
+        return self.retries >= self._max_retries
 
     @property
     def redelivered(self) -> bool:

@@ -1,13 +1,17 @@
 """What both subscribers are told, and what they refuse."""
 
+import inspect
 import logging
 import uuid
+from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
-from typing import ClassVar, TypeVar
+from typing import ClassVar, TypeVar, overload
 
 from redrive.errors import ConfigurationError
-from redrive.pubsub.codec import argument_of
-from redrive.pubsub.handler import Handler, check_handler, check_runs_when_called, is_async
+from redrive.pubsub.attempt import AsyncMiddleware, GiveUpHook, Middleware
+from redrive.pubsub.handler import Handler, check_handler, check_runs_when_called, is_async, name_of
+from redrive.pubsub.handler_table import HandlerTable
 from redrive.pubsub.lifecycle import BrokerAccess, default_name
 from redrive.pubsub.service_connection import Address
 from redrive.pubsub.tls import ContextSource
@@ -23,6 +27,8 @@ from redrive.topology.tags import TagFilter
 logger = logging.getLogger("redrive")
 
 _Handler = TypeVar("_Handler", bound=Handler)
+_Middleware = TypeVar("_Middleware", bound=Middleware | AsyncMiddleware)
+_Hook = TypeVar("_Hook", bound=GiveUpHook)
 
 PREFETCH_PER_HANDLER = 30
 
@@ -56,6 +62,7 @@ class SubscriberBase:
         connection_name: str | None = None,
         credentials: Credentials | None = None,
         ssl_context: ContextSource | None = None,
+        log_tracebacks: bool = False,
     ) -> None:
         """Args:
             url: the broker's address, `amqp://user:password@host:5672/virtual-host`, or a
@@ -96,6 +103,8 @@ class SubscriberBase:
             credentials: asked for user and password at each connection, in place of the URL's.
             ssl_context: an ssl.SSLContext, or a function that makes one at each connection, in
                 place of the URL's certificate files.
+            log_tracebacks: whether the log has the traceback of each attempt that fails, and not
+                only its error.
 
         Raises:
             ConfigurationError: an argument can't be.
@@ -135,6 +144,7 @@ class SubscriberBase:
             where,
             seconds_of(grace),
             timedelta(seconds=seconds_of(patience)),
+            log_tracebacks,
         )
         if ordered and (concurrency, self._options.prefetch) != (1, 1):
             raise ConfigurationError(
@@ -147,7 +157,7 @@ class SubscriberBase:
                 f"prefetch is {prefetch} with a concurrency of {concurrency}",
                 "Give each handler at least one: raise prefetch.",
             )
-        self._handler: Handler | None = None
+        self._handlers = HandlerTable(queue)
         self._warn_of_long_waits(self._options.handler_timeout)
 
     def _make_connector(
@@ -175,23 +185,90 @@ class SubscriberBase:
         """How many broadcast messages have failed, since the subscriber was made."""
         return self._dropped.let_go
 
-    def handler(self, function: _Handler) -> _Handler:
-        """Makes `function` the handler; a decorator. Its argument is what its annotation asks for.
+    @overload
+    def handler(self, function: _Handler, /) -> _Handler: ...
+
+    @overload
+    def handler(self, key: str, /) -> Callable[[_Handler], _Handler]: ...
+
+    def handler(self, what: _Handler | str, /) -> _Handler | Callable[[_Handler], _Handler]:
+        """Makes a function a handler; a decorator, `@subscriber.handler` for one that gets every
+        message, and `@subscriber.handler("user.created")` for one of several: for the messages
+        with this routing key, or whose key matches this pattern.
+
+        Its parameters are filled by their annotations: `Message` is the message,
+        `Annotated[Session, Depends(session)]` what the function gives, and the one that is left the
+        body, as a pydantic model, a dataclass, `dict`, `str`, `bytes`, …
+
+        A message goes to the handler with exactly its key, else to the first whose pattern matches
+        it, else to the one without a key. Several without a key each ask for a pydantic model, told
+        apart by a field such as `kind: Literal["created"]`. A message that no handler is for is
+        set aside.
 
         Raises:
             ConfigurationError: it is async where this runs plain functions, or the reverse; it is a
-                generator function; it takes not exactly one argument, or asks for what a body can't
-                be read as.
+                generator function; it has a parameter that nothing fills, or asks for what a body
+                can't be read as; another is for the same messages.
         """
+        if isinstance(what, str):
+            return lambda function: self._take_handler(function, what)
+        return self._take_handler(what, None)
+
+    def _take_handler(self, function: _Handler, key: str | None) -> _Handler:
         check_handler(function, awaited=self._handlers_are_async)
-        if self._handler is not None:
-            raise ConfigurationError(
-                f"queue {self.subscription.queue!r} has a handler already",
-                "Make another Subscriber for another queue.",
-            )
-        argument_of(function)
-        self._handler = function
+        self._handlers.add(function, key)
         return function
+
+    def middleware(self, function: _Middleware) -> _Middleware:
+        """Has a generator function with one `yield` run around each attempt; a decorator.
+
+        It gets the `Attempt`. What is before the `yield` runs before the handler; the handler's
+        error is raised at it, and behind it the attempt says what comes next. The first that is
+        given is the outermost. What it raises is the attempt's error; where it swallows one, the
+        message counts as handled.
+
+        Raises:
+            ConfigurationError: it is no generator function, or an async one where handlers are not,
+                or the reverse.
+        """
+        is_one = (
+            inspect.isasyncgenfunction if self._handlers_are_async else inspect.isgeneratorfunction
+        )
+        if not is_one(function):
+            wanted = "an async generator" if self._handlers_are_async else "a generator"
+            raise ConfigurationError(
+                f"the middleware {name_of(function)!r} is not {wanted} function",
+                f"Make it {'async def' if self._handlers_are_async else 'def'}, with one `yield` "
+                "where the handler runs.",
+            )
+        self._options = replace(self._options, middleware=(*self._options.middleware, function))
+        return function
+
+    def on_give_up(self, function: _Hook) -> _Hook:
+        """Has a function told of each message that is being set aside, with its `Attempt`; a
+        decorator.
+
+        Also of one that is set aside without an attempt, as after crashes: then the attempt has no
+        error. What it raises is logged, and changes nothing.
+
+        Raises:
+            ConfigurationError: it is a generator function, or async where handlers are not.
+        """
+        check_runs_when_called("hook", function)
+        if is_async(function) and not self._handlers_are_async:
+            raise ConfigurationError(
+                f"the hook {name_of(function)!r} is async, and Subscriber runs on threads",
+                "Make it a plain function, or use AsyncSubscriber.",
+            )
+        self._options = replace(self._options, on_give_up=(*self._options.on_give_up, function))
+        return function
+
+    def _check_has_handler(self) -> None:
+        if not self._handlers:
+            raise ConfigurationError(
+                f"queue {self.subscription.queue!r} has no handler",
+                "Give it one: @subscriber.handler.",
+            )
 
     def _warn_of_long_waits(self, seconds: float | None) -> None:
         """Warns where the last of the prefetched messages waits for long, if a handler takes so

@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Protocol
 
 from redrive.amqp.frames import Received
+from redrive.pubsub.attempt import AsyncMiddleware, GiveUpHook, Middleware
 from redrive.pubsub.consumer import Consumer
 from redrive.pubsub.message import Message
 from redrive.pubsub.verdict import Decider
@@ -53,6 +54,9 @@ class ConsumeOptions:
         where: says of a message whether it is handled; what it declines is acked. None takes all.
         grace: seconds that running handlers have to finish when it stops.
         patience: how long a broker that does not answer is waited for at the start.
+        log_tracebacks: whether the log has the traceback of each failed attempt.
+        middleware: what runs around each attempt, the outermost first.
+        on_give_up: told of each message that is being set aside.
     """
 
     concurrency: int
@@ -62,6 +66,9 @@ class ConsumeOptions:
     where: Where | None = None
     grace: float = 30.0
     patience: timedelta = timedelta(seconds=30)
+    log_tracebacks: bool = False
+    middleware: tuple[Middleware | AsyncMiddleware, ...] = ()
+    on_give_up: tuple[GiveUpHook, ...] = ()
 
 
 class DropCount:

@@ -95,7 +95,7 @@ def test_each_broadcast_subscriber_has_a_queue_of_its_own() -> None:
 def test_a_second_handler_is_refused() -> None:
     subscriber = made()
     subscriber.handler(lambda message: None)
-    with pytest.raises(ConfigurationError, match="has a handler already"):
+    with pytest.raises(ConfigurationError, match="nothing says which"):
         subscriber.handler(lambda message: None)
 
 

@@ -1,20 +1,23 @@
 """One run of a subscriber whose handlers are coroutine functions."""
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from typing import cast
 
-from redrive.pubsub import telemetry
+from redrive.pubsub import current_message, telemetry
 from redrive.pubsub.aio import outcome_reporter
 from redrive.pubsub.aio.connection import Connector, Link
 from redrive.pubsub.aio.declarer import declare_on_thread
 from redrive.pubsub.aio.workers import Workers
-from redrive.pubsub.codec import argument_of
+from redrive.pubsub.attempt import AsyncLayer, AsyncMiddleware, Attempt, hook_failed
 from redrive.pubsub.engine import Engine
-from redrive.pubsub.handler import Handler, awaitable_of, check_result
+from redrive.pubsub.handler import awaitable_of, check_result
+from redrive.pubsub.handler_table import HandlerTable
 from redrive.pubsub.message import Message
+from redrive.pubsub.verdict import Verdict
 from redrive.pubsub.work import ConsumeOptions, DropCount, WorkItem
-from redrive.topology.headers import Delivery
 from redrive.topology.model import Subscription
 
 logger = logging.getLogger("redrive")
@@ -28,7 +31,7 @@ class TaskEngine(Engine):
         self,
         subscription: Subscription,
         connector: Connector,
-        handler: Handler,
+        handlers: HandlerTable,
         options: ConsumeOptions,
         *,
         dropped: DropCount,
@@ -36,6 +39,7 @@ class TaskEngine(Engine):
     ) -> None:
         self.known = asyncio.Event()
         self.finished = asyncio.Event()
+        self._telling: set[asyncio.Future[None]] = set()
         self._outcomes = outcome_reporter.reporter(
             connector, subscription.exchanges, subscription.queue
         )
@@ -53,8 +57,8 @@ class TaskEngine(Engine):
             ended=self._finish,
             note=self._outcomes.note,
         )
-        self._handler = handler
-        self._argument = argument_of(handler)
+        self._call = handlers.call()
+        self._handlers = handlers
         link = Link(
             connector,
             self,
@@ -78,22 +82,35 @@ class TaskEngine(Engine):
     async def _work(self, item: WorkItem) -> None:
         verdict = self.arrived(item)
         if verdict is None:
-            verdict = self.attempted(item, await self._attempt(item))
+            verdict = await self._attempt(item)
+        elif self._options.on_give_up and item.delivery is not None:
+            arrived = verdict
+            await self._tell(Attempt(self.message_of(item.delivery), lambda _: arrived))
         self.settle(item, verdict)
 
-    async def _attempt(self, item: WorkItem) -> BaseException | None:
-        """Runs the handler; returns what it raised."""
+    async def _attempt(self, item: WorkItem) -> Verdict:
+        """Runs the handler, with what is around it."""
         assert item.delivery is not None
-        with telemetry.attempt(self._subscription.queue, item.delivery) as attempt:
-            error = await self._handle(item, item.delivery)
-            if error is not None:
-                attempt.failed(error)
-        return error
-
-    async def _handle(self, item: WorkItem, delivery: Delivery) -> BaseException | None:
+        message = self.message_of(item.delivery)
+        token = current_message.enter(message)
         try:
-            called = awaitable_of(self._handler, self._handler(self._argument(Message(delivery))))
-            check_result("handler", self._handler, await called)
+            attempt = Attempt(message, lambda error: self.attempted(item, error))
+            with telemetry.attempt(self._subscription.queue, item.delivery) as span:
+                attempt.error = await self._error_of(item, attempt)
+                if attempt.error is not None:
+                    span.failed(attempt.error)
+            if attempt.error is not None and self._options.on_give_up:
+                await self._tell(attempt)
+            return attempt.verdict
+        finally:
+            current_message.leave(token)
+
+    async def _error_of(self, item: WorkItem, attempt: Attempt) -> BaseException | None:
+        try:
+            if self._options.middleware:
+                await self._handle_within(attempt)
+            else:
+                await self._handle(attempt.message)
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
@@ -103,3 +120,40 @@ class TaskEngine(Engine):
         except BaseException as error:  # noqa: BLE001 - SystemExit in a handler ends the attempt, not the worker
             return error
         return None
+
+    async def _handle(self, message: Message) -> None:
+        called = self._call(message)
+        if not isinstance(called, Awaitable):
+            called = awaitable_of(self._handlers.named(message), called)
+        result = await called
+        if result is not None:
+            check_result("handler", self._handlers.named(message), result)
+
+    async def _handle_within(self, attempt: Attempt) -> None:
+        """Runs the handler within the middleware."""
+        async with contextlib.AsyncExitStack() as stack:
+            for middleware in self._options.middleware:
+                await stack.enter_async_context(
+                    AsyncLayer(attempt, cast(AsyncMiddleware, middleware))
+                )
+            await self._handle(attempt.message)
+
+    def gives_up(self, item: WorkItem, verdict: Verdict) -> None:
+        """Tells the hooks of a message whose handler is given up on, in a task of its own."""
+        if item.delivery is not None:
+            told = asyncio.ensure_future(
+                self._tell(Attempt(self.message_of(item.delivery), lambda _: verdict))
+            )
+            self._telling.add(told)
+            told.add_done_callback(self._telling.discard)
+
+    async def _tell(self, attempt: Attempt) -> None:
+        if not attempt.gave_up:
+            return
+        for hook in self._options.on_give_up:
+            try:
+                told = hook(attempt)
+                if isinstance(told, Awaitable):
+                    await told
+            except Exception as error:  # noqa: BLE001 - whatever a user's function raises
+                hook_failed(hook, error)

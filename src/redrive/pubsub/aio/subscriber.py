@@ -73,11 +73,7 @@ class AsyncSubscriber(SubscriberBase):
         Raises:
             ConfigurationError: there is no handler, or it runs already.
         """
-        if self._handler is None:
-            raise ConfigurationError(
-                f"queue {self.subscription.queue!r} has no handler",
-                "Give it one: @subscriber.handler.",
-            )
+        self._check_has_handler()
         if not self.stopped():
             raise ConfigurationError(
                 f"the subscriber of queue {self.subscription.queue!r} runs already",
@@ -86,7 +82,7 @@ class AsyncSubscriber(SubscriberBase):
         self._processing = TaskEngine(
             self.subscription,
             self._connector,
-            self._handler,
+            self._handlers,
             self._options,
             dropped=self._dropped,
             longest=self._warn_of_long_waits,

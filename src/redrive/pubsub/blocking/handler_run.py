@@ -1,17 +1,21 @@
 """One run of a subscriber whose handlers are plain functions, on threads."""
 
+import contextlib
 import threading
 from collections.abc import Callable
+from typing import cast
 
-from redrive.pubsub import telemetry
+from redrive.pubsub import current_message, telemetry
+from redrive.pubsub.attempt import Attempt, Layer, Middleware, hook_failed
 from redrive.pubsub.blocking.connection import Connector, Link
 from redrive.pubsub.blocking.declarer import declare
 from redrive.pubsub.blocking.outcome_reporter import OutcomeReporter
 from redrive.pubsub.blocking.workers import Workers
-from redrive.pubsub.codec import argument_of
 from redrive.pubsub.engine import Engine
-from redrive.pubsub.handler import Handler, check_result
+from redrive.pubsub.handler import check_result
+from redrive.pubsub.handler_table import HandlerTable
 from redrive.pubsub.message import Message
+from redrive.pubsub.verdict import Verdict
 from redrive.pubsub.work import ConsumeOptions, DropCount, WorkItem
 from redrive.topology.model import Subscription
 
@@ -23,7 +27,7 @@ class ThreadEngine(Engine):
         self,
         subscription: Subscription,
         connector: Connector,
-        handler: Handler,
+        handlers: HandlerTable,
         options: ConsumeOptions,
         *,
         dropped: DropCount,
@@ -41,8 +45,8 @@ class ThreadEngine(Engine):
             ended=self._finish,
             note=self._outcomes.note,
         )
-        self._handler = handler
-        self._argument = argument_of(handler)
+        self._call = handlers.call()
+        self._handlers = handlers
         link = Link(connector, self, prepare=self.prepare, patience=options.patience)
         workers: Workers[WorkItem] = Workers(
             options.concurrency, f"redrive-{subscription.queue}", self._work, longest
@@ -56,18 +60,59 @@ class ThreadEngine(Engine):
     def _work(self, item: WorkItem) -> None:
         verdict = self.arrived(item)
         if verdict is None:
-            verdict = self.attempted(item, self._attempt(item))
+            verdict = self._attempt(item)
+        elif self._options.on_give_up and item.delivery is not None:
+            arrived = verdict
+            self._tell(Attempt(self.message_of(item.delivery), lambda _: arrived))
         self.settle(item, verdict)
 
-    def _attempt(self, item: WorkItem) -> BaseException | None:
-        """Runs the handler; returns what it raised."""
+    def _attempt(self, item: WorkItem) -> Verdict:
+        """Runs the handler, with what is around it."""
         assert item.delivery is not None
-        with telemetry.attempt(self._subscription.queue, item.delivery) as attempt:
+        message = self.message_of(item.delivery)
+        token = current_message.enter(message)
+        try:
+            with telemetry.attempt(self._subscription.queue, item.delivery) as span:
+                attempt = Attempt(message, lambda error: self.attempted(item, error))
+                try:
+                    if self._options.middleware:
+                        self._handle_within(attempt)
+                    else:
+                        self._handle(message)
+                except BaseException as error:  # noqa: BLE001 - SystemExit in a handler ends the attempt, not the worker
+                    span.failed(error)
+                    attempt.error = error
+            if attempt.error is not None and self._options.on_give_up:
+                self._tell(attempt)
+            return attempt.verdict
+        finally:
+            current_message.leave(token)
+
+    def _handle(self, message: Message) -> None:
+        result = self._call(message)
+        if result is not None:
+            check_result("handler", self._handlers.named(message), result)
+
+    def _handle_within(self, attempt: Attempt) -> None:
+        """Runs the handler within the middleware."""
+        with contextlib.ExitStack() as stack:
+            for middleware in self._options.middleware:
+                stack.enter_context(Layer(attempt, cast(Middleware, middleware)))
+            self._handle(attempt.message)
+
+    def gives_up(self, item: WorkItem, verdict: Verdict) -> None:
+        """Tells the hooks of a message whose handler is given up on, on a thread of its own."""
+        if item.delivery is not None:
+            attempt = Attempt(self.message_of(item.delivery), lambda _: verdict)
+            threading.Thread(
+                target=self._tell, args=(attempt,), name="redrive-give-up", daemon=True
+            ).start()
+
+    def _tell(self, attempt: Attempt) -> None:
+        if not attempt.gave_up:
+            return
+        for hook in self._options.on_give_up:
             try:
-                check_result(
-                    "handler", self._handler, self._handler(self._argument(Message(item.delivery)))
-                )
-            except BaseException as error:  # noqa: BLE001 - SystemExit in a handler ends the attempt, not the worker
-                attempt.failed(error)
-                return error
-        return None
+                check_result("hook", hook, hook(attempt))
+            except Exception as error:  # noqa: BLE001 - whatever a user's function raises
+                hook_failed(hook, error)

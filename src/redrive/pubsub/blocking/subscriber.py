@@ -65,11 +65,7 @@ class Subscriber(SubscriberBase):
             ConfigurationError: there is no handler, or it runs already.
         """
         with self._lock:
-            if self._handler is None:
-                raise ConfigurationError(
-                    f"queue {self.subscription.queue!r} has no handler",
-                    "Give it one: @subscriber.handler.",
-                )
+            self._check_has_handler()
             if self._processing is not None and not self._processing.finished.is_set():
                 raise ConfigurationError(
                     f"the subscriber of queue {self.subscription.queue!r} runs already",
@@ -78,7 +74,7 @@ class Subscriber(SubscriberBase):
             self._processing = ThreadEngine(
                 self.subscription,
                 self._connector,
-                self._handler,
+                self._handlers,
                 self._options,
                 dropped=self._dropped,
                 longest=self._warn_of_long_waits,

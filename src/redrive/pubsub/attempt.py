@@ -1,0 +1,160 @@
+"""One attempt to handle a message, as middleware and hooks see it: with its error, what was decided
+and what comes next."""
+
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Callable, Iterator
+from datetime import timedelta
+from types import TracebackType
+from typing import Any, Literal, get_args
+
+from redrive.pubsub.handler import name_of
+from redrive.pubsub.message import Message
+from redrive.pubsub.verdict import Verdict
+from redrive.topology.decision import Ack, Drop, MoveToFailed, Retried, Settlement
+
+logger = logging.getLogger("redrive")
+
+Outcome = Literal["handled", "retrying", "gave up", "let-go"]
+"""What an attempt ends with: the message is done, comes again, is set aside, or was dropped by a
+broadcast subscription, which keeps nothing that fails."""
+
+
+class Attempt:
+    """One attempt to handle a message.
+
+    Before its handler has run, it is expected to succeed.
+
+    Args:
+        message: the message.
+        decide: decides what becomes of the message where the attempt ends with an error, or with
+            none.
+    """
+
+    __slots__ = ("_decide", "_decided", "error", "message")
+
+    def __init__(self, message: Message, decide: Callable[[BaseException | None], Verdict]) -> None:
+        self.message = message
+        self.error: BaseException | None = None
+        """What the handler, or a middleware inside, has raised."""
+        self._decide = decide
+        self._decided: tuple[BaseException | None, Verdict] | None = None
+
+    @property
+    def verdict(self) -> Verdict:
+        """What becomes of the message, as things stand."""
+        if self._decided is None or self._decided[0] is not self.error:
+            self._decided = (self.error, self._decide(self.error))
+        return self._decided[1]
+
+    @property
+    def outcome(self) -> Outcome:
+        """What it ends with, as things stand."""
+        match self._settlement:
+            case Ack():
+                return "handled"
+            case Drop():
+                return "let-go"
+            case MoveToFailed():
+                return "gave up"
+            case _:
+                return "retrying"
+
+    @property
+    def gave_up(self) -> bool:
+        """Whether the message is set aside in the failed queue."""
+        return isinstance(self._settlement, MoveToFailed)
+
+    @property
+    def reason(self) -> str | None:
+        """Why the message is set aside: `retries-exhausted`, `crashed` and the others; None where
+        it is not."""
+        settlement = self._settlement
+        return settlement.reason if isinstance(settlement, MoveToFailed) else None
+
+    @property
+    def retry_in(self) -> timedelta | None:
+        """How long the message waits for its next attempt; None where there is none."""
+        settlement = self._settlement
+        return settlement.delay if isinstance(settlement, get_args(Retried)) else None
+
+    def __str__(self) -> str:
+        """What comes next, in words: `retrying in 30 s`, `gave up: retries-exhausted`."""
+        if self.retry_in is not None:
+            return f"retrying in {self.retry_in.total_seconds():g} s"
+        return f"gave up: {self.reason}" if self.gave_up else self.outcome
+
+    def __repr__(self) -> str:
+        return f"<Attempt {self.message.attempt} at {self.message!r}: {self}>"
+
+    @property
+    def _settlement(self) -> Settlement:
+        return self.verdict.settlement
+
+
+Middleware = Callable[[Attempt], Iterator[None]]
+"""A generator function with one `yield`: what is before it runs before the handler, what is behind
+it after, and the handler's error is raised at it."""
+AsyncMiddleware = Callable[[Attempt], AsyncIterator[None]]
+"""The same, asynchronous."""
+GiveUpHook = Callable[[Attempt], object]
+"""Told of a message that is being set aside."""
+
+
+class Layer(contextlib.AbstractContextManager[None]):
+    """A middleware around an attempt; it keeps the attempt's error up to date for those outside."""
+
+    def __init__(self, attempt: Attempt, middleware: Middleware) -> None:
+        self._attempt = attempt
+        self._context = contextlib.contextmanager(middleware)(attempt)
+
+    def __enter__(self) -> None:
+        self._context.__enter__()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool | None:
+        self._attempt.error = error
+        try:
+            swallowed = self._context.__exit__(kind, error, trace)
+        except BaseException as its_own:
+            self._attempt.error = its_own
+            raise
+        if swallowed:
+            self._attempt.error = None
+        return swallowed
+
+
+class AsyncLayer(contextlib.AbstractAsyncContextManager[None]):
+    """The same around an attempt that is awaited."""
+
+    def __init__(self, attempt: Attempt, middleware: AsyncMiddleware) -> None:
+        self._attempt = attempt
+        self._context = contextlib.asynccontextmanager(middleware)(attempt)
+
+    async def __aenter__(self) -> None:
+        await self._context.__aenter__()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool | None:
+        self._attempt.error = error
+        try:
+            swallowed = await self._context.__aexit__(kind, error, trace)
+        except BaseException as its_own:
+            self._attempt.error = its_own
+            raise
+        if swallowed:
+            self._attempt.error = None
+        return swallowed
+
+
+def hook_failed(hook: Callable[..., Any], error: BaseException) -> None:
+    """Says that a hook has raised, which changes nothing about its message."""
+    logger.error("the hook %s raised", name_of(hook), exc_info=error)
