@@ -320,7 +320,7 @@ class Engine:
         assert item.delivery is not None
         try:
             return (
-                item.decider.success(item.delivery)
+                item.decider.success()
                 if error is None
                 else item.decider.failure(item.delivery, error)
             )
