@@ -46,7 +46,7 @@ def go_through_everything(received: Properties, exchange: str, routing_key: str)
             QUEUE, exchange, routing_key, received, b"\xff{", True, subscription.way_back
         )
         judge.arrival(delivery)
-        judge.success(delivery)
+        judge.success()
         judge.failure(delivery, ValueError("no"))
         assert repr(Message(delivery))
     delivery = Delivery(QUEUE, exchange, routing_key, received, b'{"a": [NaN]}')

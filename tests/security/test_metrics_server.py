@@ -181,7 +181,7 @@ def test_messages_of_any_key_id_type_and_trace_make_no_further_series(port: int)
         delivery = Delivery("shop@orders", "master", f"order.{number}", properties, b"")
         error = type(f"Error{number}", (Exception,), {})(f"number {number}")
         assert telemetry.active is not None
-        telemetry.active.settled("shop@orders", delivery, judge.success(delivery))
+        telemetry.active.settled("shop@orders", delivery, judge.success())
         telemetry.active.settled("shop@orders", delivery, judge.failure(delivery, error))
 
     def series() -> set[bytes]:

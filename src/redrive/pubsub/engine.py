@@ -335,7 +335,7 @@ class Engine:
             logger.warning("%s: its attempt failed", item.name, exc_info=error)
         try:
             return (
-                item.decider.success(item.delivery)
+                item.decider.success()
                 if error is None
                 else item.decider.failure(item.delivery, error)
             )

@@ -15,10 +15,8 @@ from redrive.topology.broker_version import BrokerVersion
 from redrive.topology.decision import (
     Ack,
     AckIt,
-    Arrived,
     Drop,
     Handle,
-    Handled,
     Moment,
     MoveToFailed,
     Outcome,
@@ -29,6 +27,7 @@ from redrive.topology.decision import (
     Settlement,
     Step,
     decide,
+    on_arrival,
     rejection,
     route,
     whereabouts,
@@ -37,9 +36,6 @@ from redrive.topology.decision import (
 from redrive.topology.headers import Delivery
 from redrive.topology.model import Subscription
 from redrive.topology.rewrite import Circumstances, ErrorReport
-
-_HANDLED = Handled()
-_ARRIVED = Arrived()
 
 
 class Verdict(NamedTuple):
@@ -72,12 +68,12 @@ class Decider:
 
     def arrival(self, delivery: Delivery) -> Handle | Verdict:
         """Whether the handler runs."""
-        decision = decide(delivery, self._subscription, _ARRIVED, self._broker, _now())
+        decision = on_arrival(delivery, self._subscription)
         return decision if isinstance(decision, Handle) else self._routed(decision, delivery, None)
 
-    def success(self, delivery: Delivery) -> Verdict:
+    def success(self) -> Verdict:
         """The handler returned."""
-        return self._verdict(delivery, _HANDLED)
+        return _DONE
 
     def failure(self, delivery: Delivery, error: BaseException) -> Verdict:
         """The handler, or reading its argument, raised."""

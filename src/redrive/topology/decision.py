@@ -71,6 +71,10 @@ class Handle:
     retries: int
 
 
+_FIRST_ATTEMPT = Handle(0)
+"""What has neither come back nor been delivered before has no history, whatever its headers say."""
+
+
 @dataclass(frozen=True, slots=True)
 class Ack:
     """The message is done."""
@@ -250,27 +254,16 @@ def decide(
 ) -> Decision:
     """What happens to a message now: before its handler runs (`Arrived`) and after it (`Handled`,
     `Raised`)."""
-    retries = retries_made(delivery)
     policy = subscription.retry
     match outcome:
         case Arrived():
-            if subscription.broadcast:
-                return Handle(0)
-            crashes = crashes_seen(delivery) if subscription.queue_type == "quorum" else 0
-            # In an ordered queue, and where the broker holds messages back, retries are among them.
-            among_them = subscription.ordered or subscription.retry_via == "broker"
-            if crashes >= policy.max_crashes + (policy.most_retries if among_them else 0):
-                return MoveToFailed("crashed", _crash_report(crashes), retries)
-            if retries > policy.most_retries and not among_them:
-                return MoveToFailed(
-                    "retries-exhausted", _overdue_report(retries, policy.most_retries), retries
-                )
-            return Handle(retries)
+            return on_arrival(delivery, subscription)
         case Handled():
             return Ack()
         case Raised() if subscription.broadcast:
             return Drop()
         case Raised(error, give_up, kind, after):
+            retries = retries_made(delivery)
             reason = give_up or _no_retry(delivery, policy, kind, retries, moment)
             if reason is not None:
                 return MoveToFailed(reason, error, retries)
@@ -280,6 +273,24 @@ def decide(
             )
         case _:
             assert_never(outcome)
+
+
+def on_arrival(delivery: Delivery, subscription: Subscription) -> Handle | MoveToFailed:
+    """What happens to a message before its handler runs, whatever the time and the broker."""
+    if subscription.broadcast or not (delivery.redelivered or delivery.came_back):
+        return _FIRST_ATTEMPT
+    retries = retries_made(delivery)
+    policy = subscription.retry
+    crashes = crashes_seen(delivery) if subscription.queue_type == "quorum" else 0
+    # In an ordered queue, and where the broker holds messages back, retries are among them.
+    among_them = subscription.ordered or subscription.retry_via == "broker"
+    if crashes >= policy.max_crashes + (policy.most_retries if among_them else 0):
+        return MoveToFailed("crashed", _crash_report(crashes), retries)
+    if retries > policy.most_retries and not among_them:
+        return MoveToFailed(
+            "retries-exhausted", _overdue_report(retries, policy.most_retries), retries
+        )
+    return Handle(retries)
 
 
 def _no_retry(
