@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar, assert_never
 from redrive.amqp.field_table import FieldValue
 from redrive.errors import ConfigurationError, RedriveError
 from redrive.pubsub.handler_error import report_of, traceback_of
+from redrive.pubsub.thread_counter import counter_of
 from redrive.pubsub.verdict import Verdict
 from redrive.redaction import redact
 from redrive.topology.decision import (
@@ -124,14 +125,16 @@ class Telemetry:
         self._sampling = sampling
         self._context_fields = frozenset(propagate.get_global_textmap().fields)
         self._tracer = trace.get_tracer("redrive", tracer_provider=tracer_provider)
-        meter = metrics.get_meter("redrive", meter_provider=meter_provider)
-        self._sent = meter.create_counter(
+        provider = meter_provider or metrics.get_meter_provider()
+        meter = provider.get_meter("redrive")
+        self._sent = counter_of(
+            provider,
             "messaging.client.sent.messages",
             "{message}",
             "Messages that were published, and how that ended.",
         )
-        self._consumed = meter.create_counter(
-            "messaging.client.consumed.messages", "{message}", "Attempts that were begun."
+        self._consumed = counter_of(
+            provider, "messaging.client.consumed.messages", "{message}", "Attempts that were begun."
         )
         self._duration = meter.create_histogram(
             "messaging.process.duration",
@@ -139,25 +142,36 @@ class Telemetry:
             "How long handlers ran.",
             explicit_bucket_boundaries_advisory=_DURATIONS,
         )
-        self._running = meter.create_up_down_counter(
-            "redrive.attempts.running", "{attempt}", "Handlers that run now."
+        self._running = counter_of(
+            provider,
+            "redrive.attempts.running",
+            "{attempt}",
+            "Handlers that run now.",
+            falls=True,
         )
-        self._handled = meter.create_counter(
-            "redrive.messages.handled", "{message}", "Messages whose handler returned."
+        self._handled = counter_of(
+            provider, "redrive.messages.handled", "{message}", "Messages whose handler returned."
         )
-        self._retried = meter.create_counter(
-            "redrive.messages.retried", "{message}", "Failed attempts that are tried again."
+        self._retried = counter_of(
+            provider,
+            "redrive.messages.retried",
+            "{message}",
+            "Failed attempts that are tried again.",
         )
-        self._given_up = meter.create_counter(
-            "redrive.messages.given_up", "{message}", "Messages that were set aside."
+        self._given_up = counter_of(
+            provider, "redrive.messages.given_up", "{message}", "Messages that were set aside."
         )
-        self._let_go = meter.create_counter(
+        self._let_go = counter_of(
+            provider,
             "redrive.messages.let_go",
             "{message}",
             "Broadcast messages that failed and are done all the same.",
         )
-        self._redriven = meter.create_counter(
-            "redrive.messages.redriven", "{message}", "Failed messages that were requeued."
+        self._redriven = counter_of(
+            provider,
+            "redrive.messages.redriven",
+            "{message}",
+            "Failed messages that were requeued.",
         )
 
     def publishing(self, exchange: str, headers: _Headers | None) -> "Publication":
