@@ -15,7 +15,7 @@ from redrive.amqp.field_table import Table
 from redrive.amqp.properties import Properties
 from redrive.cli import metrics_server
 from redrive.cli.metrics_server import Place
-from redrive.pubsub import telemetry
+from redrive.pubsub import probes, telemetry
 from redrive.pubsub.verdict import Decider
 from redrive.topology.broker_version import NEWEST
 from redrive.topology.headers import Delivery
@@ -134,9 +134,9 @@ def test_a_client_that_sends_a_byte_at_a_time_is_ended(
 def test_a_client_that_takes_no_answer_is_ended(monkeypatch: pytest.MonkeyPatch, port: int) -> None:
     monkeypatch.setattr(metrics_server, "_REQUEST_SECONDS", 0.3)
     monkeypatch.setattr(
-        metrics_server,
-        "_state",
-        lambda word, states: metrics_server._Answer(200, "text/plain", bytes(50_000_000)),
+        probes,
+        "state",
+        lambda word, states: probes.Answer(200, "text/plain", bytes(50_000_000)),
     )
     with connected(port) as client:
         client.sendall(b"GET /health HTTP/1.1\r\n\r\n")

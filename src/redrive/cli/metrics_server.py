@@ -3,7 +3,6 @@ whatever keeps it running."""
 
 import contextlib
 import errno
-import json
 import logging
 import socket
 import sys
@@ -11,16 +10,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from redrive import Subscriber
 from redrive.errors import ConfigurationError
-from redrive.pubsub import telemetry
+from redrive.pubsub import probes, telemetry
 from redrive.pubsub.admin.queue_metrics import observe_queues
+from redrive.pubsub.probes import TEXT, Answer
 from redrive.pubsub.url import Endpoint
-
-if TYPE_CHECKING:
-    from opentelemetry.sdk.metrics import MeterProvider
 
 _EXAMPLE = "Give one such as :9464, 127.0.0.1:9464 or [::1]:9464."
 _ANOTHER_PORT = "Give another port, or stop what listens there."
@@ -28,7 +25,6 @@ _ANOTHER_HOST = "Give an address of this machine, or none for every interface: -
 _REQUEST_SECONDS = 10.0
 """How long a client may take for its request and for taking the answer."""
 _MOST_AT_ONCE = 32
-_TEXT = "text/plain; version=0.0.4; charset=utf-8"
 
 
 logger = logging.getLogger("redrive")
@@ -42,12 +38,6 @@ class Place(NamedTuple):
 
 
 _Request = socket.socket | tuple[bytes, socket.socket]
-
-
-class _Answer(NamedTuple):
-    status: int
-    content_type: str
-    body: bytes
 
 
 def place_of(text: str) -> Place:
@@ -84,7 +74,7 @@ def serving(
         ConfigurationError: the port is in use or not allowed, the host is none of this machine,
             OpenTelemetry is not installed, or the management API's address is none.
     """
-    scrape, meter_provider = _measuring()
+    scrape, meter_provider = probes.measuring("--metrics")
     try:
         if management_url is not None:
             observe_queues(
@@ -93,14 +83,10 @@ def serving(
     except ConfigurationError:
         telemetry.uninstrument()
         raise
-    pages: dict[str, Callable[[], _Answer]] = {
-        "/metrics": lambda: _Answer(200, _TEXT, scrape()),
-        "/health": lambda: _state(
-            "healthy", {name: not subscriber.stopped() for name, subscriber in _named(subscribers)}
-        ),
-        "/ready": lambda: _state(
-            "ready", {name: subscriber.ready for name, subscriber in _named(subscribers)}
-        ),
+    pages: dict[str, Callable[[], Answer]] = {
+        "/metrics": lambda: Answer(200, TEXT, scrape()),
+        "/health": lambda: probes.health(subscribers),
+        "/ready": lambda: probes.readiness(subscribers),
     }
     try:
         server = _Server(place, _handler_for(pages))
@@ -188,35 +174,7 @@ def _family_of(host: str) -> socket.AddressFamily:
     return min((family for family, *_ in found), key=lambda family: family != socket.AF_INET)
 
 
-def _measuring() -> tuple[Callable[[], bytes], "MeterProvider"]:
-    """Begins to measure; returns what gives the measurements in Prometheus' format, and where more
-    of them may go."""
-    try:
-        from opentelemetry.exporter.prometheus import PrometheusMetricReader
-        from opentelemetry.sdk.metrics import MeterProvider
-        from prometheus_client import CollectorRegistry, generate_latest
-    except ImportError as error:
-        raise ConfigurationError(
-            f"--metrics needs {error.name}, which is not installed",
-            "pip install 'redrive[metrics]'",
-        ) from error
-    registry = CollectorRegistry()
-    provider = MeterProvider([PrometheusMetricReader(registry=registry, scope_info_enabled=False)])
-    telemetry.instrument(provider)
-    return lambda: generate_latest(registry), provider
-
-
-def _named(subscribers: Sequence[Subscriber]) -> list[tuple[str, Subscriber]]:
-    return [(subscriber.subscription.queue, subscriber) for subscriber in subscribers]
-
-
-def _state(word: str, states: dict[str, bool]) -> _Answer:
-    well = all(states.values())
-    body = json.dumps({word: well, "subscribers": states}).encode() + b"\n"
-    return _Answer(200 if well else 503, "application/json", body)
-
-
-def _handler_for(pages: dict[str, Callable[[], _Answer]]) -> type[BaseHTTPRequestHandler]:
+def _handler_for(pages: dict[str, Callable[[], Answer]]) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         """Answers GET, and logs nothing: a scrape each few seconds is no news."""
 
@@ -229,7 +187,7 @@ def _handler_for(pages: dict[str, Callable[[], _Answer]]) -> type[BaseHTTPReques
             answer = (
                 page()
                 if page is not None
-                else _Answer(404, _TEXT, b"Here are /metrics, /health and /ready.\n")
+                else Answer(404, TEXT, b"Here are /metrics, /health and /ready.\n")
             )
             self.send_response(answer.status)
             self.send_header("Content-Type", answer.content_type)

@@ -10,6 +10,7 @@ https://opentelemetry.io/docs/specs/semconv/messaging/
 """
 
 import contextlib
+import random
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar, assert_never
 from redrive.amqp.field_table import FieldValue
 from redrive.errors import ConfigurationError, RedriveError
 from redrive.pubsub.handler_error import report_of, traceback_of
+from redrive.pubsub.thread_counter import counter_of
 from redrive.pubsub.verdict import Verdict
 from redrive.redaction import redact
 from redrive.topology.decision import (
@@ -95,16 +97,22 @@ class Telemetry:
     Args:
         meter_provider: where metrics go; the global one where none is given.
         tracer_provider: where traces go; the global one where none is given.
+        sampling: the share of messages that are traced of those that belong to no trace yet.
 
     Raises:
-        ConfigurationError: OpenTelemetry is not installed.
+        ConfigurationError: OpenTelemetry is not installed, or the share is none.
     """
 
     def __init__(
         self,
         meter_provider: "MeterProvider | None" = None,
         tracer_provider: "TracerProvider | None" = None,
+        sampling: float = 1.0,
     ) -> None:
+        if not 0 <= sampling <= 1:
+            raise ConfigurationError(
+                f"sampling is {sampling}", "Give a share from 0 to 1, such as 0.01."
+            )
         try:
             from opentelemetry import metrics, propagate, trace
         except ImportError as error:
@@ -114,15 +122,19 @@ class Telemetry:
             ) from error
         self._trace = trace
         self._propagate = propagate
+        self._sampling = sampling
+        self._context_fields = frozenset(propagate.get_global_textmap().fields)
         self._tracer = trace.get_tracer("redrive", tracer_provider=tracer_provider)
-        meter = metrics.get_meter("redrive", meter_provider=meter_provider)
-        self._sent = meter.create_counter(
+        provider = meter_provider or metrics.get_meter_provider()
+        meter = provider.get_meter("redrive")
+        self._sent = counter_of(
+            provider,
             "messaging.client.sent.messages",
             "{message}",
             "Messages that were published, and how that ended.",
         )
-        self._consumed = meter.create_counter(
-            "messaging.client.consumed.messages", "{message}", "Attempts that were begun."
+        self._consumed = counter_of(
+            provider, "messaging.client.consumed.messages", "{message}", "Attempts that were begun."
         )
         self._duration = meter.create_histogram(
             "messaging.process.duration",
@@ -130,30 +142,47 @@ class Telemetry:
             "How long handlers ran.",
             explicit_bucket_boundaries_advisory=_DURATIONS,
         )
-        self._running = meter.create_up_down_counter(
-            "redrive.attempts.running", "{attempt}", "Handlers that run now."
+        self._running = counter_of(
+            provider,
+            "redrive.attempts.running",
+            "{attempt}",
+            "Handlers that run now.",
+            falls=True,
         )
-        self._handled = meter.create_counter(
-            "redrive.messages.handled", "{message}", "Messages whose handler returned."
+        self._handled = counter_of(
+            provider, "redrive.messages.handled", "{message}", "Messages whose handler returned."
         )
-        self._retried = meter.create_counter(
-            "redrive.messages.retried", "{message}", "Failed attempts that are tried again."
+        self._retried = counter_of(
+            provider,
+            "redrive.messages.retried",
+            "{message}",
+            "Failed attempts that are tried again.",
         )
-        self._given_up = meter.create_counter(
-            "redrive.messages.given_up", "{message}", "Messages that were set aside."
+        self._given_up = counter_of(
+            provider, "redrive.messages.given_up", "{message}", "Messages that were set aside."
         )
-        self._let_go = meter.create_counter(
+        self._let_go = counter_of(
+            provider,
             "redrive.messages.let_go",
             "{message}",
             "Broadcast messages that failed and are done all the same.",
         )
-        self._redriven = meter.create_counter(
-            "redrive.messages.redriven", "{message}", "Failed messages that were requeued."
+        self._redriven = counter_of(
+            provider,
+            "redrive.messages.redriven",
+            "{message}",
+            "Failed messages that were requeued.",
         )
 
     def publishing(self, exchange: str, headers: _Headers | None) -> "Publication":
         """Begins to watch a publish."""
         attributes = {**_operation("send", "send"), "messaging.destination.name": exchange}
+        if not self._belongs_to_trace_here() and not self._begins_a_trace():
+
+            def counted(error: RedriveError | None) -> None:
+                self._sent.add(1, {**attributes, **_outcome(error)})
+
+            return Publication(headers, counted)
         span = self._tracer.start_span(
             f"send {exchange}", kind=self._trace.SpanKind.PRODUCER, attributes=attributes
         )
@@ -161,8 +190,7 @@ class Telemetry:
         self._propagate.inject(context, self._trace.set_span_in_context(span))
 
         def ended(error: RedriveError | None) -> None:
-            outcome = {"error.type": type(error).__name__} if error is not None else {}
-            self._sent.add(1, {**attributes, **outcome})
+            self._sent.add(1, {**attributes, **_outcome(error)})
             if error is not None:
                 span.set_status(self._trace.StatusCode.ERROR, redact(str(error)))
             span.end()
@@ -178,11 +206,15 @@ class Telemetry:
         began = time.perf_counter()
         outcome: dict[str, str] = {}
         try:
-            with self._tracer.start_as_current_span(
-                f"process {queue}",
-                context=self._context_of(delivery),
-                kind=self._trace.SpanKind.CONSUMER,
-                attributes={**attributes, **_about(delivery)},
+            with (
+                self._tracer.start_as_current_span(
+                    f"process {queue}",
+                    context=self._context_of(delivery),
+                    kind=self._trace.SpanKind.CONSUMER,
+                    attributes={**attributes, **_about(delivery)},
+                )
+                if self._carries_context(delivery) or self._begins_a_trace()
+                else contextlib.nullcontext(self._trace.INVALID_SPAN)
             ) as span:
                 yield _Watched(outcome, lambda error: self._mark(span, error))
         finally:
@@ -224,10 +256,24 @@ class Telemetry:
         self._note(f"redrive {queue}", delivery, {**attributes, **_operation("redrive", "send")})
 
     def _note(self, name: str, delivery: Delivery, attributes: dict[str, str]) -> None:
-        """A moment in the trace of a message."""
+        """A moment in the trace of a message, if it belongs to one."""
+        if self._sampling < 1 and not self._carries_context(delivery):
+            return
         self._tracer.start_span(
             name, context=self._context_of(delivery), attributes={**attributes, **_about(delivery)}
         ).end()
+
+    def _begins_a_trace(self) -> bool:
+        """Whether a message that belongs to no trace begins one, by chance."""
+        return self._sampling == 1 or random.random() < self._sampling
+
+    def _belongs_to_trace_here(self) -> bool:
+        """Whether what is published now goes on with a trace, sampled or not."""
+        return self._trace.get_current_span().get_span_context().is_valid
+
+    def _carries_context(self, delivery: Delivery) -> bool:
+        """Whether a message says that it belongs to a trace, sampled or not."""
+        return not self._context_fields.isdisjoint(map(str.lower, delivery.properties.headers))
 
     def _context_of(self, delivery: Delivery) -> "Context":
         table = delivery.properties.headers
@@ -264,6 +310,10 @@ class _Watched:
         self._mark(error)
 
 
+def _outcome(error: RedriveError | None) -> dict[str, str]:
+    return {} if error is None else {"error.type": type(error).__name__}
+
+
 def _operation(name: str, kind: str) -> dict[str, str]:
     """Source: https://opentelemetry.io/docs/specs/semconv/messaging/messaging-spans/"""
     return {**_SYSTEM, "messaging.operation.name": name, "messaging.operation.type": kind}
@@ -280,19 +330,25 @@ active: Telemetry | None = None
 
 
 def instrument(
-    meter_provider: "MeterProvider | None" = None, tracer_provider: "TracerProvider | None" = None
+    meter_provider: "MeterProvider | None" = None,
+    tracer_provider: "TracerProvider | None" = None,
+    *,
+    sampling: float = 1.0,
 ) -> None:
     """Begins to measure and to trace, for every publisher and subscriber of this process.
 
     Args:
         meter_provider: where metrics go; the global one where none is given.
         tracer_provider: where traces go; the global one where none is given.
+        sampling: the share, from 0 to 1, of messages that are traced of those that belong to no
+            trace yet. It is decided before anything is done for a span; what the provider's own
+            sampler decides comes on top. A message that comes with a context keeps to it.
 
     Raises:
-        ConfigurationError: OpenTelemetry is not installed.
+        ConfigurationError: OpenTelemetry is not installed, or the share is none.
     """
     global active
-    active = Telemetry(meter_provider, tracer_provider)
+    active = Telemetry(meter_provider, tracer_provider, sampling)
 
 
 def uninstrument() -> None:

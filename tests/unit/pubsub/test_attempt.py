@@ -22,7 +22,7 @@ def attempt() -> Attempt:
     decider = Decider(subscription, BrokerVersion(4, 3, 0), 131072)
     return Attempt(
         Message(delivery, policy.max_retries),
-        lambda error: decider.failure(delivery, error) if error else decider.success(delivery),
+        lambda error: decider.failure(delivery, error) if error else decider.success(),
     )
 
 

@@ -17,6 +17,7 @@ LIST = Path(__file__).with_name("public_api.txt")
 
 DEEP_PATHS = (
     "redrive.pubsub.logs.JsonFormatter",
+    "redrive.pubsub.probes.asgi",
     "redrive.redaction.add_pattern",
     "redrive.spark_reprocess.archive.Archive",
     "redrive.spark_reprocess.archive_reader.messages",

@@ -1,0 +1,69 @@
+"""The probes of a service, mounted in Starlette and FastAPI, with subscribers that never ran."""
+
+import asyncio
+from collections.abc import Iterator
+
+import httpx
+import pytest
+from fastapi import FastAPI
+from starlette.applications import Starlette
+
+from redrive import AsyncSubscriber, Subscriber, uninstrument
+from redrive.pubsub.probes import Probed, asgi
+
+BROKER = "amqp://shop:s3cr3t@localhost/orders"
+
+
+@pytest.fixture(params=[Starlette, FastAPI])
+def service(request: pytest.FixtureRequest) -> Iterator[Starlette]:
+    """A service without pages of its own."""
+    made = request.param()
+    assert isinstance(made, Starlette)
+    yield made
+    uninstrument()
+
+
+def asked(service: Starlette, path: str, method: str = "GET") -> httpx.Response:
+    """What the service answers, without a server."""
+
+    async def ask() -> httpx.Response:
+        transport = httpx.ASGITransport(service)
+        async with httpx.AsyncClient(transport=transport, base_url="http://shop") as client:
+            return await client.request(method, path)
+
+    return asyncio.run(ask())
+
+
+@pytest.mark.parametrize("subscriber", [Subscriber, AsyncSubscriber])
+def test_mounted_under_a_prefix_it_tells_that_a_subscriber_does_not_consume(
+    service: Starlette, subscriber: type[Subscriber] | type[AsyncSubscriber]
+) -> None:
+    one: Probed = subscriber(BROKER, "shop@orders")
+    service.mount("/probes", asgi(one))
+    assert asked(service, "/probes/ready").status_code == 503
+    assert asked(service, "/probes/ready").json() == {
+        "ready": False,
+        "subscribers": {"shop@orders": False},
+    }
+    assert asked(service, "/probes/health").json() == {
+        "healthy": not one.stopped(),
+        "subscribers": {"shop@orders": not one.stopped()},
+    }
+
+
+def test_metrics_are_in_the_format_of_prometheus(service: Starlette) -> None:
+    service.mount("/", asgi())
+    answer = asked(service, "/metrics")
+    assert answer.status_code == 200
+    assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+
+
+def test_a_page_that_is_not_there_names_those_that_are(service: Starlette) -> None:
+    service.mount("/probes", asgi(metrics=False))
+    answer = asked(service, "/probes/metrics")
+    assert (answer.status_code, answer.text) == (404, "Here are /health, /ready.\n")
+
+
+def test_only_reading_is_served(service: Starlette) -> None:
+    service.mount("/probes", asgi(metrics=False))
+    assert asked(service, "/probes/health", "POST").status_code == 405

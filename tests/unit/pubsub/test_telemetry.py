@@ -1,0 +1,72 @@
+"""What is traced of messages, with a tracer provider that keeps its spans."""
+
+import pytest
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from redrive.amqp.field_table import Table
+from redrive.amqp.properties import Properties
+from redrive.errors import ConfigurationError
+from redrive.pubsub.telemetry import Telemetry
+from redrive.topology.headers import Delivery
+
+TRACE = "0af7651916cd43dd8448eb211c80319c"
+
+
+def tracing(sampling: float) -> tuple[Telemetry, InMemorySpanExporter]:
+    """Telemetry that traces such a share, and where its spans go."""
+    kept = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(kept))
+    return Telemetry(MeterProvider(), provider, sampling), kept
+
+
+def delivered(headers: dict[str, str]) -> Delivery:
+    properties = Properties(headers=Table.of(headers))
+    return Delivery("shop@orders", "master", "order.paid", properties, b"")
+
+
+def test_a_publish_that_is_not_sampled_gets_no_header_and_makes_no_span() -> None:
+    telemetry, kept = tracing(0)
+    publication = telemetry.publishing("master", None)
+    publication.ended(None)
+    assert (publication.headers, kept.get_finished_spans()) == (None, ())
+
+
+def test_a_publish_that_is_sampled_carries_its_context() -> None:
+    telemetry, kept = tracing(1)
+    publication = telemetry.publishing("master", None)
+    publication.ended(None)
+    assert set(publication.headers or {}) == {"traceparent"}
+    assert len(kept.get_finished_spans()) == 1
+
+
+@pytest.mark.parametrize(("flags", "spans"), [("01", 1), ("00", 0)])
+@pytest.mark.parametrize("sampling", [0, 1])
+def test_an_attempt_keeps_to_what_was_decided_for_its_trace(
+    sampling: float, flags: str, spans: int
+) -> None:
+    telemetry, kept = tracing(sampling)
+    with telemetry.attempt(
+        "shop@orders", delivered({"traceparent": f"00-{TRACE}-b7ad6b7169203331-{flags}"})
+    ):
+        pass
+    assert len(kept.get_finished_spans()) == spans
+
+
+@pytest.mark.parametrize(("sampling", "spans"), [(0, 0), (1, 1)])
+def test_an_attempt_without_a_trace_begins_one_if_it_is_sampled(
+    sampling: float, spans: int
+) -> None:
+    telemetry, kept = tracing(sampling)
+    with telemetry.attempt("shop@orders", delivered({})) as attempt:
+        attempt.failed(ValueError("no"))
+    assert len(kept.get_finished_spans()) == spans
+
+
+@pytest.mark.parametrize("sampling", [-0.1, 1.1])
+def test_a_share_that_is_none_is_refused(sampling: float) -> None:
+    with pytest.raises(ConfigurationError, match=f"sampling is {sampling}\nGive a share"):
+        tracing(sampling)
