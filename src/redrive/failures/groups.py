@@ -60,7 +60,7 @@ class Group:
     last: datetime | None = None
     routing_keys: Counter[str] = field(default_factory=Counter)
     times: "array[float]" = field(default_factory=lambda: array("d"))
-    _sorted_count: int = field(default=0, repr=False, compare=False)
+    _sorted_count: int = field(default=0, init=False, repr=False, compare=False)
 
     def add(self, message: FailedMessage) -> None:
         """Counts a message."""
@@ -84,13 +84,11 @@ class Group:
         self.last = max((one for one in (self.last, other.last) if one), default=None)
         self.times.extend(other.times)
 
-    def copy(self) -> "Group":
+    def _copy(self) -> "Group":
         """One that can be changed by itself."""
-        return replace(self, routing_keys=self.routing_keys.copy(), times=self.times[:])
-
-    def put_times_in_order(self) -> None:
-        """Sorts its times once, for whoever asks for a histogram of it or of its copies."""
-        self._sorted()
+        copied = replace(self, routing_keys=self.routing_keys.copy(), times=self.times[:])
+        copied._sorted_count = self._sorted_count
+        return copied
 
     def failed_since(self, moment: float) -> int:
         """How many were set aside since a moment, in seconds since 1970."""
@@ -195,7 +193,7 @@ class Groups:
     def of(self, means: Callable[[Key], bool]) -> "Groups":
         """Copies of those with such a key, where all of them are told apart."""
         groups = Groups(self._by)
-        groups._groups = {key: group.copy() for key, group in self._groups.items() if means(key)}
+        groups._groups = {key: group._copy() for key, group in self._groups.items() if means(key)}
         groups.other = self.other
         groups.total = self.other + sum(group.count for group in groups._groups.values())
         return groups
@@ -203,7 +201,7 @@ class Groups:
     def put_times_in_order(self) -> None:
         """Sorts the times of each once, for whoever asks for its histogram."""
         for group in self._groups.values():
-            group.put_times_in_order()
+            group._sorted()
 
     def add_groups(self, others: "Groups") -> None:
         """Counts the messages of other groups by the same, which came later."""

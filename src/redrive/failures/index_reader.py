@@ -43,7 +43,7 @@ from redrive.failures.kept_messages import (
     KeptMessages,
     ValueCounts,
 )
-from redrive.failures.remembered import Remembered
+from redrive.failures.known_answers import KnownAnswers
 from redrive.failures.stored_message import (
     BODY,
     DEAD_LETTER_QUEUE,
@@ -83,9 +83,9 @@ _IN_SQL = frozenset({SqlType.TEXT, SqlType.NUMBER, SqlType.TIME})
 not."""
 
 _GROUP_ID = "group_id"
-_groups_known: Remembered[Groups] = Remembered(4)
-_places_known: Remembered[list[int]] = Remembered(64)
-_trips_known: Remembered[dict[str, CauseTrip]] = Remembered(8)
+_groups_known: KnownAnswers[Groups] = KnownAnswers(4)
+_places_known: KnownAnswers[list[int]] = KnownAnswers(64)
+_trips_known: KnownAnswers[dict[str, CauseTrip]] = KnownAnswers(8)
 
 
 class IndexedMessages(KeptMessages):
@@ -169,7 +169,8 @@ class IndexedMessages(KeptMessages):
             "AND group_id = ?",
             [group_id],
         )
-        beside = f"AND {PLACE} IN ({', '.join(str(one) for one in (here, former, later) if one is not None)})"
+        places = [str(place) for place in (former, here, later) if place is not None]
+        beside = f"AND {PLACE} IN ({', '.join(places)})"
         ids = {place: str(id_) for place, id_ in self._asked(f"{PLACE}, failure_id", beside)}
         return Around(ids.get(former, ""), ids.get(later, ""), _number(number), _number(among))
 

@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class Remembered(Generic[T]):
+class KnownAnswers(Generic[T]):
     """The last few answers, each found once for a state of what was asked; from any thread.
 
     Args:
