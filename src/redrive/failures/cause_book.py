@@ -232,7 +232,7 @@ class CauseBook:
             with OpenFilter(Filter()) as all_:
                 groups = self.groups_of(look, all_).largest_first
             return {one.key.group_id: one.count for one in groups if isinstance(one.key, Cause)}
-        counts = look.counts()
+        counts = look.kept.counts()
         found: dict[str, str] = {}
         totals: dict[str, int] = {}
         for group_id in sorted(counts, key=lambda one: -counts[one]):
@@ -242,6 +242,14 @@ class CauseBook:
             if root not in found or group_id == root:
                 found[root] = group_id
         return {found[root]: count for root, count in totals.items()}
+
+    def count_of(self, look: Look, group_id: str) -> int:
+        """How many messages of a former look are of a cause."""
+        if not self._splits:
+            counts = look.kept.counts()
+            return sum(counts.get(one, 0) for one in self.members(group_id))
+        with OpenFilter(self.resolved(Filter(groups=(group_id,)))) as of_cause:
+            return look.kept_matching(of_cause).count()
 
     def _kept_groups(self, look: Look, filter_: Filter) -> Groups:
         """One question for what was split from nothing, and one for each part."""

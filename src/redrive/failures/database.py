@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 HIDDEN = "hidden_places"
 """The table of what is in the files of an index and in its queue no more."""
+MADE_TABLE = "made_of_messages"
+"""The table of columns that are in no file of an index, for as long as a question."""
 BATCH = 1000
 """Rows that go into the database at a time."""
 _MEMORY = "128MB"
@@ -68,8 +70,8 @@ class Database:
     Args:
         now: what `now()` says.
         columns: the columns that the table `failed` gets.
-        files: Parquet files of redrive's own that may be read, and no others; `rows` names them.
-        rows: a query of them. Its rows are those of `failed`, and no file can be read then.
+        folder: a folder of redrive's own whose files may be read, and no others.
+        rows: a query of such files. Its rows are those of `failed`, and no file can be read then.
         hidden: places in the files whose rows are not there any more; `rows` names the table.
 
     Raises:
@@ -80,9 +82,9 @@ class Database:
         self,
         now: datetime | None = None,
         columns: Sequence[Column] = COLUMNS,
-        files: Sequence[Path] = (),
         rows: str | None = None,
         *,
+        folder: Path | None = None,
         hidden: Sequence[int] = (),
     ) -> None:
         self._columns = columns
@@ -91,27 +93,46 @@ class Database:
             ":memory:",
             config={"threads": 1, "memory_limit": _MEMORY, "temp_directory": self._spill.name},
         )
-        moment = (now or datetime.now(UTC)).astimezone(UTC).isoformat()
-        for kind, names in _CLOCKS.items():
-            for name in names:
-                self._duckdb.execute(
-                    f"CREATE MACRO {name}() AS CAST(TIMESTAMPTZ '{moment}' AS {kind})"
-                )
+        self._hidden: Sequence[int] = ()
+        self.set_clock(now or datetime.now(UTC))
         self._duckdb.execute(
             "CREATE TABLE failed "
             f"({', '.join(f'{column.name} {column.type}' for column in columns)})"
         )
-        if hidden:
-            self._duckdb.execute(
-                f"CREATE TABLE {HIDDEN} AS SELECT unnest(?::BIGINT[]) AS place", [list(hidden)]
-            )
         if rows is not None:
+            self.hide(hidden)
             self._duckdb.execute(f"INSERT INTO failed {rows}")
             self._duckdb.execute(f"DROP TABLE IF EXISTS {HIDDEN}")
-        elif files:
-            self._duckdb.execute(f"SET allowed_paths = [{', '.join(map(quoted, files))}]")
+        elif folder is not None:
+            # What is read stays in the memory of the operating system, which may take it back.
+            self._duckdb.execute("SET enable_external_file_cache = false")
+            self._duckdb.execute(f"SET allowed_directories = [{quoted(folder)}]")
         for lock in _LOCKS:
             self._duckdb.execute(lock)
+
+    def set_clock(self, now: datetime) -> None:
+        """Has `now()` say this from now on."""
+        moment = now.astimezone(UTC).isoformat()
+        self._duckdb.execute(
+            ";".join(
+                f"CREATE OR REPLACE MACRO {name}() AS CAST(TIMESTAMPTZ '{moment}' AS {kind})"
+                for kind, names in _CLOCKS.items()
+                for name in names
+            )
+        )
+
+    def hide(self, places: Sequence[int]) -> None:
+        """Has the table of what is not there any more hold these places."""
+        if places != self._hidden:
+            self._duckdb.execute(
+                f"CREATE OR REPLACE TABLE {HIDDEN} AS SELECT unnest(?::BIGINT[]) AS place",
+                [list(places)],
+            )
+            self._hidden = places
+
+    def drop_made(self) -> None:
+        """Drops what was made of messages for a question, where something was."""
+        self._duckdb.execute(f"DROP TABLE IF EXISTS {MADE_TABLE}")
 
     def insert(self, rows: Iterable[Row]) -> int:
         """Puts rows into the table `failed`; returns how many."""

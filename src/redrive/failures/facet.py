@@ -9,9 +9,7 @@ from typing import NamedTuple
 from redrive.errors import ConfigurationError
 from redrive.failures.columns import BY_NAME, SqlType
 from redrive.failures.failed_message import FailedMessage
-from redrive.failures.filter import Filter
-from redrive.failures.look import Look
-from redrive.failures.message_source import checked_query
+from redrive.failures.kept_messages import KeptMessages
 from redrive.failures.readable_values import body_of
 
 _HEADER, _PATH = "header:", "$"
@@ -78,25 +76,14 @@ class Facet:
             else (f"{self.expression} = {_quoted(value)}")
         )
 
-    def counted(self, look: Look, filter_: Filter) -> tuple[list[FacetValue], int]:
-        """The most frequent values of the messages that a filter means, and how many further ones
-        there are.
+    def counted(self, messages: KeptMessages) -> tuple[list[FacetValue], int]:
+        """The most frequent values of messages, and how many further ones there are.
 
         Raises:
-            ConfigurationError: the filter can't be used.
+            ConfigurationError: it can't be said of one of them.
         """
-        where = " AND ".join(
-            f"(\n{term}\n)" for term in (_text_of(filter_), *map(_of_group, filter_.groups)) if term
-        )
-        sql, columns = checked_query(
-            f"SELECT {self.expression} AS value, count(*) AS n, count(*) OVER () AS values "
-            f"FROM failed WHERE {where or 'true'} GROUP BY 1 ORDER BY 2 DESC, 1 "
-            f"LIMIT {_MOST_VALUES}"
-        )
-        rows = look.query(sql, columns).rows
-        values = [_value_of(row) for row in rows]
-        more = max(0, int(str(rows[0]["values"])) - len(rows)) if rows else 0
-        return values, more
+        values, different = messages.counted_by(self.expression, _MOST_VALUES)
+        return [FacetValue(*value) for value in values], max(0, different - len(values))
 
 
 def offered(message: FailedMessage) -> list[str]:
@@ -144,19 +131,6 @@ def _pointer(steps: list[str]) -> str:
 
 def _quoted(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
-
-
-def _text_of(filter_: Filter) -> str:
-    return filter_.where if isinstance(filter_.where, str) else ""
-
-
-def _of_group(group: str) -> str:
-    return f"starts_with(group_id, {_quoted(group)})"
-
-
-def _value_of(row: Mapping[str, object]) -> FacetValue:
-    value = row["value"]
-    return FacetValue(None if value is None else str(value), int(str(row["n"])))
 
 
 _HOW = "Give a column, header:NAME, or a path such as $.country."

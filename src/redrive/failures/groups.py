@@ -3,9 +3,10 @@
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from itertools import pairwise
 from typing import NamedTuple
 
 from redrive.failures.cause import Cause, cause_of
@@ -59,6 +60,7 @@ class Group:
     last: datetime | None = None
     routing_keys: Counter[str] = field(default_factory=Counter)
     times: "array[float]" = field(default_factory=lambda: array("d"))
+    _sorted_count: int = field(default=0, init=False, repr=False, compare=False)
 
     def add(self, message: FailedMessage) -> None:
         """Counts a message."""
@@ -82,13 +84,30 @@ class Group:
         self.last = max((one for one in (self.last, other.last) if one), default=None)
         self.times.extend(other.times)
 
+    def _copy(self) -> "Group":
+        """One that can be changed by itself."""
+        copied = replace(self, routing_keys=self.routing_keys.copy(), times=self.times[:])
+        copied._sorted_count = self._sorted_count
+        return copied
+
+    def failed_since(self, moment: float) -> int:
+        """How many were set aside since a moment, in seconds since 1970."""
+        times = self._sorted()
+        return len(times) - bisect_left(times, moment)
+
+    def _sorted(self) -> "array[float]":
+        if self._sorted_count != len(self.times):
+            self.times = array("d", sorted(self.times))
+            self._sorted_count = len(self.times)
+        return self.times
+
     @property
     def span(self) -> tuple[datetime, datetime] | None:
         """The time that its histogram is of, from and to; None where none of its times is
         known."""
         if not self.times:
             return None
-        times = sorted(self.times)
+        times = self._sorted()
         begin, end = _most_of(times)
         first, last = times[begin], max(times[end], times[begin] + 1.0)
         return datetime.fromtimestamp(first, UTC), datetime.fromtimestamp(last, UTC)
@@ -100,16 +119,19 @@ class Group:
         A few that are far from all others, at most one in twenty, are left out: they would flatten
         all the rest.
         """
-        times = sorted(self.times)
+        times = self._sorted()
         begin, end = _most_of(times)
-        counts = [0] * bins
-        span = max(1.0, times[end] - times[begin])
-        for moment in times[begin : end + 1]:
-            counts[min(bins - 1, int((moment - times[begin]) / span * bins))] += 1
+        first, span = times[begin], max(1.0, times[end] - times[begin])
+
+        def part_of(moment: float) -> int:
+            return min(bins - 1, int((moment - first) / span * bins))
+
+        edges = [bisect_left(times, part, begin, end + 1, key=part_of) for part in range(bins)]
+        counts = [after - before for before, after in pairwise([*edges, end + 1])]
         return Histogram(counts, begin, len(times) - 1 - end)
 
 
-def _most_of(times: list[float]) -> tuple[int, int]:
+def _most_of(times: Sequence[float]) -> tuple[int, int]:
     """The first and the last of most of these sorted times; of all of them where no few are far
     away."""
     last = len(times) - 1
@@ -163,6 +185,36 @@ class Groups:
         self._groups = {group.key: group for group in groups}
         self.total = total
         self.other = total - sum(group.count for group in self._groups.values())
+
+    def copy(self) -> "Groups":
+        """Groups whose counts can be changed by themselves."""
+        return self.of(lambda _: True)
+
+    def of(self, means: Callable[[Key], bool]) -> "Groups":
+        """Copies of those with such a key, where all of them are told apart."""
+        groups = Groups(self._by)
+        groups._groups = {key: group._copy() for key, group in self._groups.items() if means(key)}
+        groups.other = self.other
+        groups.total = self.other + sum(group.count for group in groups._groups.values())
+        return groups
+
+    def put_times_in_order(self) -> None:
+        """Sorts the times of each once, for whoever asks for its histogram."""
+        for group in self._groups.values():
+            group._sorted()
+
+    def add_groups(self, others: "Groups") -> None:
+        """Counts the messages of other groups by the same, which came later."""
+        self.total += others.total
+        self.other += others.other
+        for key, group in others._groups.items():
+            known = self._groups.get(key)
+            if known is not None:
+                known.take(group)
+            elif len(self._groups) < MOST_GROUPS:
+                self._groups[key] = group
+            else:
+                self.other += group.count
 
     @property
     def largest_first(self) -> list[Group]:

@@ -2,20 +2,29 @@
 
 import contextlib
 import re
-import threading
+from array import array
 from collections.abc import Collection, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import duckdb
 
 from redrive.failures.cause import Cause
 from redrive.failures.columns import COLUMNS, Column, SqlType, row_of
-from redrive.failures.database import HIDDEN, Database, quoted, refused, rows_given
+from redrive.failures.database import (
+    HIDDEN,
+    MADE_TABLE,
+    Database,
+    quoted,
+    refused,
+    rows_given,
+)
 from redrive.failures.failed_message import FailedMessage
 from redrive.failures.filter import Filter
 from redrive.failures.groups import MOST_GROUPS, MOST_KEYS, Group, Groups, Key
 from redrive.failures.index import MOST_OF_A_BODY, FormerLook, Index
-from redrive.failures.index_changes import NONE, Changes
+from redrive.failures.index_changes import FIRST_PLACE, NONE, Changes
+from redrive.failures.index_database import lent
 from redrive.failures.index_writer import (
     CAUSE_FRAME,
     CAUSE_MESSAGE,
@@ -27,7 +36,14 @@ from redrive.failures.index_writer import (
     PLACE,
     RAW_KEY,
 )
-from redrive.failures.kept_messages import IndexUnusable, KeptMessages
+from redrive.failures.kept_messages import (
+    Around,
+    CauseTrip,
+    IndexUnusable,
+    KeptMessages,
+    ValueCounts,
+)
+from redrive.failures.known_answers import KnownAnswers
 from redrive.failures.stored_message import (
     BODY,
     DEAD_LETTER_QUEUE,
@@ -38,6 +54,8 @@ from redrive.failures.stored_message import (
 )
 
 _AT_A_TIME = 1000
+_PLACES_AT_A_TIME = 20_000
+"""Of messages that are put in order together: all of them at once would take their memory."""
 _FAILED_AT = "failed_at"
 _MAY_BE_DIGEST = re.compile(r"[0-9a-f]{16,64}")
 _OF_THE_FILE = (duckdb.IOException, duckdb.InternalException, duckdb.FatalException)
@@ -46,7 +64,6 @@ _BODIES = (MADE - OF_PROPERTIES) | {"body", "body_text", BODY}
 """Columns that can't be told without the body. Of those that are made, a framework may say it
 there."""
 _PLACE = Column(PLACE, SqlType.NUMBER, False, "its place in the queue", lambda _: None)
-_MADE_TABLE = "made_of_messages"
 _STORED, _STORED_WITHOUT_BODY = (
     ", ".join(body if name == BODY else name for name in (*NEEDED, DEAD_LETTER_QUEUE))
     for body in (f"coalesce({BODY}, ''::BLOB)", "''::BLOB")
@@ -65,9 +82,10 @@ _IN_SQL = frozenset({SqlType.TEXT, SqlType.NUMBER, SqlType.TIME})
 """Columns that are the same value in Python and in the file; a JSON that DuckDB does not take is
 not."""
 
-_MOST_CACHED = 4
-_cache: dict[object, Groups] = {}
-_lock = threading.Lock()
+_GROUP_ID = "group_id"
+_groups_known: KnownAnswers[Groups] = KnownAnswers(4)
+_places_known: KnownAnswers[list[int]] = KnownAnswers(64)
+_trips_known: KnownAnswers[dict[str, CauseTrip]] = KnownAnswers(8)
 
 
 class IndexedMessages(KeptMessages):
@@ -109,39 +127,88 @@ class IndexedMessages(KeptMessages):
             return count if self._limit is None else min(self._limit, count)
         return _number(self._asked("count(*)")[0][0])
 
-    def first(self, limit: int, *, newest: bool) -> list[FailedMessage]:
-        """The oldest ones, or the newest, at most `limit`."""
+    def first(self, limit: int, *, newest: bool, skip: int = 0) -> list[FailedMessage]:
+        """The oldest ones, or the newest, at most `limit` behind those that are skipped."""
         order = f"failed_at DESC NULLS LAST, {PLACE} DESC" if newest else PLACE
         # Their places alone: to sort the bodies with them costs more than to look for these.
-        places = [
-            _number(place) for (place,) in self._asked(PLACE, f"ORDER BY {order} LIMIT {limit}")
-        ]
+        how = f"ORDER BY {order} LIMIT {limit} OFFSET {skip}"
+        places = [_number(place) for (place,) in self._asked(PLACE, how)]
         by_place = dict(zip(sorted(places), self._messages(places), strict=True))
         return [by_place[place] for place in places]
 
     def named(self, id_: str) -> Iterator[FailedMessage]:
         """Those of this failure id or message id, or whose failure id begins so; all of them where
         it may be something else."""
-        if not id_.isascii() or _MAY_BE_DIGEST.fullmatch(id_):
+        if not id_.isascii():
             return self
-        found = self._asked(PLACE, "AND (starts_with(failure_id, ?) OR message_id = ?)", [id_, id_])
-        return self._messages([_number(place) for (place,) in found])
+        places = self._places_of(id_)
+        if not places:
+            if _MAY_BE_DIGEST.fullmatch(id_):
+                return self
+            begins = "AND (starts_with(failure_id, ?) OR message_id = ?)"
+            places = [_number(place) for (place,) in self._asked(PLACE, begins, [id_, id_])]
+        return self._messages(places)
+
+    def _places_of(self, failure_id: str) -> list[int]:
+        def find() -> list[int]:
+            found = self._asked(PLACE, "AND failure_id = ?", [failure_id])
+            return [_number(place) for (place,) in found]
+
+        if self._filter.where is not None:
+            return find()
+        return _places_known.of((self._state, failure_id), find)
+
+    def around(self, failure_id: str, group_id: str) -> Around:
+        """The messages next to one, among those of a cause."""
+        here = next(iter(self._places_of(failure_id)), None)
+        if here is None:
+            return Around()
+        ((former, later, number, among),) = self._asked(
+            f"max({PLACE}) FILTER ({PLACE} < {here}), min({PLACE}) FILTER ({PLACE} > {here}), "
+            f"count(*) FILTER ({PLACE} <= {here}), count(*)",
+            "AND group_id = ?",
+            [group_id],
+        )
+        places = [str(place) for place in (former, here, later) if place is not None]
+        beside = f"AND {PLACE} IN ({', '.join(places)})"
+        ids = {place: str(id_) for place, id_ in self._asked(f"{PLACE}, failure_id", beside)}
+        return Around(ids.get(former, ""), ids.get(later, ""), _number(number), _number(among))
 
     def groups(self, by: Column) -> Groups:
         """Groups of them by a column. Without an expression, whose `now()` may be another each
         time, they are found once for each state of the index: who asks again does not wait."""
         if self._filter.where is not None:
             return self._groups(by)
-        state = (self._files, self._changes, self._limit, self._filter.groups, by.name)
-        with _lock:
-            known = _cache.get(state)
-        if known is None:
-            known = self._groups(by)
-            with _lock:
-                while len(_cache) >= _MOST_CACHED:
-                    _cache.pop(next(iter(_cache)))
-                _cache[state] = known
-        return known
+        if self._filter.groups and by.name == _GROUP_ID:
+            every = self.matching(Filter()).groups(by)
+            if not every.other:
+                return every.of(self._means_group)
+        if self._changes.files and self._limit is None:
+            return self._with_added(by)
+        return _groups_known.of((self._state, by.name), lambda: self._groups(by)).copy()
+
+    def _with_added(self, by: Column) -> Groups:
+        """The groups of what a look saw, which are found once, with those of what came since."""
+        seen = tuple(place for place in self._changes.hidden if place < FIRST_PLACE)
+        base = self._reading_of(self._files[:1], self._changes._replace(files=(), hidden=seen))
+        groups = base.groups(by)
+        if groups.other:
+            return self._groups(by)
+        groups.add_groups(self._reading_of(self._files[1:], self._changes)._groups(by))
+        return groups
+
+    def _reading_of(self, files: tuple[Path, ...], changes: Changes) -> "IndexedMessages":
+        part = IndexedMessages(self._index, self._look, None, self._filter, changes=changes)
+        part._files = files
+        return part
+
+    def _means_group(self, key: Key) -> bool:
+        return isinstance(key, Cause) and key.group_id.startswith(tuple(self._filter.groups))
+
+    @property
+    def _state(self) -> object:
+        """What an answer without an expression depends on."""
+        return self._files, self._changes.hidden, self._limit, tuple(self._filter.groups)
 
     def _groups(self, by: Column) -> Groups:
         groups = Groups(by)
@@ -161,7 +228,7 @@ class IndexedMessages(KeptMessages):
         # Asked together: what has to be made for the answers is made once.
         first_of_each, keys_of_each, total = self._all_asked(
             ((each, f"{in_order} LIMIT {MOST_GROUPS}"), (keys_of, in_order), ("count(*)", "")),
-            by=by,
+            spoken_of=(by,) if by.name in MADE else (),
         )
         for *key, first_id, count, first, last, times, _ in first_of_each:
             group = Group(_key_of(by, key), str(first_id), _number(count))
@@ -174,12 +241,48 @@ class IndexedMessages(KeptMessages):
                 routing_key = text_of(raw) if isinstance(raw, bytes) else str(name)
                 of_key.routing_keys[routing_key] = _number(count)
         groups.take(found.values(), _number(total[0][0]))
+        groups.put_times_in_order()
         return groups
 
     def counts(self) -> dict[str, int]:
         """How many of them each group has, by its id."""
         found = self._asked("group_id, count(*)", "GROUP BY group_id")
         return {str(group): _number(count) for group, count in found}
+
+    def counted_by(self, expression: str, most: int) -> ValueCounts:
+        """The most frequent values of an expression whose value is a text, and how many there
+        are."""
+        with self._reading(), self._lent() as database:
+            columns = database.columns_of(expression)
+        how = f"GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT {most}"
+        (found,) = self._all_asked(
+            [(f"({expression}), count(*), count(*) OVER ()", how)],
+            spoken_of=columns,
+            given=expression,
+        )
+        values = [(None if text is None else str(text), _number(count)) for text, count, _ in found]
+        return ValueCounts(values, _number(found[0][2]) if found else 0)
+
+    def trips(self) -> dict[str, CauseTrip]:
+        """What the messages of each cause have behind them, by the id of its group."""
+        if self._filter.where is not None:
+            return self._trips()
+        return _trips_known.of(self._state, self._trips)
+
+    def _trips(self) -> dict[str, CauseTrip]:
+        found = self._asked(
+            "group_id, list(DISTINCT host) FILTER (host IS NOT NULL), "
+            "count(*) FILTER (redrive_count > 0), max(redrive_count)",
+            "GROUP BY group_id",
+        )
+        return {
+            str(group): CauseTrip(
+                sorted(map(str, hosts)) if isinstance(hosts, list) else [],
+                _number(requeued),
+                _number(most),
+            )
+            for group, hosts, requeued, most in found
+        }
 
     def database(self, columns: Sequence[Column]) -> Database:
         """A database whose table `failed` has these columns of them, and which does not reach the
@@ -197,33 +300,52 @@ class IndexedMessages(KeptMessages):
             return Database(
                 self._filter.now,
                 columns,
-                self._files,
                 f"SELECT {read} FROM {self._rows()} ORDER BY {PLACE}",
                 hidden=self._changes.hidden,
             )
 
     def __next__(self) -> FailedMessage:
         if self._each is None:
-            self._each = self._messages(
-                None if self._filter.is_all else [_number(place) for (place,) in self._asked(PLACE)]
-            )
+            self._each = self._messages(None)
         return next(self._each)
 
     def _messages(
         self, places: Sequence[int] | None, needs_bodies: bool = True
     ) -> Iterator[FailedMessage]:
         """The messages at these places, in the order of the queue; all of them by default."""
-        chosen = "" if places is None else f"WHERE {PLACE} IN (SELECT unnest(?::BIGINT[]))"
-        with self._reading(), self._opened(COLUMNS[:1]) as database:
-            found = database.asked(
-                f"SELECT {_STORED}, {IS_WHOLE} FROM {self._rows()} {chosen} ORDER BY {PLACE}",
-                [] if places is None else [list(places)],
-            )
-            while some := found.fetchmany(_AT_A_TIME):
+        ordered = self._places() if places is None else array("q", sorted(places))
+        for start in range(0, len(ordered), _PLACES_AT_A_TIME):
+            yield from self._messages_at(ordered[start : start + _PLACES_AT_A_TIME], needs_bodies)
+
+    def _messages_at(self, places: "array[int]", needs_bodies: bool) -> Iterator[FailedMessage]:
+        # By their bounds DuckDB passes over most of a file.
+        sql = (
+            f"SELECT {_STORED}, {IS_WHOLE} FROM {self._rows()} "
+            f"WHERE {PLACE} BETWEEN {places[0]} AND {places[-1]} "
+            f"AND {PLACE} IN (SELECT unnest(?::BIGINT[])) ORDER BY {PLACE}"
+        )
+        with self._reading(), self._lent() as database:
+            try:
+                found = database.asked(sql, [places.tolist()])
+            except duckdb.OutOfMemoryException:
+                if len(places) == 1:
+                    raise
+                half = len(places) // 2
+                found = None
+            while found is not None and (some := found.fetchmany(_AT_A_TIME)):
                 for *raw, is_whole in some:
                     if needs_bodies and not is_whole:
                         raise self._too_large()
                     yield message_of(raw)
+        if found is None:
+            # They are large.
+            yield from self._messages_at(places[:half], needs_bodies)
+            yield from self._messages_at(places[half:], needs_bodies)
+
+    def _places(self) -> "array[int]":
+        """The places of those that the filter means, in their order."""
+        ((places,),) = self._asked(f"list({PLACE} ORDER BY {PLACE})")
+        return array("q", places if isinstance(places, list) else ())
 
     def _asked(
         self, what: str, how: str = "", values: Sequence[object] = ()
@@ -241,28 +363,31 @@ class IndexedMessages(KeptMessages):
         questions: Sequence[tuple[str, str]],
         values: Sequence[object] = (),
         *,
-        by: Column | None = None,
+        spoken_of: Collection[Column] = (),
+        given: str | None = None,
     ) -> list[list[tuple[object, ...]]]:
         """The same for several questions.
 
         Args:
             questions: what is selected by each, and what follows the filter.
             values: of the parameters in them.
-            by: the column that they speak of, where that may be one that is made.
+            spoken_of: the columns that they speak of, where these may be some that are made.
+            given: an expression in them that people have named.
 
         Raises:
             ConfigurationError: the filter can't be said of one of them.
         """
         where = self._filter.where if isinstance(self._filter.where, str) else None
-        with self._reading(), self._opened(COLUMNS) as database:
-            spoken_of = set(() if where is None else database.columns_of(where))
-            spoken_of |= {by} if by is not None and by.name in MADE else set()
-            self._need_bodies(spoken_of)
-            rows = self._rows_with(database, _made(spoken_of))
+        with self._reading(), self._lent() as database:
+            columns = {*spoken_of, *(() if where is None else database.columns_of(where))}
+            self._need_bodies(columns)
+            rows = self._rows_with(database, _made(columns))
             if self._filter.groups:
-                # As with a look: of what is in no group, nothing is asked.
                 named = " OR ".join("starts_with(group_id, ?)" for _ in self._filter.groups)
-                rows = f"WITH named AS MATERIALIZED ({rows} WHERE {named}) SELECT * FROM named"
+                rows = f"{rows} WHERE {named}"
+                if where is not None:
+                    # As with a look: of what is in no group, nothing is asked.
+                    rows = f"WITH named AS MATERIALIZED ({rows}) SELECT * FROM named"
             answers = []
             for what, how in questions:
                 order = "" if "ORDER BY" in how or "(" in what else f" ORDER BY {PLACE}"
@@ -273,9 +398,10 @@ class IndexedMessages(KeptMessages):
                 try:
                     found = database.asked(sql, [*self._filter.groups, *values]).fetchall()
                 except duckdb.Error as error:
-                    if where is None or isinstance(error, _OF_THE_FILE):
+                    told = given if where is None else where
+                    if told is None or isinstance(error, _OF_THE_FILE):
                         raise
-                    raise refused(error, where) from error
+                    raise refused(error, told) from error
                 answers.append(found)
             return answers
 
@@ -287,14 +413,14 @@ class IndexedMessages(KeptMessages):
         if not made:
             return rows
         self._make(database, made)
-        return f"{rows} JOIN {_MADE_TABLE} USING ({PLACE})"
+        return f"{rows} JOIN {MADE_TABLE} USING ({PLACE})"
 
     def _make(self, database: Database, made: Sequence[Column]) -> None:
         """Makes a table of columns that are not kept."""
         types = ", ".join(f"{column.name} {column.type}" for column in (_PLACE, *made))
-        database.asked(f"CREATE TABLE {_MADE_TABLE} ({types})")
-        insert = f"INSERT INTO {_MADE_TABLE} {rows_given((_PLACE, *made))}"
-        with self._opened(COLUMNS[:1]) as reading:
+        database.asked(f"CREATE TABLE {MADE_TABLE} ({types})")
+        insert = f"INSERT INTO {MADE_TABLE} {rows_given((_PLACE, *made))}"
+        with self._lent() as reading:
             # In no order: to sort the bodies takes the memory of all of them.
             stored = _STORED if _needs_bodies(made) else _STORED_WITHOUT_BODY
             found = reading.asked(f"SELECT {PLACE}, {stored} FROM {self._rows()}")
@@ -311,9 +437,10 @@ class IndexedMessages(KeptMessages):
             rows = f"(FROM {rows} WHERE {PLACE} NOT IN (FROM {HIDDEN}))"
         return rows if self._limit is None else f"(FROM {rows} WHERE {PLACE} < {self._limit})"
 
-    def _opened(self, columns: Sequence[Column]) -> Database:
+    def _lent(self) -> contextlib.AbstractContextManager[Database]:
         """A database that reaches the files."""
-        return Database(self._filter.now, columns, self._files, hidden=self._changes.hidden)
+        now = None if self._filter.where is None else self._filter.now
+        return lent(self._index.folder, now, self._changes.hidden)
 
     @contextlib.contextmanager
     def _reading(self) -> Iterator[None]:

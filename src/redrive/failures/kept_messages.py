@@ -4,7 +4,7 @@ without making each of them anew."""
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from redrive.errors import RedriveError
 from redrive.failures.columns import Column
@@ -22,6 +22,48 @@ _AT_A_TIME = 250
 class IndexUnusable(RedriveError):
     """What the index knows can't answer this: it is damaged, another version's, or lacks a body
     that was too large. The queue itself has to be looked at."""
+
+
+class Around(NamedTuple):
+    """The messages next to one, among those of its cause.
+
+    Args:
+        former: the failure id of the one before it; empty if there is none.
+        later: that of the one behind it.
+        number: which of them it is.
+        among: how many they are; 0 if it is not known.
+    """
+
+    former: str = ""
+    later: str = ""
+    number: int = 0
+    among: int = 0
+
+
+class CauseTrip(NamedTuple):
+    """What the messages of a cause have behind them.
+
+    Args:
+        hosts: the hosts that have set them aside.
+        requeued: how many of them were requeued before.
+        most: how often one of them was, at most.
+    """
+
+    hosts: list[str]
+    requeued: int
+    most: int
+
+
+class ValueCounts(NamedTuple):
+    """How many messages have which value.
+
+    Args:
+        values: the most frequent values, each with how many have it; None where they have none.
+        different: how many different values there are.
+    """
+
+    values: list[tuple[str | None, int]]
+    different: int
 
 
 class KeptMessages(ABC, Iterator[FailedMessage]):
@@ -43,13 +85,17 @@ class KeptMessages(ABC, Iterator[FailedMessage]):
         """How many they are."""
 
     @abstractmethod
-    def first(self, limit: int, *, newest: bool) -> list[FailedMessage]:
-        """The oldest ones; or those that failed last, newest first, and those without a time
-        last."""
+    def first(self, limit: int, *, newest: bool, skip: int = 0) -> list[FailedMessage]:
+        """The oldest ones, behind those that are skipped; or those that failed last, newest first,
+        and those without a time last."""
 
     @abstractmethod
     def named(self, id_: str) -> Iterator[FailedMessage]:
         """Those that an id may stand for, and perhaps others."""
+
+    @abstractmethod
+    def around(self, failure_id: str, group_id: str) -> Around:
+        """The messages next to one, among all of a cause."""
 
     @abstractmethod
     def groups(self, by: Column) -> Groups:
@@ -58,6 +104,19 @@ class KeptMessages(ABC, Iterator[FailedMessage]):
     @abstractmethod
     def counts(self) -> dict[str, int]:
         """How many of them each cause has, by the id of its group."""
+
+    @abstractmethod
+    def counted_by(self, expression: str, most: int) -> ValueCounts:
+        """The most frequent values of an expression of the filter language whose value is a
+        text.
+
+        Raises:
+            ConfigurationError: it can't be said of one of them.
+        """
+
+    @abstractmethod
+    def trips(self) -> dict[str, CauseTrip]:
+        """What the messages of each cause have behind them, by the id of its group."""
 
     @abstractmethod
     def database(self, columns: Sequence[Column]) -> "Database":

@@ -167,12 +167,24 @@ class Look(Iterator[FailedMessage]):
         found = self.messages if filter_ is None else self.matching(filter_)
         return grouped(found, by, on_progress)
 
-    def counts(self) -> dict[str, int]:
-        """How many messages each cause has, by the id of its group, where an earlier look answers:
-        for whoever asks again and again."""
+    @property
+    def kept(self) -> KeptMessages:
+        """Its messages, where an earlier look answers: what can be asked again and again."""
         if isinstance(self.messages, KeptMessages):
-            return self.messages.counts()
+            return self.messages
         raise TypeError("only what is kept is asked for this")
+
+    def kept_matching(self, filter_: OpenFilter) -> KeptMessages:
+        """Those of them that a filter means.
+
+        Raises:
+            ConfigurationError: it speaks of a message's row as one, which no file has.
+        """
+        if filter_.is_of_whole_rows:
+            raise ConfigurationError(
+                "the filter speaks of whole rows, which can't be counted by", "Name columns in it."
+            )
+        return self.kept.matching(filter_.filter)
 
     def first(self, limit: int, filter_: OpenFilter, *, newest: bool = False) -> FirstFew:
         """The oldest of those that a filter means, or those that failed last, newest first; those

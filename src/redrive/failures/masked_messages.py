@@ -8,7 +8,7 @@ from redrive.failures.database import Database
 from redrive.failures.failed_message import FailedMessage
 from redrive.failures.filter import Filter
 from redrive.failures.groups import Groups
-from redrive.failures.kept_messages import KeptMessages
+from redrive.failures.kept_messages import Around, CauseTrip, KeptMessages, ValueCounts
 from redrive.failures.look import Look
 from redrive.failures.mask import Mask, MaskedMessage
 
@@ -35,13 +35,18 @@ class MaskedMessages(KeptMessages):
         """How many they are."""
         return self._kept.count()
 
-    def first(self, limit: int, *, newest: bool) -> list[FailedMessage]:
+    def first(self, limit: int, *, newest: bool, skip: int = 0) -> list[FailedMessage]:
         """The oldest ones, or those that failed last."""
-        return [self._masked(message) for message in self._kept.first(limit, newest=newest)]
+        found = self._kept.first(limit, newest=newest, skip=skip)
+        return [self._masked(message) for message in found]
 
     def named(self, id_: str) -> Iterator[FailedMessage]:
         """Those that an id may stand for, and perhaps others."""
         return map(self._masked, self._kept.named(id_))
+
+    def around(self, failure_id: str, group_id: str) -> Around:
+        """The messages next to one, among all of a cause."""
+        return self._kept.around(failure_id, group_id)
 
     def groups(self, by: Column) -> Groups:
         """Groups of them by a column."""
@@ -52,6 +57,27 @@ class MaskedMessages(KeptMessages):
     def counts(self) -> dict[str, int]:
         """How many of them each cause has, by the id of its group."""
         return self._kept.counts()
+
+    def counted_by(self, expression: str, most: int) -> ValueCounts:
+        """The most frequent values of an expression; of bodies, as they are masked."""
+        with Database() as parser:
+            columns = parser.columns_of(expression)
+        if not BODIES & {column.name for column in columns}:
+            return self._kept.counted_by(expression, most)
+        with self.database(columns) as database:
+            _, rows = database.query(
+                f"SELECT ({expression}) AS value, count(*) AS messages, count(*) OVER () AS "
+                f"different FROM failed GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT {most}"
+            )
+        values = [
+            (None if row["value"] is None else str(row["value"]), int(str(row["messages"])))
+            for row in rows
+        ]
+        return ValueCounts(values, int(str(rows[0]["different"])) if rows else 0)
+
+    def trips(self) -> dict[str, CauseTrip]:
+        """What the messages of each cause have behind them."""
+        return self._kept.trips()
 
     def database(self, columns: Sequence[Column]) -> Database:
         """A database whose table `failed` has these columns of them."""

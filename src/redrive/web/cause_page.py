@@ -16,7 +16,7 @@ from redrive.failures.failed_message import FailedMessage
 from redrive.failures.filter import Filter, OpenFilter
 from redrive.failures.groups import Group
 from redrive.failures.job_record import JobRecord
-from redrive.failures.look import FirstFew, Look
+from redrive.failures.look import Look
 from redrive.failures.message_lookup import NothingFound
 from redrive.web.asked import Asked, QueuePlace
 from redrive.web.command_words import list_command
@@ -53,10 +53,12 @@ def show(desk: Desk, asked: Asked) -> Response:
     place, where = asked.place, where_of(asked)
     filter_, book = desk.filter_of(asked), desk.memory.book
     number = asked.number("page", 1, least=1, most=_MOST_PAGES)
-    group, look = _group(desk, place, filter_, book)
+    with OpenFilter(filter_) as open_filter:
+        group, matching, look = _group(desk, place, open_filter, book)
+        messages = _messages(desk, place, open_filter, number)
+        facets = _facets(desk, asked, open_filter, where)
     cause = group.key if isinstance(group.key, Cause) else Cause("", "", "")
     example = _example(desk, place, group)
-    found = _messages(desk, place, filter_, number * _A_PAGE)
     here = {**place.asks, "group": asked.text("group"), "by": asked.text("by")}
 
     def between(begin: datetime, end: datetime) -> str:
@@ -79,12 +81,12 @@ def show(desk: Desk, asked: Asked) -> Response:
             "words": parts_of_message(example.error_message or ""),
             "parts": trace_of(example.traceback or "", cause_of(example)),
             "picture": with_links(group, between),
-            "facets": _facets(desk, asked, filter_, where),
+            "facets": facets,
             "offered": [name for name in offered(example) if not _reads_body(desk, name)],
-            "messages": found.messages[(number - 1) * _A_PAGE :],
+            "messages": messages,
             "number": number,
-            "pages": min(_MOST_PAGES, -(-found.matching // _A_PAGE)),
-            "matching": found.matching,
+            "pages": min(_MOST_PAGES, -(-matching // _A_PAGE)),
+            "matching": matching,
             "where": where,
             "chips": chips_of(where),
             "offer": offer_of(where, [group]),
@@ -100,21 +102,22 @@ def show(desk: Desk, asked: Asked) -> Response:
     )
 
 
-def _group(desk: Desk, place: QueuePlace, filter_: Filter, book: CauseBook) -> tuple[Group, Look]:
-    """The group that is meant.
+def _group(
+    desk: Desk, place: QueuePlace, filter_: OpenFilter, book: CauseBook
+) -> tuple[Group, int, Look]:
+    """The group that is meant, and how many messages the filter means.
 
     Raises:
         NothingFound: it has no message of those that the filter means.
     """
-    with OpenFilter(filter_) as open_filter:
-        groups, look = desk.recollection.ask(place, lambda look: book.groups_of(look, open_filter))
+    groups, look = desk.recollection.ask(place, lambda look: book.groups_of(look, filter_))
     largest = groups.largest_first
     if not largest:
         raise NothingFound(
             f"no message of {place.name!r} is of this cause any more\n"
             "The page of the queue shows those that are there."
         )
-    return largest[0], look
+    return largest[0], groups.total, look
 
 
 def _example(desk: Desk, place: QueuePlace, group: Group) -> FailedMessage:
@@ -122,25 +125,32 @@ def _example(desk: Desk, place: QueuePlace, group: Group) -> FailedMessage:
     return message
 
 
-def _messages(desk: Desk, place: QueuePlace, filter_: Filter, most: int) -> FirstFew:
-    with OpenFilter(filter_) as open_filter:
-        found, _ = desk.recollection.ask(place, lambda look: look.first(most, open_filter))
+def _messages(
+    desk: Desk, place: QueuePlace, filter_: OpenFilter, number: int
+) -> list[FailedMessage]:
+    skip = (number - 1) * _A_PAGE
+    if filter_.is_of_whole_rows:
+        every, _ = desk.recollection.ask(place, lambda look: look.first(skip + _A_PAGE, filter_))
+        return every.messages[skip:]
+    found, _ = desk.recollection.ask(
+        place, lambda look: look.kept_matching(filter_).first(_A_PAGE, newest=False, skip=skip)
+    )
     return found
 
 
-def _facets(desk: Desk, asked: Asked, filter_: Filter, where: str) -> list[ShownFacet]:
+def _facets(desk: Desk, asked: Asked, filter_: OpenFilter, where: str) -> list[ShownFacet]:
     """What the messages go by: always two columns, and what was asked for besides."""
     names = dict.fromkeys([*([asked.text("by")] if asked.text("by") else []), *_ALWAYS])
     return [_facet(desk, asked, name, filter_, where) for name in names]
 
 
-def _facet(desk: Desk, asked: Asked, name: str, filter_: Filter, where: str) -> ShownFacet:
+def _facet(desk: Desk, asked: Asked, name: str, filter_: OpenFilter, where: str) -> ShownFacet:
     try:
         if _reads_body(desk, name):
             return ShownFacet(name, [], problem="This console hides bodies.")
         facet = Facet.named(name)
         (values, more), _ = desk.recollection.ask(
-            asked.place, lambda look: facet.counted(look, filter_)
+            asked.place, lambda look: facet.counted(look.kept_matching(filter_))
         )
     except RedriveError as error:
         return ShownFacet(name, [], problem=str(error))
@@ -162,18 +172,17 @@ def _elsewhere(desk: Desk, asked: Asked, cause: Cause) -> list[tuple[QueuePlace,
         lines = [line for line in desk.board.lines() if line.failed and line.place != asked.place]
     except RedriveError:
         return []
-    filter_ = desk.memory.book.resolved(Filter(groups=(cause.group_id,)))
-    with OpenFilter(filter_) as open_filter:
-        for line in lines[:_MOST_QUEUES]:
-            try:
-                count, _ = desk.recollection.ask(
-                    line.place, lambda look: look.first(0, open_filter).matching
-                )
-            except RedriveError:  # nobody has looked there
-                continue
-            if count:
-                asks = {**line.place.asks, "group": cause.group_id}
-                found.append((line.place, count, asked.link("/cause", asks)))
+    book = desk.memory.book
+    for line in lines[:_MOST_QUEUES]:
+        try:
+            count, _ = desk.recollection.ask(
+                line.place, lambda look: book.count_of(look, cause.group_id)
+            )
+        except RedriveError:  # nobody has looked there
+            continue
+        if count:
+            asks = {**line.place.asks, "group": cause.group_id}
+            found.append((line.place, count, asked.link("/cause", asks)))
     return sorted(found, key=lambda one: -one[1])
 
 

@@ -1,8 +1,7 @@
 """The page of a queue: what its messages have failed for."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable
 
 from starlette.responses import JSONResponse, RedirectResponse, Response
 
@@ -11,8 +10,8 @@ from redrive.failures.cause_remark import CauseState
 from redrive.failures.columns import COLUMNS
 from redrive.failures.filter import Filter, OpenFilter
 from redrive.failures.groups import Groups
+from redrive.failures.kept_messages import CauseTrip
 from redrive.failures.look import Look, NothingKept
-from redrive.failures.message_source import checked_query
 from redrive.web.asked import Asked, QueuePlace
 from redrive.web.command_words import groups_command
 from redrive.web.desk import Desk, Freshness, local_path
@@ -20,23 +19,6 @@ from redrive.web.filter_bar import chips_of, offer_of, where_of
 
 _MOST = 200
 _MOST_HOSTS = 3
-
-
-@dataclass(frozen=True, slots=True)
-class CauseTrip:
-    """What the messages of a cause have behind them.
-
-    Args:
-        hosts: the hosts that have set them aside, a few of them.
-        more_hosts: how many further ones there are.
-        requeued: how many of them were requeued before.
-        most: how often one of them was, at most.
-    """
-
-    hosts: list[str]
-    more_hosts: int
-    requeued: int
-    most: int
 
 
 def show(desk: Desk, asked: Asked) -> Response:
@@ -60,6 +42,7 @@ def show(desk: Desk, asked: Asked) -> Response:
             "offer": offer_of(where, every),
             "groups": [(group, standings[id(group)]) for group in shown[:_MOST]],
             "trips": _trips(desk, place, filter_) if shown else {},
+            "most_hosts": _MOST_HOSTS,
             "more": max(0, len(shown) - _MOST),
             "muted": sum(one.state is CauseState.MUTED for one in standings.values()),
             "state": wanted,
@@ -121,22 +104,10 @@ def _states_of(standings: Iterable[CauseStanding]) -> list[tuple[str, int]]:
 
 def _trips(desk: Desk, place: QueuePlace, filter_: Filter) -> dict[str, CauseTrip]:
     """What the messages of each cause have behind them, by its group id."""
-    where = filter_.where if isinstance(filter_.where, str) else "true"
-    sql, columns = checked_query(
-        "SELECT group_id, list(DISTINCT host) FILTER (host IS NOT NULL) AS hosts, "
-        "count(*) FILTER (redrive_count > 0) AS requeued, max(redrive_count) AS most "
-        f"FROM failed WHERE (\n{where}\n) GROUP BY group_id"
-    )
-    answer, _ = desk.recollection.ask(place, lambda look: look.query(sql, columns))
-    return {str(row["group_id"]): _trip_of(row) for row in answer.rows}
-
-
-def _trip_of(row: Mapping[str, object]) -> CauseTrip:
-    hosts = row["hosts"]
-    named = sorted(map(str, hosts)) if isinstance(hosts, list) else []
-    return CauseTrip(
-        named[:_MOST_HOSTS],
-        max(0, len(named) - _MOST_HOSTS),
-        int(str(row["requeued"])),
-        int(str(row["most"])),
-    )
+    with OpenFilter(filter_) as open_filter:
+        if open_filter.is_of_whole_rows:
+            return {}
+        trips, _ = desk.recollection.ask(
+            place, lambda look: look.kept_matching(open_filter).trips()
+        )
+    return trips

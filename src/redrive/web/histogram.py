@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 
 from markupsafe import Markup, escape
 
@@ -36,15 +37,14 @@ def line_of_hours(hours: Sequence[int], what: str) -> Markup:
     )
 
 
-def hours_of(times: Sequence[float], now: datetime) -> list[int]:
-    """How many of these times, in seconds since 1970, are in each of the last 24 hours."""
+def hours_of(groups: Sequence[Group], now: datetime) -> list[int]:
+    """How many messages of these groups have failed in each of the last 24 hours."""
     begin = (now - timedelta(hours=_HOURS)).timestamp()
-    counts = [0] * _HOURS
-    for moment in times:
-        hour = int((moment - begin) // 3600)
-        if 0 <= hour < _HOURS:
-            counts[hour] += 1
-    return counts
+    since = [
+        sum(group.failed_since(begin + 3600 * hour) for group in groups)
+        for hour in range(_HOURS + 1)
+    ]
+    return [before - after for before, after in pairwise(since)]
 
 
 def with_links(group: Group, link: Callable[[datetime, datetime], str]) -> Markup:

@@ -1,14 +1,12 @@
 """The page of a message: its way, its headers, its body."""
 
-from dataclasses import dataclass
-
 from starlette.responses import Response
 
 from redrive.errors import ConfigurationError, RedriveError
 from redrive.failures.cause import cause_of, parts_of
 from redrive.failures.failed_message import FailedMessage
+from redrive.failures.kept_messages import Around
 from redrive.failures.look import Look
-from redrive.failures.message_source import checked_query
 from redrive.failures.readable_values import body_text_of, text_of, value_of
 from redrive.failures.way import way_of
 from redrive.redaction import printable_json
@@ -40,23 +38,6 @@ _TYPES = {
 }
 """The types of AMQP's fields, by their tags. Source: AMQP 0-9-1, 4.2.1, as RabbitMQ reads them,
 https://www.rabbitmq.com/amqp-0-9-1-errata#section_3"""
-
-
-@dataclass(frozen=True, slots=True)
-class Neighbours:
-    """The messages next to one, among those of its cause.
-
-    Args:
-        former: the failure id of the one before it; empty if there is none.
-        later: that of the one behind it.
-        number: which of them it is.
-        among: how many they are; 0 if it is not known.
-    """
-
-    former: str = ""
-    later: str = ""
-    number: int = 0
-    among: int = 0
 
 
 def show(desk: Desk, asked: Asked) -> Response:
@@ -132,34 +113,16 @@ def _type_of(raw: bytes) -> str:
     return _TYPES.get(raw[:1], "unknown")
 
 
-def _neighbours(desk: Desk, place: QueuePlace, message: FailedMessage) -> Neighbours:
+def _neighbours(desk: Desk, place: QueuePlace, message: FailedMessage) -> Around:
     """The messages next to one, among those of its cause."""
-    id_, group = (_quoted(one) for one in (message.failure_id, cause_of(message).group_id))
-    sql, columns = checked_query(
-        "WITH numbered AS (SELECT failure_id, row_number() OVER () AS n FROM failed "
-        f"WHERE group_id = {group}), here AS (SELECT min(n) AS n FROM numbered "
-        f"WHERE failure_id = {id_}) SELECT numbered.n AS n, failure_id, "
-        "(SELECT count(*) FROM numbered) AS among FROM numbered, here "
-        "WHERE numbered.n BETWEEN here.n - 1 AND here.n + 1 ORDER BY 1"
-    )
+    group = cause_of(message).group_id
     try:
-        answer, _ = desk.recollection.ask(place, lambda look: look.query(sql, columns))
+        found, _ = desk.recollection.ask(
+            place, lambda look: look.kept.around(message.failure_id, group)
+        )
     except RedriveError:
-        return Neighbours()
-    ids = [str(row["failure_id"]) for row in answer.rows]
-    if message.failure_id not in ids:
-        return Neighbours()
-    number = ids.index(message.failure_id)
-    return Neighbours(
-        ids[number - 1] if number else "",
-        ids[number + 1] if number + 1 < len(ids) else "",
-        int(str(answer.rows[number]["n"])),
-        int(str(answer.rows[number]["among"])),
-    )
-
-
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
+        return Around()
+    return found
 
 
 def _words_of(value: object) -> str:

@@ -104,7 +104,7 @@ def _in_order(causes: Iterable[SharedGroup], said: dict[int, CauseStanding]) -> 
 def _rate(shared: SharedGroup, now: datetime) -> float:
     """How many have failed a minute for a cause in the last minutes."""
     since = (now - _NOW).timestamp()
-    return sum(moment >= since for moment in shared.group.times) / (_NOW / timedelta(minutes=1))
+    return shared.group.failed_since(since) / (_NOW / timedelta(minutes=1))
 
 
 def _found(desk: Desk, lines: list[BoardLine], now: datetime) -> _Found:
@@ -129,9 +129,9 @@ def _causes(
     if line.failed == 0 and (look.as_of is None or now - look.as_of > _LATE):
         return None  # it was emptied since
     found.overview.take(line.queue, groups)
-    times = [moment for group in groups.largest_first for moment in group.times]
-    found.hours[line.queue] = hours_of(times, now)
+    every = groups.largest_first
+    found.hours[line.queue] = hours_of(every, now)
     if look.as_of is not None and now - look.as_of < _NOW:
         since = (now - _NOW).timestamp()
-        found.recent[line.queue] = sum(moment >= since for moment in times)
+        found.recent[line.queue] = sum(group.failed_since(since) for group in every)
     return look

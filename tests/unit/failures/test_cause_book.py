@@ -2,10 +2,12 @@
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
 from deliveries import failed
+from kept_looks import index_in, keep
 from redrive.amqp.field_table import Table
 from redrive.errors import ConfigurationError
 from redrive.failures.cause import Cause, cause_of
@@ -182,3 +184,23 @@ def test_progress_is_told_of_groups_with_their_parts() -> None:
         found = CauseBook([SPLIT]).groups_of(Look("q", messages=looked()), all_, told.append)
     assert found.total == 260
     assert told
+
+
+def test_what_is_merged_is_counted_once_however_often_it_is_asked(tmp_path: Path) -> None:
+    book = CauseBook([MERGE])
+    kept = keep(index_in(tmp_path), [one.delivery for one in MESSAGES])
+    with OpenFilter(Filter()) as all_:
+        for _ in range(3):
+            groups = book.groups_of(Look("q", messages=kept), all_).largest_first
+            assert [group.count for group in groups] == [5]
+
+
+@pytest.mark.parametrize("remarks", [[], [MERGE], [SPLIT], [SPLIT, MERGE]])
+def test_a_cause_is_counted_as_its_group_is(tmp_path: Path, remarks: list[CauseRemark]) -> None:
+    book = CauseBook(remarks)
+    look = Look("q", messages=keep(index_in(tmp_path), [one.delivery for one in MESSAGES]))
+    with OpenFilter(Filter()) as all_:
+        groups = book.groups_of(look, all_).largest_first
+    for group in groups:
+        assert isinstance(group.key, Cause)
+        assert book.count_of(look, group.key.group_id) == group.count

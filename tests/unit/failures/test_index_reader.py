@@ -13,6 +13,7 @@ from failed_deliveries import failed_deliveries
 from kept_looks import index_in, keep
 from redrive.amqp.field_table import Table
 from redrive.errors import ConfigurationError
+from redrive.failures.cause import Cause, cause_of
 from redrive.failures.columns import BY_NAME, COLUMNS, Column, row_of
 from redrive.failures.database import Database
 from redrive.failures.failed_message import FailedMessage
@@ -229,3 +230,61 @@ def test_a_file_that_is_damaged_is_said_to_be_and_deleted(tmp_path: Path) -> Non
         kept.groups(BY_NAME["group_id"])
     assert index.find("ucenter@user@failed") is None
     assert not list(index.folder.iterdir())
+
+
+def test_what_is_asked_again_is_not_changed_by_who_asked_before(tmp_path: Path) -> None:
+    kept = keep(index_in(tmp_path), incident())
+    first, second = kept.groups(BY_NAME["group_id"]), kept.groups(BY_NAME["group_id"])
+    known, other = first.largest_first
+    known.take(other)
+    assert [one.count for one in second.largest_first] == [20, 20]
+    assert [one.count for one in kept.groups(BY_NAME["group_id"]).largest_first] == [20, 20]
+
+
+def test_the_groups_of_an_id_are_those_that_a_look_would_find(tmp_path: Path) -> None:
+    kept = keep(index_in(tmp_path), incident())
+    group = grouped(kept, BY_NAME["group_id"]).largest_first[1]
+    assert isinstance(group.key, Cause)
+    with OpenFilter(Filter(groups=(group.key.group_id[:6],))) as chosen:
+        wanted = grouped(chosen.of(looked_at(incident())), BY_NAME["group_id"])
+        assert facts_of(grouped(matching(kept, chosen), BY_NAME["group_id"])) == facts_of(wanted)
+
+
+def test_messages_beside_one_are_of_its_cause(tmp_path: Path) -> None:
+    kept = keep(index_in(tmp_path), incident())
+    group_id = cause_of(FailedMessage(incident()[3])).group_id
+    assert kept.around("failure-03", group_id) == ("failure-01", "failure-05", 2, 20)
+    assert kept.around("failure-01", group_id) == ("", "failure-03", 1, 20)
+    assert kept.around("failure-39", group_id) == ("failure-37", "", 20, 20)
+    assert not kept.around("none", group_id).among
+
+
+def test_a_fingerprint_is_looked_up_and_not_looked_for(tmp_path: Path) -> None:
+    deliveries = [failed(Table.of({}), body=b"%d" % number) for number in range(5)]
+    kept = keep(index_in(tmp_path), deliveries)
+    id_ = FailedMessage(deliveries[2]).failure_id
+    assert [one.body for one in kept.named(id_)] == [b"2"]
+    assert len(list(kept.named("ab" * 10))) == 5, "it may be a digest"
+
+
+def test_a_page_of_messages_goes_on_where_the_one_before_ended(tmp_path: Path) -> None:
+    kept = keep(index_in(tmp_path), incident())
+    ids = [one.failure_id for one in kept.first(3, newest=False, skip=4)]
+    assert ids == ["failure-04", "failure-05", "failure-06"]
+
+
+def test_trips_are_counted_by_cause(tmp_path: Path) -> None:
+    one = failed(
+        Table.of({"redrive-error-type": "KeyError", "redrive-count": 3, "redrive-host": "b"})
+    )
+    kept = keep(index_in(tmp_path), [one, failed(Table.of({}))])
+    cause = cause_of(FailedMessage(one))
+    assert kept.trips()[cause.group_id] == (["b"], 1, 3)
+    assert len(kept.trips()) == 2
+
+
+def test_a_question_that_fails_does_not_spoil_the_next(tmp_path: Path) -> None:
+    kept = keep(index_in(tmp_path), incident())
+    with pytest.raises(ConfigurationError):
+        kept.matching(Filter("error('no')")).count()
+    assert kept.matching(Filter("true")).count() == 40

@@ -181,6 +181,7 @@ TRIAGE_API = {
     "job_record": {"JobOutcome", "JobRecord", "State"},
     "journal": {"Journal"},
     "journal_stream": {"DEFAULT_MAX_AGE"},
+    "kept_messages": {"Around", "CauseTrip"},
     "local_journal": {"LocalJournal", "default_path"},
     "look": {"FirstFew", "Keep", "Look", "NothingKept", "QueryResult", "Recall"},
     "look_progress": {"OnLook"},

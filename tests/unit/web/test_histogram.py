@@ -41,7 +41,11 @@ def test_a_bar_that_is_a_link_leads_to_those_that_failed_then() -> None:
 def test_hours_count_what_failed_in_each_of_the_last_day() -> None:
     now = datetime(2026, 1, 2, tzinfo=UTC)
     stamp = now.timestamp()
-    hours = hours_of([stamp - 1, stamp - 3599, stamp - 3601, stamp - 86400, stamp - 86401], now)
+    group = Group(Cause("E", "", ""), "1", 3)
+    group.times.extend([stamp - 1, stamp - 86400, stamp - 3601])
+    other = Group(Cause("F", "", ""), "2", 2)
+    other.times.extend([stamp - 86401, stamp - 3599])
+    hours = hours_of([group, other], now)
     assert (hours[-1], hours[-2], hours[0], sum(hours)) == (2, 1, 1, 4)
     assert 'aria-label="q: 4 in the last 24 hours, 2 in the last"' in line_of_hours(hours, "q")
     assert line_of_hours([0] * 24, "q") == ""
