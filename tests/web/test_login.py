@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from contract.administration import Administration
-from contract.support import Service
+from contract.support import Service, retrying
 from redrive import FailedQueue
 from redrive.topology.doctor.act_rights import OperatorAct, rights_wanted
 from redrive.topology.doctor.permissions import VERBS, Right, granted_pattern
@@ -349,3 +349,22 @@ def test_the_user_guest_comes_in_on_this_machine_alone(opens: Opens) -> None:
     answer = log_in(opens(reach=reach), "guest", "guest")
     assert answer.status_code == 403
     assert "on the broker" in answer.text
+
+
+def test_all_queues_that_a_user_may_look_at_are_looked_at_whatever_others_there_are(
+    console: OpenConsole, rabbitmq_url: str, user_with: HasRights
+) -> None:
+    other = Service(rabbitmq_url, queue="a@fuller", retry=retrying(0))
+    other.set_aside(LOOKUP + SLOW + 1)
+    wait_until(
+        lambda: (
+            len([line for line in console.server.console.desk.board.lines() if line.failed]) == 2
+        ),
+        "the broker counts them",
+    )
+    log_in(console, user_with(OperatorAct.LOOK))
+    assert console.post("/look-at-all").status_code == 303
+    wait_until(
+        lambda: console.get("/causes", queue=QUEUE).status_code == 200, "its own queue is looked at"
+    )
+    assert console.get("/causes", queue="a@fuller").status_code == 403

@@ -2,7 +2,9 @@
 
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from urllib.parse import parse_qsl, urlsplit
 
 import httpx
 import pytest
@@ -12,8 +14,10 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 from starlette.types import ASGIApp
 
+from contract.administration import Administration
 from redrive.web.console import Console
 from redrive.web.console_settings import ConsoleSettings
+from redrive.web.reach import Login, Reach
 from waiting import wait_until
 
 PREFIX = "/ops/redrive"
@@ -34,15 +38,21 @@ def mounted(
     request: pytest.FixtureRequest, rabbitmq_url: str, rabbitmq_management_url: str
 ) -> Iterator[tuple[Console, httpx.Client]]:
     """A console that another application has mounted, and a browser."""
+    with served(request.param, rabbitmq_url, rabbitmq_management_url, Reach()) as found:
+        yield found
+
+
+@contextmanager
+def served(
+    mount: Callable[[Console], ASGIApp], url: str, management_url: str, reach: Reach
+) -> Iterator[tuple[Console, httpx.Client]]:
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         listening.listen()
         host = f"127.0.0.1:{listening.getsockname()[1]}"
-        settings = ConsoleSettings(url=rabbitmq_url, management_url=rabbitmq_management_url)
+        settings = ConsoleSettings(url=url, management_url=management_url, reach=reach)
         console = Console(settings, frozenset({host}))
-        server = uvicorn.Server(
-            uvicorn.Config(request.param(console), log_level="error", lifespan="off")
-        )
+        server = uvicorn.Server(uvicorn.Config(mount(console), log_level="error", lifespan="off"))
         thread = threading.Thread(target=server.run, args=([listening],))
         thread.start()
         try:
@@ -78,3 +88,30 @@ def test_a_form_leads_back_below_the_prefix(mounted: tuple[Console, httpx.Client
         headers={"sec-fetch-site": "same-origin"},
     )
     assert answer.headers["location"] == f"{PREFIX}/causes?queue=no-such-queue"
+
+
+@pytest.mark.parametrize("mount", [in_starlette, in_fastapi], ids=["starlette", "fastapi"])
+def test_who_logs_in_below_the_prefix_comes_to_the_page_that_was_asked_for_and_out_again(
+    rabbitmq_url: str, rabbitmq_management_url: str, mount: Callable[[Console], ASGIApp]
+) -> None:
+    administration = Administration(rabbitmq_management_url, rabbitmq_url)
+    user = administration.unique("mounted")
+    own = {"sec-fetch-site": "same-origin"}
+    with (
+        administration.user(user, password="secret"),
+        served(mount, rabbitmq_url, rabbitmq_management_url, Reach(login=Login.BROKER)) as (
+            _,
+            client,
+        ),
+    ):
+        asked = client.get(f"{PREFIX}/journal?word=x").headers["location"]
+        assert asked.startswith(f"{PREFIX}/login?next=")
+        following = dict(parse_qsl(urlsplit(asked).query))
+        form = {"user": user, "password": "secret", **following}
+        answer = client.post(f"{PREFIX}/login", data=form, headers=own)
+        assert answer.headers["location"] == f"{PREFIX}/journal?word=x"
+        assert f"path={PREFIX}/" in answer.headers["set-cookie"].lower()
+        assert client.get(answer.headers["location"]).status_code == 200
+        out = client.post(f"{PREFIX}/logout", headers=own)
+        assert out.headers["location"] == f"{PREFIX}/login"
+        assert client.get(f"{PREFIX}/journal").status_code == 303

@@ -51,8 +51,9 @@ def in_words(job: JobRecord) -> str:
     )
     which += f" where {selection['where']}" if selection.get("where") else ""
     why = f", because: {job.reason}" if job.reason else ""
+    # The line begins with a word: spaces at its ends would be taken off.
+    of_what = in_one_line(f"messages{which[:_LONGEST]}{why[:_LONGEST]}")
     return (
         f"job {job.id} of this queue is running, begun by {in_one_line(job.by)} at "
-        f"{job.begun_at:%Y-%m-%d %H:%M:%S} UTC: {job.planned:,} messages"
-        f"{in_one_line(which[:_LONGEST])}{in_one_line(why[:_LONGEST])}"
+        f"{job.begun_at:%Y-%m-%d %H:%M:%S} UTC: {job.planned:,} {of_what}"
     )

@@ -134,19 +134,23 @@ class Console:
             threading.Thread(
                 target=self._forget_the_gone, name="redrive-guests", daemon=True
             ).start()
+        router = Starlette(
+            routes=[
+                *self._ways_in(reach),
+                *(Route(path, self._answering(one)) for path, one in _READING.items()),
+                *(
+                    Route(path, self._answering(one), methods=["POST"])
+                    for path, one in _ACTING.items()
+                ),
+                Mount("/static", StaticFiles(directory=Path(__file__).with_name("static"))),
+            ],
+            exception_handlers={404: self._nothing_there, 405: self._nothing_there},
+        )
+        self.routes = [route for route in router.routes if isinstance(route, Route)]
+        """What may be asked for, as the router has it; the files that everybody may have are not
+        among it."""
         self._app = Gate(
-            Starlette(
-                routes=[
-                    *self._ways_in(reach),
-                    *(Route(path, self._answering(one)) for path, one in _READING.items()),
-                    *(
-                        Route(path, self._answering(one), methods=["POST"])
-                        for path, one in _ACTING.items()
-                    ),
-                    Mount("/static", StaticFiles(directory=Path(__file__).with_name("static"))),
-                ],
-                exception_handlers={404: self._nothing_there, 405: self._nothing_there},
-            ),
+            router,
             doors=self.doors,
             refused=lambda refusal: _refused(refusal),
             is_ready=lambda: not self._is_closed,

@@ -15,7 +15,7 @@ from redrive.failures.look import Look
 from redrive.failures.operator_rights import OperatorRights
 from redrive.pubsub.url import BrokerURL
 from redrive.redaction import in_one_line
-from redrive.topology.doctor.act_rights import OperatorAct, rights_needed
+from redrive.topology.doctor.act_rights import OperatorAct, rights_needed, rights_to_remark
 from redrive.web.asked import Asked, QueuePlace
 from redrive.web.board import Board, BoardLine
 from redrive.web.console_settings import ConsoleSettings
@@ -157,6 +157,28 @@ class Desk:
             self.settings.check_allowed(act)
         if self.rights.missing(act, place.name, literal=place.literal):
             raise not_permitted(act, place, self.rights)
+
+    def check_remark(self) -> None:
+        """Checks that the user may say something of causes, which all then see.
+
+        Raises:
+            PermissionDenied: the broker does not let the user.
+            BrokerUnavailable: the broker does not say it.
+        """
+        if not self.has_login:
+            return
+        rights = rights_to_remark()
+        missing = [
+            right
+            for right, is_had in zip(rights, self.rights.has(rights), strict=True)
+            if not is_had
+        ]
+        if missing:
+            raise PermissionDenied(
+                f"the user {self.rights.user!r} may not say anything of causes: the broker does "
+                "not grant it",
+                f"Have it granted, as to whoever requeues: {', '.join(map(str, missing))}.",
+            )
 
     def close(self, on_wait: Callable[[], object] = lambda: None) -> None:
         """Ends what it began, cleanly.

@@ -13,6 +13,7 @@ from redrive.failures.filter import Filter, OpenFilter
 from redrive.failures.job_record import State
 from redrive.failures.look import Look
 from redrive.failures.overview import Overview, SharedGroup
+from redrive.topology.doctor.act_rights import OperatorAct
 from redrive.web.asked import Asked, QueuePlace
 from redrive.web.board import BoardLine
 from redrive.web.desk import Desk, Freshness
@@ -87,9 +88,12 @@ def show(desk: Desk, asked: Asked) -> Response:
 
 
 def look(desk: Desk, asked: Asked) -> Response:
-    """Looks at all queues that have messages."""
-    for line in desk.board.lines():
-        if line.failed:
+    """Looks at all queues that have messages and that the user may look at: what one may not must
+    not keep the others from being looked at."""
+    lines = [line for line in desk.board.lines() if line.failed]
+    desk.ask_rights(line.place for line in lines)
+    for line in lines:
+        if desk.may(OperatorAct.LOOK, line.place):
             desk.recollection.look_again(line.place)
     return RedirectResponse(asked.link("/"), 303)
 

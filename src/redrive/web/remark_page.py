@@ -14,11 +14,13 @@ def say(desk: Desk, asked: Asked) -> Response:
 
     Raises:
         ConfigurationError: this console takes no remarks, or this is none.
+        PermissionDenied: the broker does not let the user.
     """
     if not desk.settings.may_note:
         raise ConfigurationError(
             "this console takes no remarks", "Start it with --allow note, or use redrive causes."
         )
+    desk.check_remark()
     desk.memory.say(_remark_of(desk, asked))
     return RedirectResponse(f"{asked.root}{local_path(asked.text('back'))}", 303)
 

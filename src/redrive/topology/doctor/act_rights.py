@@ -14,6 +14,7 @@ from redrive.topology.doctor.permissions import (
     least_rights,
     rights_to_watch,
 )
+from redrive.topology.history import history_of
 from redrive.topology.model import Subscription
 from redrive.topology.names import JOURNAL, ExchangeFamily, failed_queue, look_lock
 
@@ -62,7 +63,7 @@ def rights_wanted(
     act: OperatorAct, queue: str, family: ExchangeFamily, *, literal: bool
 ) -> list[Right]:
     """The rights with which an act on a queue also does what it can do without: it looks alone,
-    knows the queue's delivery limit, and stands in the team's journal."""
+    knows the queue's delivery limit, follows what fails, and stands in the team's journal."""
     needed = rights_needed(act, queue, family, literal=literal)
     if act is OperatorAct.DECLARE:
         return needed
@@ -71,6 +72,9 @@ def rights_wanted(
         Right("configure", "queue", source),
         Right("configure", "queue", look_lock(queue)),
     ]
+    if not literal:
+        # What fails is seen as it happens: by the history, or by a tap.
+        more += [Right("read", "queue", history_of(family)), *rights_to_watch(family)]
     if act is not OperatorAct.LOOK:
         more += [
             Right("configure", "queue", JOURNAL),
@@ -80,6 +84,12 @@ def rights_wanted(
     if act in (OperatorAct.REQUEUE, OperatorAct.EDIT) and not literal:
         more += least_rights("operator", Subscription(queue, exchanges=family))
     return list(dict.fromkeys([*needed, *more]))
+
+
+def rights_to_remark() -> list[Right]:
+    """The rights without which a user says nothing of causes: whoever may not write into the team's
+    journal does not speak for the team, though the local file of the journal would take it."""
+    return [Right("write", "exchange", DEFAULT_EXCHANGE)]
 
 
 def grant_more_command(

@@ -9,6 +9,7 @@ from typing import Literal, assert_never
 from redrive.topology import outcome_events
 from redrive.topology.doctor.facts import Access
 from redrive.topology.doctor.finding import Finding
+from redrive.topology.history import history_of
 from redrive.topology.ladder import Ladder
 from redrive.topology.model import Subscription, Topology
 from redrive.topology.names import JOURNAL, ExchangeFamily, look_lock
@@ -117,6 +118,7 @@ def _rights_to_operate(subscription: Subscription) -> Iterator[Right]:
     yield Right("configure", "queue", JOURNAL)
     yield Right("read", "queue", JOURNAL)
     yield Right("write", "exchange", DEFAULT_EXCHANGE)
+    yield Right("read", "queue", history_of(family))  # to see what failed while nobody followed
     yield Right("write", "exchange", family.failed)  # to restore
     # RabbitMQ 4.3 tells how much is in a queue only to whom has a right on it. Who may write to the
     # default exchange writes to any queue.
