@@ -195,6 +195,32 @@ def test_what_was_not_asked_for_is_not_approved(
     assert "waits for approval" in console.get("/job", id=id_).text
 
 
+def test_the_journal_lists_what_waits_for_approval_and_offers_it_to_others_alone(
+    console: OpenConsole,
+) -> None:
+    assert "Waiting for approval" not in console.get("/journal").text
+    id_ = asked_for(console, planned=str(ALL), reason="fixed")
+    text = console.get("/journal").text
+    assert "Waiting for approval" in text
+    assert f"<strong>{ALL} messages</strong> of {QUEUE}, fixed" in text
+    assert "somebody else has to approve" in text
+    assert "Approve, and start" not in text
+    assert console.post("/decline", id=id_, reason="too many").status_code == 303
+    assert "Waiting for approval" not in console.get("/journal").text
+    assert "too many" in console.get("/job", id=id_).text
+
+
+def test_a_plan_tells_of_a_job_of_its_queue_that_could_be_resumed(console: OpenConsole) -> None:
+    assert "Its page resumes it" not in console.get("/plan", queue=QUEUE).text
+    id_ = begun(console, **SLOWLY)
+    wait_until_it_sends(console, id_)
+    console.post("/stop", id=id_)
+    wait_for_end(console, id_)
+    console.server.console.desk.memory.forget()
+    text = console.get("/plan", queue=QUEUE).text
+    assert f'/job?id={id_}">Job {id_[:8]}</a> of this queue was interrupted' in text
+
+
 def test_a_job_that_was_declined_is_never_run(
     console: OpenConsole, service: Service, other_user: str
 ) -> None:

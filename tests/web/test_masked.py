@@ -18,7 +18,9 @@ def console(opens: Opens, service: Service) -> OpenConsole:
     body = json.dumps({"card": {"number": SECRET, "type": "debit"}, "lines": [{"iban": SECRET}]})
     fail(service, failure("paid", "OSError", "card refused", body=body.encode()))
     fail(service, failure("form", "OSError", "card refused", body=f"card={SECRET}".encode()))
-    console = opens(Permit.REQUEUE, Permit.EDIT, mask=Mask.of(["$.card.number", "$.lines[*].iban"]))
+    console = opens(
+        Permit.REQUEUE, Permit.EDIT, Permit.NOTE, mask=Mask.of(["$.card.number", "$.lines[*].iban"])
+    )
     console.look()
     return console
 
@@ -82,3 +84,10 @@ def test_the_difference_that_a_patch_makes_does_not_have_it(console: OpenConsole
     answer = console.get("/plan", **asked, patch=moved)
     assert answer.status_code == 400
     assert "where something is masked" in answer.text
+
+
+def test_no_cause_is_split_by_it(console: OpenConsole) -> None:
+    split = {"kind": "split", "group": "0" * 12, "name": "a part", "back": "/"}
+    answer = console.post("/remark", **split, where="body->>'$.card.number' like '4%'")
+    assert answer.status_code == 400
+    assert "masks parts of bodies, and the filter asks for it" in answer.text

@@ -35,6 +35,8 @@ def console(opens: Opens, service: Service) -> OpenConsole:
         {"kind": "split", "group": group, "where": "failure_id < 'sku-2'", "name": "the first"},
     ):
         assert console.post("/remark", back="/", **said).status_code == 303
+    asked = {"planned": str(LOOKUP + SLOW), "reason": "fixed"}
+    assert console.post("/ask", queue=QUEUE, **asked).status_code == 303
     assert console.post("/store/copy", queue=QUEUE).status_code == 303
     store = console.server.console.desk.store
     wait_until(lambda: store.work is not None and store.work.has_ended, "it is copied")
@@ -45,6 +47,8 @@ def pages_of(console: OpenConsole, service: Service) -> dict[str, str]:
     """An address of each screen that is new, or shows more than it did."""
     group = group_of(service, "KeyError")
     file = console.server.console.desk.store.files()[0].name
+    with console.server.console.desk.worker.journal() as journal:
+        waiting = journal.jobs()[0].id
     where = "retries = 0 AND host = 'worker-1'"
     asked = {
         "overview": ("/", {}),
@@ -59,6 +63,12 @@ def pages_of(console: OpenConsole, service: Service) -> dict[str, str]:
         "nothing in the journal": ("/journal", {"word": "no such word"}),
         "store": ("/store", {}),
         "file": ("/store", {"name": file}),
+        "expire": ("/expire", {"queue": QUEUE, "older_than": "0s"}),
+        "nothing to expire": ("/expire", {"queue": QUEUE}),
+        "discard": ("/discard", {"queue": QUEUE, "group": group}),
+        "me": ("/me", {}),
+        "waits for approval": ("/job", {"id": waiting}),
+        "proof": ("/proof", {"id": waiting}),
     }
     return {name: f"{path}?{urlencode(more)}" for name, (path, more) in asked.items()}
 

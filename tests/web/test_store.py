@@ -1,5 +1,6 @@
-"""The store: copies of failed messages, looked into and restored."""
+"""The store: copies of failed messages, looked into and restored; old messages moved there."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -110,3 +111,50 @@ def test_a_console_that_only_reads_keeps_and_restores_nothing(
     assert console.post("/store/copy", queue=QUEUE).status_code == 400
     assert console.post("/store/restore", name="x", reason="x").status_code == 400
     assert console.get("/store").status_code == 200
+
+
+def expired(console: OpenConsole, **form: str) -> int:
+    """Has all messages moved, as they stand on the page; the status of the answer."""
+    page = console.get("/expire", queue=QUEUE, older_than="0s").text
+    before = re.search('name="before" value="([^"]+)"', page)
+    form = {"before": before[1] if before else "", "reason": "old", **form}
+    answer = console.post("/expire/begin", queue=QUEUE, older_than="0s", **form)
+    return answer.status_code
+
+
+def test_old_messages_are_shown_first_and_then_moved_into_the_store(
+    opens: Opens, service: Service
+) -> None:
+    console = opens(Permit.DISCARD)
+    console.look()
+    assert "No message is that old" in console.get("/expire", queue=QUEUE).text
+    page = console.get("/expire", queue=QUEUE, older_than="0s").text
+    assert f"<strong>{ALL} messages</strong>" in page
+    assert f"redrive failed expire {QUEUE} --older-than 0s" in page
+    assert FailedQueue(service.url, QUEUE).depth() == ALL
+    assert expired(console, typed=str(ALL - 1)) == 400
+    assert expired(console, typed=str(ALL), reason="") == 400
+    assert FailedQueue(service.url, QUEUE).depth() == ALL
+    assert expired(console, typed=str(ALL)) == 303
+    work = ended(console)
+    assert work.problem == ""
+    name = console.server.console.desk.store.files()[0].name
+    assert work.result == f"{ALL} messages of {QUEUE} moved to {name}."
+    assert FailedQueue(service.url, QUEUE).depth() == 0
+    assert Snapshot(console.server.console.desk.store.folder / name).depth() == ALL
+    with Journal(service.url) as journal:
+        (job,) = journal.jobs()
+    assert (job.kind, job.reason, job.sent, job.origin) == ("expire", "old", ALL, "console")
+
+
+@pytest.mark.parametrize("permits", [(), (Permit.STORE,), (Permit.REQUEUE,)])
+def test_a_console_that_may_not_discard_expires_nothing(
+    opens: Opens, service: Service, permits: tuple[Permit, ...]
+) -> None:
+    console = opens(*permits)
+    console.look()
+    assert "can't expire messages here" in console.get(
+        "/expire", queue=QUEUE, older_than="0s"
+    ).text.replace("&#39;", "'")
+    assert expired(console, typed=str(ALL), before="2099-01-01T00:00:00+00:00") == 400
+    assert FailedQueue(service.url, QUEUE).depth() == ALL

@@ -14,8 +14,8 @@ from redrive.cli import cause_options, job_options, message_options, messages, o
 from redrive.cli.interrupt import interruptible
 from redrive.cli.look_output import asked, check_read, chosen_by_id, held_by_others
 from redrive.cli.output import Form, Printer, count_of
-from redrive.errors import ConfigurationError
 from redrive.failures.discard_job import Chosen
+from redrive.failures.expiry import failed_before, moment_before
 from redrive.failures.failed_queue import FailedQueue
 from redrive.failures.filter import Filter, OpenFilter
 from redrive.failures.job_record import JobRecord, State
@@ -23,7 +23,6 @@ from redrive.failures.local_journal import LocalJournal
 from redrive.failures.shared_ids import SharedIds
 from redrive.failures.snapshot import Snapshot
 from redrive.pubsub.url import BrokerURL
-from redrive.topology.durations import duration_of
 
 _INTERRUPTED = 130
 
@@ -114,13 +113,7 @@ def expire(
     """
     printer = Printer(output)
     failed = message_options.failed_queue_of(printer, queue, broker)
-    try:
-        before = datetime.now(UTC) - duration_of(older_than)
-    except OverflowError as error:
-        raise ConfigurationError(
-            f"{older_than} ago is before the year 1", "Give a shorter duration."
-        ) from error
-    filter_ = Filter(f"failed_at < TIMESTAMPTZ '{before.isoformat()}'")
+    filter_ = failed_before(moment_before(older_than, datetime.now(UTC)))
     job = JobRecord(
         str(uuid.uuid4()),
         "expire",

@@ -1,7 +1,7 @@
 """Moves failed messages out of their queue into a file, and writes that down in the journal."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -55,7 +55,13 @@ class Chosen:
 
 
 def discard_into(
-    failed: FailedQueue, journal: "LocalJournal", job: JobRecord, filter_: Filter, most: int
+    failed: FailedQueue,
+    journal: "LocalJournal",
+    job: JobRecord,
+    filter_: Filter,
+    most: int,
+    *,
+    on_progress: Callable[[int], None] = lambda _: None,
 ) -> Discarded:
     """Writes messages to the file of a job and, once it is on the disk, deletes exactly those.
 
@@ -65,6 +71,7 @@ def discard_into(
         job: the job, with its file.
         filter_: which messages.
         most: how many at most; where there are more by now, none is deleted.
+        on_progress: is told how many are out of the queue.
 
     Raises:
         ConfigurationError: the file can't be written, or there are more.
@@ -90,7 +97,9 @@ def discard_into(
                 f"{written:,} messages match by now, and {most:,} were to be discarded",
                 f"Nothing was deleted; {job.file} has them too. Plan it again.",
             )
-        report = failed.discard(chosen.again())
+        report = failed.discard(
+            chosen.again(), on_progress=lambda so_far: on_progress(so_far.requeued)
+        )
     except BaseException as error:
         problem = (str(error) or "interrupted").partition("\n")[0]
         journal.update(replace(begun, state=State.FAILED, problem=problem))

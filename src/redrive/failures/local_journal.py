@@ -156,7 +156,13 @@ class LocalJournal:
         asked."""
         with self.writing() as sqlite:
             asked = self._signed(
-                replace(job, who=whoami(), state=State.ASKED, changed_at=datetime.now(UTC))
+                replace(
+                    job,
+                    who=whoami(),
+                    state=State.ASKED,
+                    changed_at=datetime.now(UTC),
+                    program=self.program or job.program,
+                )
             )
             journal_tables.put(sqlite, asked)
             self._note_whole(sqlite, JobStep.ASKED, asked)

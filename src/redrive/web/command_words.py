@@ -49,11 +49,10 @@ def restore_command(path: str) -> str:
     return _joined("failed", "restore", path)
 
 
-def expire_command(folder: str) -> str:
-    """What moves old messages of a queue into a folder."""
-    return _joined(
-        "failed", "expire", "QUEUE", "--older-than", "30d", "-o", f"{folder}/old.parquet"
-    )
+def expire_command(place: QueuePlace, older_than: str, folder: str, reason: str) -> str:
+    """What moves old messages of a queue into a file in a folder."""
+    words = ["--older-than", older_than, "-o", f"{folder}/expired.parquet", "--reason", reason]
+    return _joined("failed", "expire", *_source(place), *words)
 
 
 def discard_command(place: QueuePlace, filter_: Filter, reason: str) -> str:

@@ -1,16 +1,19 @@
 """The page of a job: what it was to send, what became of it, and what can be done about it."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, cast
 
 from starlette.responses import JSONResponse, RedirectResponse, Response
 
 from redrive.errors import ConfigurationError
-from redrive.failures.approval_rule import check_may_approve, waits_for_none
+from redrive.failures.approval_rule import check_may_approve, is_same, waits_for_none
 from redrive.failures.job_record import JobRecord, State
 from redrive.failures.order import Order
 from redrive.failures.running_job import check_alone
 from redrive.redaction import in_one_line
 from redrive.topology.doctor.act_rights import OperatorAct
+from redrive.topology.headers import counted
 from redrive.web.asked import Asked, QueuePlace
 from redrive.web.command_words import approve_command, requeue_command, resume_command
 from redrive.web.console_job import ConsoleJob
@@ -71,7 +74,7 @@ class JobSum:
 def show(desk: Desk, asked: Asked) -> Response:
     """A job."""
     own = desk.worker.job(asked.text("id"))
-    record = _record(desk, asked, own)
+    record, is_own = _record(desk, asked, own)
     place = _place_of(record) if record is not None else None if own is None else own.place
     if place is not None:
         desk.check_look(place)
@@ -93,6 +96,8 @@ def show(desk: Desk, asked: Asked) -> Response:
             and record.kind == "requeue"
             and record.state in RESUMABLE
             and (own is None or own.has_ended),
+            "is_own": is_own,
+            "chosen": [] if record is None else causes_of(record),
             "begun_with": "" if record is None else begun_with(record),
             "resume": resume_command(asked.text("id")),
             "approve": approve_command(asked.text("id")),
@@ -205,23 +210,54 @@ def _back(asked: Asked) -> Response:
     return RedirectResponse(asked.link("/job", {"id": asked.text("id")}), 303)
 
 
-def _record(desk: Desk, asked: Asked, own: ConsoleJob | None) -> JobRecord | None:
-    """What the journal has of a job; None where it begins just now.
+def _record(desk: Desk, asked: Asked, own: ConsoleJob | None) -> tuple[JobRecord | None, bool]:
+    """What the journal has of a job, None where it begins just now; and whether whoever looks has
+    begun it, or asked for it.
 
     Raises:
         ConfigurationError: there is no such job.
     """
     with desk.worker.journal() as journal:
         try:
-            return journal.job(asked.text("id"))
+            record = journal.job(asked.text("id"))
         except ConfigurationError:
             if own is None:
                 raise
-            return None
+            return None, True
+        return record, is_same(record, journal.signed(record))
 
 
 def _place_of(record: JobRecord) -> QueuePlace:
     return QueuePlace(record.queue, record.literal)
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenCause:
+    """How many messages of a cause a job was to send, as its plan has it.
+
+    Args:
+        count: that.
+        group_id: the group of the cause.
+        what: the cause, in words.
+    """
+
+    count: int
+    group_id: str
+    what: str
+
+
+def causes_of(record: JobRecord) -> list[ChosenCause]:
+    """What a job was to send, by cause. Whoever may write to the journal may have made it up."""
+    found = cast("Mapping[str, Any]", record.plan).get("causes")
+    return [
+        ChosenCause(
+            counted(one.get("count")),
+            str(one.get("group_id")),
+            " ".join(str(one.get(name) or "") for name in ("error_type", "message")).strip(),
+        )
+        for one in (found if isinstance(found, list) else [])
+        if isinstance(one, dict)
+    ]
 
 
 def begun_with(record: JobRecord) -> str:

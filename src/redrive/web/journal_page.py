@@ -4,10 +4,14 @@ import csv
 import io
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from starlette.responses import Response
 
-from redrive.failures.job_record import JobRecord
+from redrive.failures.approval_rule import is_same
+from redrive.failures.job_record import JobRecord, State
+from redrive.failures.journal import Journal
+from redrive.topology.doctor.act_rights import OperatorAct
 from redrive.web.asked import Asked, QueuePlace
 from redrive.web.csv_cell import inert
 from redrive.web.desk import Desk
@@ -15,6 +19,7 @@ from redrive.web.download import download
 
 _MOST = 200
 _MOST_REMARKS = 50
+_MOST_WAITING = 20
 _CHOICES = ("state", "kind", "who", "origin")
 _EXPORTED = (
     "id",
@@ -40,6 +45,21 @@ _EXPORTED = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class WaitingJob:
+    """A job that waits for somebody's approval.
+
+    Args:
+        record: what the journal has of it.
+        is_own: whether whoever looks has asked for it, and so can't approve it.
+        may: whether they may requeue messages of its queue.
+    """
+
+    record: JobRecord
+    is_own: bool
+    may: bool
+
+
 def show(desk: Desk, asked: Asked) -> Response:
     """The jobs, the latest first; those that are asked for, as a page, CSV or JSON."""
     with desk.worker.journal() as journal:
@@ -48,6 +68,7 @@ def show(desk: Desk, asked: Asked) -> Response:
         jobs = [job for job in noted if desk.may_see(job)]
         # They have words of the messages of all queues, and say not of which.
         remarks = [] if desk.has_login else list(reversed(journal.causes().remarks))
+        waiting = _waiting(desk, journal, jobs)
         is_shared = journal.is_shared
     found = [job for job in jobs if _is_asked_for(job, asked)]
     match asked.text("format"):
@@ -62,6 +83,8 @@ def show(desk: Desk, asked: Asked) -> Response:
         asked,
         "Journal",
         {
+            "waiting": waiting[:_MOST_WAITING],
+            "more_waiting": max(0, len(waiting) - _MOST_WAITING),
             "jobs": found[:_MOST],
             "more": max(0, len(found) - _MOST),
             "here": here,
@@ -73,6 +96,19 @@ def show(desk: Desk, asked: Asked) -> Response:
             "command": "redrive jobs list",
         },
     )
+
+
+def _waiting(desk: Desk, journal: Journal, jobs: Sequence[JobRecord]) -> list[WaitingJob]:
+    """The jobs that wait for approval, whoever has waited longest first."""
+    return [
+        WaitingJob(
+            job,
+            is_same(job, journal.signed(job)),
+            desk.may(OperatorAct.REQUEUE, QueuePlace(job.queue, job.literal)),
+        )
+        for job in reversed(jobs)
+        if job.state is State.ASKED
+    ]
 
 
 def _is_asked_for(job: JobRecord, asked: Asked) -> bool:

@@ -7,6 +7,7 @@ from starlette.responses import RedirectResponse, Response
 from redrive.errors import ConfigurationError, RedriveError
 from redrive.failures.approval import ask as ask_for_approval
 from redrive.failures.canary import Guards, Unknown
+from redrive.failures.job_record import JobRecord
 from redrive.failures.look import Look
 from redrive.failures.mask import check_patch
 from redrive.failures.masked_messages import check_filter
@@ -19,12 +20,16 @@ from redrive.topology.rewrite import MOST_REDRIVES
 from redrive.web.asked import Asked, QueuePlace
 from redrive.web.command_words import requeue_command
 from redrive.web.desk import Desk, Freshness
+from redrive.web.job_page import RESUMABLE
 
 MANY = 1000
 """More messages than these are sent only where their number was typed."""
 CANARY, RATE, STOP_AT = 20, 200, 5
 """What is safe: how many go first, how many a second, and the percentage that may fail."""
 _OLD = timedelta(minutes=15)
+_LATELY = timedelta(days=7)
+"""For how long the plan of another requeue speaks of one that did not get to its end."""
+_MOST_UNFINISHED = 3
 
 
 def show(desk: Desk, asked: Asked) -> Response:
@@ -173,6 +178,7 @@ def _page(desk: Desk, asked: Asked, problem: str) -> Response:
             "plan": plan,
             "places": _places(desk, place, order, plan),
             "problem": problem,
+            "unfinished": _unfinished(desk, place),
             "many": MANY,
             "most_redrives": MOST_REDRIVES,
             "canary": min(order.guards.canary, plan.count),
@@ -186,6 +192,20 @@ def _page(desk: Desk, asked: Asked, problem: str) -> Response:
         },
         400 if problem else 200,
     )
+
+
+def _unfinished(desk: Desk, place: QueuePlace) -> list[JobRecord]:
+    """The requeues of a queue that did not get to their end of late, and could be resumed."""
+    since = datetime.now(UTC) - _LATELY
+    return [
+        job
+        for job in desk.memory.known.jobs
+        if (job.queue, job.literal) == (place.name, place.literal)
+        and job.kind == "requeue"
+        and job.state in RESUMABLE
+        and job.changed_at > since
+        and job.sent + job.not_sent < job.planned
+    ][:_MOST_UNFINISHED]
 
 
 def _age_of(look: Look) -> timedelta:

@@ -13,9 +13,8 @@ from redrive.web.asked import Asked, QueuePlace
 from redrive.web.desk import Desk
 from redrive.web.download import download
 from redrive.web.html import moment_in_words
-from redrive.web.job_page import JobSum, begun_with
+from redrive.web.job_page import JobSum, begun_with, causes_of
 
-_OF_A_CAUSE = ("count", "group_id", "error_type", "message")
 _WHY_THEY_STAY = {
     "requeued_too_often": "were requeued too often, and stay",
     "no_way_back": "do not say where they failed, and stay",
@@ -89,26 +88,24 @@ def text_of(record: JobRecord, not_settled: int) -> str:
         ("not tried", f"{of_job.not_tried:,}"),
         ("adds up", "yes" if of_job.adds_up else "NO"),
         ("not settled", f"{not_settled:,}" if not_settled else ""),
-        ("maybe twice", f"{record.possible_duplicates:,}"),
+        ("maybe twice", _duplicates_of(record)),
         *(("", f"maybe twice: {one}") for one in record.duplicate_ids),
         *(("", f"not sent: {one}") for one in record.not_sent_ids),
     ]
     return "".join(f"{name:<13} {in_one_line(value)}\n" for name, value in facts if value)
 
 
+def _duplicates_of(record: JobRecord) -> str:
+    """How many messages may be there twice, and of how many of these the ids are known."""
+    count, known = record.possible_duplicates, len(record.duplicate_ids)
+    return f"{count:,}" + (f", of which {known:,} are known by id" if known < count else "")
+
+
 def _causes_of(record: JobRecord) -> list[tuple[str, str]]:
     """What was chosen, by cause, and what stays. Whoever may write to the journal may have made it
     up."""
-    plan = cast("Mapping[str, Any]", record.plan)
-    causes, stay = plan.get("causes"), plan.get("stay")
-    lines = [
-        (
-            "",
-            " ".join(str(one.get(name)) for name in ("count", "group_id", "error_type", "message")),
-        )
-        for one in (causes if isinstance(causes, list) else [])
-        if isinstance(one, dict)
-    ]
+    stay = cast("Mapping[str, Any]", record.plan).get("stay")
+    lines = [("", f"{one.count:,} {one.group_id} {one.what}") for one in causes_of(record)]
     return lines + [
         ("", f"{stay[why]} {words}")
         for why, words in _WHY_THEY_STAY.items()

@@ -5,6 +5,7 @@ from starlette.responses import RedirectResponse, Response
 from redrive.errors import ConfigurationError
 from redrive.failures.cause_remark import SAYABLE, CauseRemark, CauseState, RemarkKind
 from redrive.failures.filter import Filter, OpenFilter
+from redrive.failures.masked_messages import check_filter
 from redrive.web.asked import Asked
 from redrive.web.desk import Desk, local_path
 
@@ -46,6 +47,9 @@ def _remark_of(desk: Desk, asked: Asked) -> CauseRemark:
             return CauseRemark(RemarkKind.MERGE, group, words, into=asked.text("into"))
         case RemarkKind.SPLIT:
             where = asked.text("where")
+            if desk.settings.mask is not None:
+                # How many messages the part has would tell what is in their bodies.
+                check_filter(Filter(where))
             # What is no expression is told now, and not by each page from then on.
             with OpenFilter(Filter(where)):
                 return CauseRemark(

@@ -15,7 +15,7 @@ from redrive.failures.snapshot import Snapshot
 from redrive.pubsub.reports import LookProgress
 from redrive.pubsub.url import BrokerURL
 from redrive.web.asked import Asked, QueuePlace
-from redrive.web.command_words import expire_command, restore_command
+from redrive.web.command_words import restore_command
 from redrive.web.desk import Desk
 from redrive.web.store import StoreWork
 
@@ -28,7 +28,7 @@ def show(desk: Desk, asked: Asked) -> Response:
     Raises:
         PermissionDenied: people log in here, and a file has messages of any queue.
     """
-    _check_user(desk)
+    check_user(desk)
     name = asked.text("name")
     if name:
         return _one(desk, asked, name)
@@ -47,7 +47,7 @@ def show(desk: Desk, asked: Asked) -> Response:
             "files": desk.store.files(),
             "work": work,
             "queues": queues,
-            "command": expire_command(str(desk.store.folder)),
+            "may_expire": desk.settings.may_discard,
         },
     )
 
@@ -108,7 +108,12 @@ def restore(desk: Desk, asked: Asked) -> Response:
     return RedirectResponse(asked.link("/store"), 303)
 
 
-def _check_user(desk: Desk) -> None:
+def check_user(desk: Desk) -> None:
+    """Checks that the store is for whoever asks.
+
+    Raises:
+        PermissionDenied: people log in here, and a file has messages of any queue.
+    """
     if desk.has_login:
         raise PermissionDenied(
             "files of messages are for whoever has started this console: the broker knows no "
@@ -118,7 +123,7 @@ def _check_user(desk: Desk) -> None:
 
 
 def _check_permit(desk: Desk) -> None:
-    _check_user(desk)
+    check_user(desk)
     if not desk.settings.may_store:
         raise ConfigurationError(
             "this console keeps and restores no copies",
