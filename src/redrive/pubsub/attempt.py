@@ -6,7 +6,7 @@ import logging
 from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import timedelta
 from types import TracebackType
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from redrive.pubsub.handler import name_of
 from redrive.pubsub.message import Message
@@ -155,6 +155,6 @@ class AsyncLayer(contextlib.AbstractAsyncContextManager[None]):
         return swallowed
 
 
-def hook_failed(hook: Callable[..., Any], error: BaseException) -> None:
+def hook_failed(hook: Callable[..., object], error: BaseException) -> None:
     """Says that a hook has raised, which changes nothing about its message."""
     logger.error("the hook %s raised", name_of(hook), exc_info=error)

@@ -3,20 +3,22 @@
 import json
 from collections.abc import Mapping
 from datetime import datetime
-from typing import TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from redrive.amqp.field_table import FieldValue
 from redrive.amqp.properties import Properties
 from redrive.errors import InvalidMessage
 from redrive.pubsub import php_envelope
-from redrive.pubsub.codec import Reader, reader_of
 from redrive.topology import headers
 from redrive.topology.decision import retries_made
 from redrive.topology.headers import Delivery
 
+if TYPE_CHECKING:
+    from redrive.pubsub.codec import Reader
+
 _Kind = TypeVar("_Kind")
 _MOST_READERS = 1000
-_READERS: dict[object, Reader] = {}
+_READERS: "dict[object, Reader]" = {}
 
 
 class ReceivedMessage:
@@ -42,6 +44,9 @@ class ReceivedMessage:
         """
         reader = _READERS.get(kind)
         if reader is None:
+            # pydantic, which no command that only looks at messages needs
+            from redrive.pubsub.codec import reader_of
+
             if len(_READERS) >= _MOST_READERS:
                 _READERS.clear()
             reader = _READERS[kind] = reader_of(kind)
