@@ -29,9 +29,25 @@ def on_second(message: Message) -> None:
 """
 
 
+AIO = """
+import os
+from redrive import AsyncSubscriber, Message
+
+first = AsyncSubscriber(os.environ["SHOP_URL"], "shop@first", ["first.*"])
+second = AsyncSubscriber(os.environ["SHOP_URL"], "shop@second", ["second.*"])
+
+@first.handler
+async def on_first(message: Message) -> None: ...
+
+@second.handler
+async def on_second(message: Message) -> None: ...
+"""
+
+
 @pytest.fixture
 def shop(tmp_path: Path) -> str:
     (tmp_path / "shop.py").write_text(SHOP)
+    (tmp_path / "aio.py").write_text(AIO)
     (tmp_path / "raises.py").write_text("1 / 0")
     (tmp_path / "misses.py").write_text("import no_such_library")
     (tmp_path / "wrong.py").write_text("def (")
@@ -40,8 +56,11 @@ def shop(tmp_path: Path) -> str:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    "targets", [("shop:first", "shop:Places.second"), ("aio:first", "aio:second")], ids="ba"
+)
 def test_subscribers_run_until_a_signal(
-    rabbitmq_url: str, shop: str, number: signal.Signals
+    rabbitmq_url: str, shop: str, targets: tuple[str, str], number: signal.Signals
 ) -> None:
     for queue in ("shop@first", "shop@second"):
         redrive(
@@ -54,9 +73,7 @@ def test_subscribers_run_until_a_signal(
         )
     for key in ("first.a", "second.a"):
         redrive("publish", key, "good", url=rabbitmq_url)
-    with running(
-        "run", "shop:first", "shop:Places.second", environment={"SHOP_URL": rabbitmq_url}, cwd=shop
-    ) as process:
+    with running("run", *targets, environment={"SHOP_URL": rabbitmq_url}, cwd=shop) as process:
         wait_until(lambda: depth_of(rabbitmq_url, "shop@first")["main"] == 0, "the first message")
         wait_until(lambda: depth_of(rabbitmq_url, "shop@second")["main"] == 0, "the second message")
         process.signal(number)
@@ -118,6 +135,17 @@ def test_a_subscriber_that_is_not_there_is_said_in_two_lines(
     assert done.code == 2
     assert done.error_lines[0].startswith(f"Error: {problem}")
     assert len(done.error_lines) == 2
+
+
+def test_subscribers_of_both_shells_are_refused_in_one_process(shop: str) -> None:
+    done = run_redrive(
+        "run", "shop:first", "aio:second", environment={"SHOP_URL": "amqp://localhost/"}, cwd=shop
+    )
+    assert done.code == 2
+    assert done.error_lines == [
+        "Error: queue 'shop@first' has a Subscriber, and queue 'shop@second' an AsyncSubscriber",
+        "Run them in two processes, each with a `redrive run` of its own.",
+    ]
 
 
 def test_a_wrong_name_comes_with_the_right_ones(shop: str) -> None:

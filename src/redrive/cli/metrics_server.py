@@ -10,14 +10,16 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from redrive import Subscriber
 from redrive.errors import ConfigurationError
 from redrive.pubsub import probes, telemetry
 from redrive.pubsub.admin.queue_metrics import observe_queues
 from redrive.pubsub.probes import TEXT, Answer
 from redrive.pubsub.url import Endpoint
+
+if TYPE_CHECKING:
+    from redrive import AsyncSubscriber, Subscriber
 
 _EXAMPLE = "Give one such as :9464, 127.0.0.1:9464 or [::1]:9464."
 _ANOTHER_PORT = "Give another port, or stop what listens there."
@@ -60,7 +62,9 @@ def place_of(text: str) -> Place:
 
 @contextlib.contextmanager
 def serving(
-    place: Place, subscribers: Sequence[Subscriber], management_url: str | None = None
+    place: Place,
+    subscribers: Sequence["Subscriber | AsyncSubscriber"],
+    management_url: str | None = None,
 ) -> Iterator[int]:
     """Measures, and serves what was measured, for as long as the block; gives the port.
 

@@ -1,12 +1,13 @@
 """`redrive run`: runs the subscribers of a program."""
 
+import asyncio
 import contextlib
 import importlib
 import logging
 import os
 import sys
 from enum import StrEnum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, TypeGuard
 
 import typer
 
@@ -16,6 +17,9 @@ from redrive.cli.metrics_server import place_of, serving
 from redrive.cli.output import Form
 from redrive.errors import ConfigurationError
 from redrive.pubsub.logs import JsonFormatter, TextFormatter
+
+if TYPE_CHECKING:
+    from redrive.pubsub.aio.subscriber import AsyncSubscriber
 
 _EXAMPLE = "Give module:name, such as shop.orders:subscriber."
 
@@ -78,9 +82,10 @@ def run(
 ) -> None:
     """Run the subscribers of a program.
 
-    They run until SIGTERM or Ctrl-C; then the command waits for the handlers that are running and
-    exits with 0. Modules are imported with the current directory on the path. Each subscriber
-    connects to the broker that the program gave it.
+    They are of either shell: all of them Subscribers, or all AsyncSubscribers, which share one
+    event loop. They run until SIGTERM or Ctrl-C; then the command waits for the handlers that are
+    running and exits with 0. Modules are imported with the current directory on the path. Each
+    subscriber connects to the broker that the program gave it.
 
     \b
     Example:
@@ -100,11 +105,22 @@ def run(
     sys.path.insert(0, os.getcwd())
     place = None if metrics is None else place_of(metrics)
     subscribers = list(dict.fromkeys(map(subscriber_at, targets)))
+    blocking = [one for one in subscribers if isinstance(one, redrive.Subscriber)]
+    asynchronous = [one for one in subscribers if _is_async(one)]
+    if blocking and asynchronous:
+        raise ConfigurationError(
+            f"queue {blocking[0].subscription.queue!r} has a Subscriber, and queue "
+            f"{asynchronous[0].subscription.queue!r} an AsyncSubscriber",
+            "Run them in two processes, each with a `redrive run` of its own.",
+        )
     with contextlib.nullcontext() if place is None else serving(place, subscribers, management_url):
-        redrive.run(*subscribers)
+        if asynchronous:
+            asyncio.run(redrive.run_async(*asynchronous))
+        else:
+            redrive.run(*blocking)
 
 
-def subscriber_at(target: str) -> redrive.Subscriber:
+def subscriber_at(target: str) -> "redrive.Subscriber | AsyncSubscriber":
     """Return the subscriber that `module:name` names.
 
     Raises:
@@ -121,7 +137,7 @@ def subscriber_at(target: str) -> redrive.Subscriber:
             raise ConfigurationError(
                 f"the module {module_name!r} has no {path!r}", _subscribers_in(module_name)
             ) from error
-    if not isinstance(found, redrive.Subscriber):
+    if not isinstance(found, redrive.Subscriber) and not _is_async(found):
         raise ConfigurationError(
             f"{target} is of type {type(found).__name__}, not a Subscriber",
             _subscribers_in(module_name),
@@ -170,11 +186,18 @@ def _broken(name: str, error: Exception) -> ConfigurationError:
     )
 
 
+def _is_async(value: object) -> "TypeGuard[AsyncSubscriber]":
+    """Whether it is an AsyncSubscriber. Where the program has not imported them, nothing is, and
+    their client may not be installed."""
+    module = sys.modules.get("redrive.pubsub.aio.subscriber")
+    return module is not None and isinstance(value, module.AsyncSubscriber)
+
+
 def _subscribers_in(module_name: str) -> str:
     names = [
         name
         for name, value in vars(sys.modules[module_name]).items()
-        if isinstance(value, redrive.Subscriber)
+        if isinstance(value, redrive.Subscriber) or _is_async(value)
     ]
     if not names:
         return f"There is no Subscriber in {module_name}."
