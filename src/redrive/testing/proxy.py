@@ -45,6 +45,7 @@ class Proxy:
         )
         self._listening: socket.socket | None = None
         self._wires: dict[asyncio.Task[None], list[asyncio.StreamWriter]] = {}
+        self._clients: dict[asyncio.Task[None], socket.socket] = {}
         self._thawed = asyncio.Event()
         self._thawed.set()
         self._delay = 0.0
@@ -141,15 +142,19 @@ class Proxy:
         client.setblocking(False)
         wire = self._loop.create_task(self._connect(client))
         self._wires[wire] = []
+        self._clients[wire] = client
         wire.add_done_callback(functools.partial(self._ended, client))
 
     def _ended(self, client: socket.socket, wire: asyncio.Task[None]) -> None:
         for writer in self._wires.pop(wire):
             writer.transport.abort()
+        del self._clients[wire]
         client.close()  # which has no transport where the wire was cut before it began
 
     async def _drop(self) -> None:
         tasks = list(self._wires)
+        for client in self._clients.values():
+            _end_with_reset(client)  # also where its wire has not begun
         for writers in self._wires.values():
             for writer in writers:
                 _reset(writer)
@@ -210,6 +215,11 @@ def _reset(writer: asyncio.StreamWriter) -> None:
     """Close with a reset instead of a farewell, as a wire that is cut ends."""
     raw = writer.get_extra_info("socket")
     if raw is not None:
-        with contextlib.suppress(OSError):
-            raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        _end_with_reset(raw)
     writer.transport.abort()
+
+
+def _end_with_reset(raw: socket.socket) -> None:
+    """Has a socket's end be a reset."""
+    with contextlib.suppress(OSError):
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
