@@ -69,7 +69,13 @@ def begin(desk: Desk, asked: Asked) -> Response:
 
 def _file_of(id_: str) -> Path:
     folder = default_folder().with_name("discarded")
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise ConfigurationError(
+            f"the folder {str(folder)!r} can't be made: {error.strerror}",
+            "Make room there; nothing was deleted from the queue.",
+        ) from error
     return folder / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{id_[:8]}.jsonl"
 
 

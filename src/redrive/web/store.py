@@ -1,6 +1,7 @@
 """The folder where a console keeps copies of failed messages, and what it does with them, one thing
 at a time."""
 
+import logging
 import re
 import threading
 from collections.abc import Callable
@@ -11,6 +12,8 @@ from pathlib import Path
 from redrive.errors import ConfigurationError, RedriveError
 from redrive.failures.snapshot import Snapshot
 from redrive.web.asked import QueuePlace
+
+logger = logging.getLogger("redrive")
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 _LONGEST_NAME = 80
@@ -152,6 +155,11 @@ def _done(work: StoreWork, act: Callable[[StoreWork], str]) -> None:
         work.result = act(work)
     except RedriveError as error:
         work.problem = str(error)
+    except OSError as error:  # a disk is full, a folder is gone
+        work.problem = f"it could not be done: {error}"
+    except Exception:  # a defect of ours: whoever waits must hear of it
+        logger.exception("the store's work ends because of an error: %s", work.what)
+        work.problem = "it ended because of a defect; the console's log has it"
     finally:
         work.has_ended = True
 
