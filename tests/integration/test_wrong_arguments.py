@@ -27,8 +27,8 @@ async def an_async_handler(message: Message) -> None:
     """What Subscriber does not run."""
 
 
-def a_handler_of_two(message: Message, more: object) -> None:
-    """Wants more than there is."""
+def a_handler_of_two(order: dict[str, object], more: object) -> None:
+    """Wants the body twice."""
 
 
 def a_handler_of_none() -> None:
@@ -70,7 +70,7 @@ def test_a_second_handler_is_refused() -> None:
     with pytest.raises(ConfigurationError) as told:
         subscriber.handler(lambda message: None)
 
-    assert_it_helps(told.value, "'shop@orders' has a handler already")
+    assert_it_helps(told.value, "'shop@orders' has the handlers", "says which a message is for")
 
 
 @pytest.mark.parametrize("start", [Subscriber.run, Subscriber.start, run])

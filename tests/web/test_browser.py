@@ -184,6 +184,7 @@ def test_a_cause_is_reached_by_keys_alone(
     page.keyboard.type("error_type = 'KeyError'")
     page.keyboard.press("Enter")
     expect(page.locator("main")).to_contain_text("in 1 cause that match")
+    page.wait_for_load_state()  # before it, the page's script does not hear of keys
     page.keyboard.press("j")
     page.keyboard.press("Enter")
     expect(page.locator("h1")).to_contain_text("KeyError")

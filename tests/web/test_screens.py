@@ -139,6 +139,7 @@ def test_a_message_is_left_for_the_next_one_by_a_key(
     page.goto(f"/message?{urlencode({'queue': QUEUE, 'id': 'sku-3'})}")
     page.keyboard.press("n")
     expect(page.locator("h1")).to_have_text("Message sku-4")
+    page.wait_for_load_state()  # before it, the page's script does not hear of keys
     page.keyboard.press("p")
     expect(page.locator("h1")).to_have_text("Message sku-3")
 

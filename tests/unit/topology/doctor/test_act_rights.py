@@ -9,6 +9,7 @@ from redrive.topology.doctor.act_rights import (
     OperatorAct,
     grant_more_command,
     rights_needed,
+    rights_to_remark,
     rights_wanted,
 )
 from redrive.topology.doctor.permissions import DEFAULT_EXCHANGE, Right, least_rights
@@ -52,6 +53,12 @@ def test_what_is_wanted_has_what_is_needed(act: OperatorAct, literal: bool) -> N
     wanted = rights_wanted(act, QUEUE, FAMILY, literal=literal)
     assert set(needed) <= set(wanted)
     assert len(wanted) == len(set(wanted))
+
+
+def test_who_may_requeue_may_also_remark_on_causes() -> None:
+    needed = rights_needed(OperatorAct.REQUEUE, QUEUE, FAMILY, literal=False)
+    assert rights_to_remark() == [Right("write", "exchange", DEFAULT_EXCHANGE)]
+    assert set(rights_to_remark()) <= set(needed)
 
 
 @pytest.mark.parametrize(
