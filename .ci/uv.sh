@@ -36,7 +36,7 @@ install_pinned() {
     case $uv_set in
         demo) set -- --extra cli --extra testing --group build "$@" ;;
         spark) set -- --extra spark --extra testing --group build "$@" ;;
-        test) set -- --extra async --extra cli --extra depends --extra metrics --extra testing --extra web --group test "$@" ;;
+        test) set -- --extra async --extra cli --extra depends --extra metrics --extra reload --extra settings --extra testing --extra web --group test "$@" ;;
         dev) set -- --all-extras --group dev "$@" ;;
         *) what_is "$uv_set" || return ;;
     esac

@@ -42,10 +42,13 @@ if TYPE_CHECKING:
     from redrive.failures.plan import Plan
     from redrive.failures.snapshot import Snapshot
     from redrive.pubsub.admin.queue_metrics import observe_queues
+    from redrive.pubsub.aio.application import AsyncApp, AsyncRouter
     from redrive.pubsub.aio.publisher import AsyncPublisher
     from redrive.pubsub.aio.subscriber import AsyncSubscriber
     from redrive.pubsub.aio.subscriber import run as run_async
+    from redrive.pubsub.app_settings import Settings
     from redrive.pubsub.attempt import Attempt
+    from redrive.pubsub.blocking.application import App, Router
     from redrive.pubsub.blocking.publisher import Publisher
     from redrive.pubsub.blocking.subscriber import Subscriber, run
     from redrive.pubsub.current_message import current_message
@@ -67,9 +70,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "NO_RETRY",
+    "App",
+    "AsyncApp",
     "AsyncFailedQueue",
     "AsyncJob",
     "AsyncPublisher",
+    "AsyncRouter",
     "AsyncSubscriber",
     "Attempt",
     "Backoff",
@@ -113,6 +119,8 @@ __all__ = [
     "RequeueReport",
     "Retry",
     "RetryPolicy",
+    "Router",
+    "Settings",
     "Snapshot",
     "Subscriber",
     "TopologyMismatch",
@@ -162,9 +170,17 @@ _MODULES = {
     "redrive.failures.plan": ("Plan",),
     "redrive.failures.snapshot": ("Snapshot",),
     "redrive.pubsub.admin.queue_metrics": ("observe_queues",),
+    "redrive.pubsub.aio.application": (
+        "AsyncApp",
+        "AsyncRouter",
+    ),
     "redrive.pubsub.aio.publisher": ("AsyncPublisher",),
     "redrive.pubsub.aio.subscriber": ("AsyncSubscriber",),
     "redrive.pubsub.attempt": ("Attempt",),
+    "redrive.pubsub.blocking.application": (
+        "App",
+        "Router",
+    ),
     "redrive.pubsub.blocking.publisher": ("Publisher",),
     "redrive.pubsub.blocking.subscriber": (
         "Subscriber",
@@ -181,6 +197,7 @@ _MODULES = {
         "RequeueProgress",
         "RequeueReport",
     ),
+    "redrive.pubsub.app_settings": ("Settings",),
     "redrive.pubsub.telemetry": (
         "instrument",
         "uninstrument",

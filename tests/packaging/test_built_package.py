@@ -18,7 +18,7 @@ _SOURCES = {
     for path in (ROOT / "src" / "redrive").rglob("*")
     if path.is_file() and "__pycache__" not in path.parts
 }
-_EXTRAS = {"async", "cli", "depends", "metrics", "spark", "testing", "web"}
+_EXTRAS = {"async", "cli", "depends", "metrics", "reload", "settings", "spark", "testing", "web"}
 _OF_ASYNC = ("AsyncPublisher", "AsyncSubscriber", "run_async")
 _SPARK_COMMANDS = {
     "requeue": ["ucenter@user", "--archive", "archive"],

@@ -11,6 +11,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Protocol
 
+from redrive.amqp.field_table import FieldValue
 from redrive.errors import (
     BrokerUnavailable,
     ConfigurationError,
@@ -116,9 +117,9 @@ class BrokerAccess:
         self.url, its_context = broker_of(url)
         """The address, with the user that logged in last."""
         self.name = name
-        self.tags: str | None = None
-        """The tags that the subscriber asks for who connects; None for any, or for somebody
-        else."""
+        self.tags: str | dict[str, str] | None = None
+        """The tags that the subscriber asks for who connects, or of several those of each queue;
+        None for any, or for somebody else."""
         self.credentials = credentials
         self.ssl_context = ssl_context if ssl_context is not None else its_context
         # Clients that all began with the first host would leave the others idle.
@@ -139,7 +140,7 @@ class BrokerAccess:
         return self.url.endpoints[self._turn]
 
     @property
-    def client_properties(self) -> dict[str, str]:
+    def client_properties(self) -> dict[str, FieldValue]:
         """What a connection tells the broker about itself."""
         return client_properties(self.name, self.tags)
 
@@ -272,7 +273,7 @@ class Persistence:
 
     def connected(self) -> None:
         """The connection is open."""
-        if self._was_up:
+        if self._was_up and self._attempt:
             logger.info("connected to %s again", self._destination.url.address)
         self._was_up = True
         self._attempt = 0

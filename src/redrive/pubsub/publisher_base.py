@@ -4,13 +4,16 @@ import logging
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from datetime import timedelta
 
 from redrive.amqp.field_table import FieldValue
 from redrive.errors import ConfigurationError, PublishTimeout, RedriveError
 from redrive.pubsub import telemetry
 from redrive.pubsub.codec import Codec, check_codec
 from redrive.pubsub.confirms import WINDOW, Outbox, Outgoing, Settled
-from redrive.pubsub.envelope import seal
+from redrive.pubsub.current_message import current_message
+from redrive.pubsub.envelope import NO_EXTRAS, Extras, seal
 from redrive.pubsub.lifecycle import default_name
 from redrive.pubsub.logs import FIELDS
 from redrive.pubsub.service_connection import Address
@@ -91,6 +94,8 @@ class PublisherBase(ABC):
         ssl_context: ContextSource | None = None,
         window: int = WINDOW,
         codec: Codec = "json",
+        patience: Duration = 0.0,
+        carry_correlation: bool = False,
     ) -> None:
         """Args:
             url: the broker's address, `amqp://user:password@host:5672/virtual-host`, or a
@@ -106,6 +111,11 @@ class PublisherBase(ABC):
             window: messages that may be unconfirmed at a time.
             codec: how bodies are written: `json`, or `php-envelope` for PHP services, `{"body": …,
                 "__id": …}`. Subscribers read both.
+            patience: how long a broker that does not answer is waited for at the first connection;
+                a call does not wait longer for it than its timeout. Once connected, it is waited
+                for for ever.
+            carry_correlation: whether what is published while a message is handled, and has no
+                correlation id of its own, carries that message's, or where it has none its id.
 
         Raises:
             ConfigurationError: the URL or a name can't be.
@@ -123,6 +133,8 @@ class PublisherBase(ABC):
         self._timeout = seconds_of(timeout)
         self._declare = declare
         self._window = window
+        self._patience = timedelta(seconds=seconds_of(patience))
+        self._carries = carry_correlation
         self._unroutable = 0
         self._unheard = UnheardKeys(self._exchanges.main)
         self._levels = 0
@@ -153,7 +165,8 @@ class PublisherBase(ABC):
         if telemetry.active is not None:
             publication = telemetry.active.publishing(self._exchanges.main, headers)
             headers, settled = publication.headers, publication.watched(settled)
-        envelope = seal(body, routing_key, headers, codec=self._codec)
+        extras = self._with_correlation(NO_EXTRAS)
+        envelope = seal(body, routing_key, headers, extras=extras, codec=self._codec)
         return Outgoing(
             self._exchanges.main,
             routing_key,
@@ -161,6 +174,15 @@ class PublisherBase(ABC):
             envelope.body,
             envelope.message_id,
             settled,
+        )
+
+    def _with_correlation(self, extras: Extras) -> Extras:
+        """The properties of a message, with the correlation id of the one that is being handled."""
+        message = current_message() if self._carries else None
+        if message is None or extras.correlation_id is not None:
+            return extras
+        return replace(
+            extras, correlation_id=message.properties.correlation_id or message.message_id
         )
 
     def _belongs_here(self) -> None:

@@ -1,19 +1,18 @@
 """What both subscribers are told, and what they refuse."""
 
-import inspect
 import logging
+import threading
 import uuid
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import timedelta
-from typing import ClassVar, TypeVar, overload
+from typing import TypedDict, TypeVar, overload
 
 from redrive.errors import ConfigurationError
-from redrive.pubsub.attempt import AsyncMiddleware, GiveUpHook, Middleware
-from redrive.pubsub.handler import Handler, check_handler, check_runs_when_called, is_async, name_of
+from redrive.pubsub.handler import Handler, check_handler, check_runs_when_called, is_async
 from redrive.pubsub.handler_table import HandlerTable
 from redrive.pubsub.lifecycle import BrokerAccess, default_name
 from redrive.pubsub.service_connection import Address
+from redrive.pubsub.surroundings import Surroundings
 from redrive.pubsub.tls import ContextSource
 from redrive.pubsub.url import Credentials, seconds_of
 from redrive.pubsub.work import ConsumeOptions, DropCount, Where
@@ -27,20 +26,38 @@ from redrive.topology.tags import TagFilter
 logger = logging.getLogger("redrive")
 
 _Handler = TypeVar("_Handler", bound=Handler)
-_Middleware = TypeVar("_Middleware", bound=Middleware | AsyncMiddleware)
-_Hook = TypeVar("_Hook", bound=GiveUpHook)
 
 PREFETCH_PER_HANDLER = 30
 
 
-class SubscriberBase:
-    """The arguments of a subscriber, checked, and its handler."""
+class SubscriberOptions(TypedDict, total=False):
+    """What a subscriber can be told besides its queue, routing keys and exchange, as `Subscriber`
+    has it."""
 
-    _handlers_are_async: ClassVar[bool]
+    retry: RetryPolicy | None
+    queue_type: QueueType
+    retry_via: RetryVia
+    concurrency: int
+    prefetch: int | None
+    tags: str | None
+    where: Where | None
+    broadcast: bool
+    ordered: bool
+    max_failed: int | None
+    declare: bool
+    handler_timeout: Duration | None
+    grace: Duration
+    patience: Duration
+    connection_name: str | None
+    log_tracebacks: bool
+
+
+class SubscriberBase(Surroundings):
+    """The arguments of a subscriber, checked, and its handler."""
 
     def __init__(
         self,
-        url: Address,
+        url: Address | None,
         queue: str,
         routing_keys: list[str] | tuple[str, ...] = (),
         exchange: str | ExchangeFamily = "master",
@@ -66,7 +83,8 @@ class SubscriberBase:
     ) -> None:
         """Args:
             url: the broker's address, `amqp://user:password@host:5672/virtual-host`, or a
-                connection of aio-pika's, whose address, login and TLS settings are used.
+                connection of aio-pika's, whose address, login and TLS settings are used; None for a
+                subscriber that an app is to run, which gives it its own.
             queue: the queue, by convention `service@subscription`; at most 248 bytes.
             routing_keys: binding patterns (`user.*`, `order.#`).
             exchange: the main exchange, or a whole family with suffixes of its own.
@@ -130,10 +148,15 @@ class SubscriberBase:
                     f"where is {where!r}, which is async", "Make it a plain function of a Message."
                 )
         self._dropped = DropCount()
-        self._make_connector(
-            url, connection_name or default_name("subscriber", queue), credentials, ssl_context
-        )
-        self.access.tags = tags
+        self._name = connection_name or default_name("subscriber", queue)
+        self._tags = tags
+        if url is not None:
+            self._use_broker(url, credentials, ssl_context)
+        elif credentials is not None or ssl_context is not None:
+            raise ConfigurationError(
+                f"the subscriber of queue {queue!r} has no URL, and credentials or ssl_context",
+                "Give them to the app that runs it.",
+            )
         _whole("concurrency", concurrency, 1000)
         usual_prefetch = 1 if ordered else PREFETCH_PER_HANDLER * concurrency
         self._options = ConsumeOptions(
@@ -158,7 +181,18 @@ class SubscriberBase:
                 "Give each handler at least one: raise prefetch.",
             )
         self._handlers = HandlerTable(queue)
+        self._starting = threading.Lock()
         self._warn_of_long_waits(self._options.handler_timeout)
+
+    def _use_broker(
+        self,
+        url: Address,
+        credentials: Credentials | None = None,
+        ssl_context: ContextSource | None = None,
+    ) -> None:
+        """Has it connect to this broker from its next start on; arguments as at its making."""
+        self._make_connector(url, self._name, credentials, ssl_context)
+        self.access.tags = self._tags
 
     def _make_connector(
         self,
@@ -172,8 +206,18 @@ class SubscriberBase:
 
     @property
     def access(self) -> BrokerAccess:
-        """The broker, and who logs in there."""
+        """The broker, and who logs in there.
+
+        Raises:
+            ConfigurationError: it has no broker yet.
+        """
         raise NotImplementedError
+
+    def _no_broker_yet(self) -> ConfigurationError:
+        return ConfigurationError(
+            f"the subscriber of queue {self.subscription.queue!r} has no broker",
+            "Run the app that it is of; or give it a URL.",
+        )
 
     @property
     def declined(self) -> int:
@@ -214,61 +258,39 @@ class SubscriberBase:
             return lambda function: self._take_handler(function, what)
         return self._take_handler(what, None)
 
+    def __call__(self, function: _Handler, /) -> _Handler:
+        """Makes a function its handler, as `handler` does: a subscriber is a decorator."""
+        return self._take_handler(function, None)
+
     def _take_handler(self, function: _Handler, key: str | None) -> _Handler:
         check_handler(function, awaited=self._handlers_are_async)
         self._handlers.add(function, key)
         return function
 
-    def middleware(self, function: _Middleware) -> _Middleware:
-        """Has a generator function with one `yield` run around each attempt; a decorator.
-
-        It gets the `Attempt`. What is before the `yield` runs before the handler; the handler's
-        error is raised at it, and behind it the attempt says what comes next. The first that is
-        given is the outermost. What it raises is the attempt's error; where it swallows one, the
-        message counts as handled.
-
-        Raises:
-            ConfigurationError: it is no generator function, or an async one where handlers are not,
-                or the reverse.
-        """
-        is_one = (
-            inspect.isasyncgenfunction if self._handlers_are_async else inspect.isgeneratorfunction
-        )
-        if not is_one(function):
-            wanted = "an async generator" if self._handlers_are_async else "a generator"
-            raise ConfigurationError(
-                f"the middleware {name_of(function)!r} is not {wanted} function",
-                f"Make it {'async def' if self._handlers_are_async else 'def'}, with one `yield` "
-                "where the handler runs.",
-            )
-        self._options = replace(self._options, middleware=(*self._options.middleware, function))
-        return function
-
-    def on_give_up(self, function: _Hook) -> _Hook:
-        """Has a function told of each message that is being set aside, with its `Attempt`; a
-        decorator.
-
-        Also of one that is set aside without an attempt, as after crashes: then the attempt has no
-        error. What it raises is logged, and changes nothing.
-
-        Raises:
-            ConfigurationError: it is a generator function, or async where handlers are not.
-        """
-        check_runs_when_called("hook", function)
-        if is_async(function) and not self._handlers_are_async:
-            raise ConfigurationError(
-                f"the hook {name_of(function)!r} is async, and Subscriber runs on threads",
-                "Make it a plain function, or use AsyncSubscriber.",
-            )
-        self._options = replace(self._options, on_give_up=(*self._options.on_give_up, function))
-        return function
-
     def _check_has_handler(self) -> None:
+        """Raises ConfigurationError where there is no handler."""
         if not self._handlers:
             raise ConfigurationError(
                 f"queue {self.subscription.queue!r} has no handler",
                 "Give it one: @subscriber.handler.",
             )
+
+    def _check_may_start(self, stopped: bool) -> None:
+        self._check_has_handler()
+        if not stopped:
+            raise ConfigurationError(
+                f"the subscriber of queue {self.subscription.queue!r} runs already",
+                "Stop it first.",
+            )
+
+    @property
+    def _whereabouts(self) -> str:
+        """Its broker and its queue, for `repr`."""
+        try:
+            broker = self.access.url.address
+        except ConfigurationError:
+            broker = "no broker yet"
+        return f"{broker} queue={self.subscription.queue!r}"
 
     def _warn_of_long_waits(self, seconds: float | None) -> None:
         """Warns where the last of the prefetched messages waits for long, if a handler takes so

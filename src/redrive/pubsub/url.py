@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 from urllib.parse import parse_qsl, quote, unquote
 
+from redrive.amqp.field_table import FieldValue
 from redrive.errors import ConfigurationError
 from redrive.pubsub import tls
 from redrive.topology.durations import Duration, duration_of
@@ -48,16 +49,21 @@ def default_port(*, tls: bool) -> int:
     return _PORTS["amqps" if tls else "amqp"]
 
 
-def client_properties(name: str, tags: str | None = None) -> dict[str, str]:
+def client_properties(name: str, tags: str | dict[str, str] | None = None) -> dict[str, FieldValue]:
     """What a connection of ours tells the broker about itself: its name, whose it is, and the tags
-    that its subscriber asks for."""
-    return {"connection_name": name, _MARK: "yes"} | ({} if tags is None else {_TAGS: tags})
+    that its subscriber asks for, or of several those of each queue."""
+    mine: dict[str, FieldValue] = {"connection_name": name, _MARK: "yes"}
+    if tags is not None:
+        mine[_TAGS] = tags if isinstance(tags, str) else {**tags}
+    return mine
 
 
-def tags_of(properties: Mapping[str, object]) -> str:
-    """The tags that the subscriber of a connection of ours asks for; empty where it asks for
+def tags_of(properties: Mapping[str, object], queue: str) -> str:
+    """The tags that a queue's subscriber on a connection of ours asks for; empty where it asks for
     none."""
     tags = properties.get(_TAGS)
+    if isinstance(tags, Mapping):
+        tags = tags.get(queue)
     return tags if isinstance(tags, str) else ""
 
 

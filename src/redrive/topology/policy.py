@@ -120,6 +120,17 @@ class RetryPolicy:
         set_(self, "errors", _checked_rules(errors))
         set_(self, "max_age", age)
 
+    def with_delay(self, delay: Duration) -> "RetryPolicy":
+        """The same budget, with this delay before each retry.
+
+        Raises:
+            ConfigurationError: the delay is none, or too long.
+        """
+        rules = {kind: ErrorRule(rule.max_retries) for kind, rule in self.errors.items()}
+        return RetryPolicy(
+            self.max_retries, delay, self.max_crashes, errors=rules, max_age=self.max_age
+        )
+
     @classmethod
     def levels(
         cls,

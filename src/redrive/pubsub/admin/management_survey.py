@@ -139,11 +139,13 @@ def _consumers(management: ManagementAPI) -> dict[str, Consumers]:
     found: dict[str, list[Mapping[str, object]]] = defaultdict(list)
     for consumer in management.listed("consumers/{vhost}"):
         found[str(table(consumer.get("queue")).get("name"))].append(consumer)
-    return {queue: _summary(consumers, properties) for queue, consumers in found.items()}
+    return {queue: _summary(queue, consumers, properties) for queue, consumers in found.items()}
 
 
 def _summary(
-    consumers: list[Mapping[str, object]], properties: Mapping[str, Mapping[str, object]]
+    queue: str,
+    consumers: list[Mapping[str, object]],
+    properties: Mapping[str, Mapping[str, object]],
 ) -> Consumers:
     names = [
         str(table(consumer.get("channel_details")).get("connection_name")) for consumer in consumers
@@ -153,7 +155,7 @@ def _summary(
         len(consumers),
         sum(not is_ours(one) for one in seen) if len(seen) == len(names) else None,
         _shortest(consumer.get("consumer_timeout") for consumer in consumers),
-        frozenset(tags_of(one) for one in seen if is_ours(one)),
+        frozenset(tags_of(one, queue) for one in seen if is_ours(one)),
     )
 
 

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import cast
 
-from redrive.pubsub import current_message, telemetry
+from redrive.pubsub import current_message, lifecycle, telemetry
 from redrive.pubsub.aio import outcome_reporter
 from redrive.pubsub.aio.connection import Connector, Link
 from redrive.pubsub.aio.declarer import declare_on_thread
@@ -16,6 +16,7 @@ from redrive.pubsub.engine import Engine
 from redrive.pubsub.handler import awaitable_of, check_result
 from redrive.pubsub.handler_table import HandlerTable
 from redrive.pubsub.message import Message
+from redrive.pubsub.shared_link import LinkBranch, SharedLink
 from redrive.pubsub.verdict import Verdict
 from redrive.pubsub.work import ConsumeOptions, DropCount, WorkItem
 from redrive.topology.model import Subscription
@@ -36,6 +37,7 @@ class TaskEngine(Engine):
         *,
         dropped: DropCount,
         longest: Callable[[float], None],
+        shared: SharedLink | None = None,
     ) -> None:
         self.known = asyncio.Event()
         self.finished = asyncio.Event()
@@ -59,11 +61,11 @@ class TaskEngine(Engine):
         )
         self._call = handlers.call()
         self._handlers = handlers
-        link = Link(
-            connector,
-            self,
-            prepare=self.prepare if options.declares else None,
-            patience=options.patience,
+        prepare = self.prepare if options.declares else None
+        link: lifecycle.Link = (
+            Link(connector, self, prepare=prepare, patience=options.patience)
+            if shared is None
+            else LinkBranch(shared, self, prepare=prepare, patience=options.patience)
         )
         self.use(
             link, Workers(options.concurrency, f"redrive-{subscription.queue}", self._work, longest)

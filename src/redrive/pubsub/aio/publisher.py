@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterable, Collection, Iterable, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Self
 
 from redrive.amqp.field_table import FieldValue
@@ -96,7 +96,13 @@ class AsyncPublisher(PublisherBase):
         """
         publication = telemetry.publishing(self._exchanges.main, headers)
         envelope = seal(
-            body, routing_key, publication.headers, message_id, extras, tags, self._codec
+            body,
+            routing_key,
+            publication.headers,
+            message_id,
+            self._with_correlation(extras),
+            tags,
+            self._codec,
         )
         place = destination(self._exchanges, routing_key, delay, deliver_at)
         limit = self._timeout if timeout is None else seconds_of(timeout)
@@ -260,7 +266,10 @@ class AsyncPublisher(PublisherBase):
             or self._session.loop is not loop
         ):
             self._session = _Session(
-                self._connector, self._exchanges if self._declare else None, self._window
+                self._connector,
+                self._exchanges if self._declare else None,
+                self._window,
+                self._patience,
             )
         session = self._session
         await session.wait_until_up(timeout)
@@ -270,7 +279,13 @@ class AsyncPublisher(PublisherBase):
 class _Session(PublisherSession):
     """A publisher's connection."""
 
-    def __init__(self, connector: Connector, exchanges: ExchangeFamily | None, window: int) -> None:
+    def __init__(
+        self,
+        connector: Connector,
+        exchanges: ExchangeFamily | None,
+        window: int,
+        patience: timedelta,
+    ) -> None:
         super().__init__(window)
         self.loop = running_loop()
         self._began = asyncio.Event()
@@ -281,7 +296,7 @@ class _Session(PublisherSession):
             if exchanges is not None
             else None
         )
-        self._link = Link(connector, self, prepare=prepare)
+        self._link = Link(connector, self, prepare=prepare, patience=patience)
         self._link.start()
 
     async def wait_until_up(self, timeout: float) -> None:

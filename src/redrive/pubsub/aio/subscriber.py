@@ -1,6 +1,7 @@
 """Subscribing on an event loop: a queue, a coroutine function, and what happens when it fails."""
 
 import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -9,11 +10,13 @@ from redrive.pubsub.aio.connection import Connector
 from redrive.pubsub.aio.declarer import declare
 from redrive.pubsub.aio.handler_run import TaskEngine
 from redrive.pubsub.aio.signals import signals
-from redrive.pubsub.lifecycle import BrokerAccess
 from redrive.pubsub.service_connection import Address
+from redrive.pubsub.shared_link import SharedLink
 from redrive.pubsub.subscriber_base import SubscriberBase
+from redrive.pubsub.surroundings import surrounded
 from redrive.pubsub.tls import ContextSource
 from redrive.pubsub.url import Credentials
+from redrive.pubsub.work import ConsumeOptions
 
 
 class AsyncSubscriber(SubscriberBase):
@@ -40,6 +43,8 @@ class AsyncSubscriber(SubscriberBase):
     """
 
     _handlers_are_async = True
+    _connector: Connector | None = None
+    _processing: TaskEngine | None = None
 
     def _make_connector(
         self,
@@ -49,11 +54,16 @@ class AsyncSubscriber(SubscriberBase):
         ssl_context: ContextSource | None,
     ) -> None:
         self._connector = Connector(url, name, credentials, ssl_context)
-        self._processing: TaskEngine | None = None
 
     @property
-    def access(self) -> BrokerAccess:
-        """The broker, and who logs in there."""
+    def access(self) -> Connector:
+        """The broker, and who logs in there.
+
+        Raises:
+            ConfigurationError: it has no broker yet.
+        """
+        if self._connector is None:
+            raise self._no_broker_yet()
         return self._connector
 
     async def declare(self) -> None:
@@ -65,27 +75,27 @@ class AsyncSubscriber(SubscriberBase):
             BrokerUnavailable: no broker answered.
             ConfigurationError: the broker is too old.
         """
-        await declare(self._connector, self.subscription)
+        await declare(self.access, self.subscription)
 
     async def start(self) -> None:
         """Begins to consume, in tasks of its own, and returns.
 
         Raises:
-            ConfigurationError: there is no handler, or it runs already.
+            ConfigurationError: there is no handler, or it runs already, or has no broker.
         """
-        self._check_has_handler()
-        if not self.stopped():
-            raise ConfigurationError(
-                f"the subscriber of queue {self.subscription.queue!r} runs already",
-                "Stop it first.",
-            )
+        self._begin(None, surrounded(self._options, [self]))
+
+    def _begin(self, shared: SharedLink | None, options: ConsumeOptions) -> None:
+        """Begins to consume, on a connection that it shares with others, or None for its own."""
+        self._check_may_start(self.stopped())
         self._processing = TaskEngine(
             self.subscription,
-            self._connector,
+            self.access,
             self._handlers,
-            self._options,
+            options,
             dropped=self._dropped,
             longest=self._warn_of_long_waits,
+            shared=shared,
         )
         self._processing.start()
 
@@ -122,6 +132,11 @@ class AsyncSubscriber(SubscriberBase):
         """Whether it does not run."""
         return self._processing is None or self._processing.finished.is_set()
 
+    async def _wait_until_known(self) -> None:
+        """Waits until it consumes, or it is clear that it will not."""
+        if self._processing is not None:
+            await self._processing.known.wait()
+
     async def wait(self, timeout: float | None = None) -> bool:
         """Waits until it has stopped; False where that takes more than `timeout` seconds.
 
@@ -142,13 +157,12 @@ class AsyncSubscriber(SubscriberBase):
 
     async def __aenter__(self) -> Self:
         await self.start()
-        assert self._processing is not None
         try:
             # From here on its queue is there: what is published in the block finds it.
-            await self._processing.known.wait()
+            await self._wait_until_known()
         except asyncio.CancelledError:
             self.stop()
-            await _ended(self)
+            await ended(self)
             raise
         if self.stopped():
             await self.wait()
@@ -161,12 +175,12 @@ class AsyncSubscriber(SubscriberBase):
         trace: TracebackType | None,
     ) -> None:
         self.stop()
-        await _ended(self)
+        await ended(self)
         if error is None:
             await self.wait()
 
     def __repr__(self) -> str:
-        return f"<AsyncSubscriber {self._connector.url.address} queue={self.subscription.queue!r}>"
+        return f"<AsyncSubscriber {self._whereabouts}>"
 
 
 async def run(*subscribers: AsyncSubscriber) -> None:
@@ -176,6 +190,18 @@ async def run(*subscribers: AsyncSubscriber) -> None:
     Raises:
         RedriveError: why one of them could not run; the others were stopped.
     """
+
+    async def start_all() -> None:
+        for subscriber in subscribers:
+            await subscriber.start()
+
+    await run_started(subscribers, start_all)
+
+
+async def run_started(
+    subscribers: Sequence[AsyncSubscriber], start: Callable[[], Awaitable[object]]
+) -> None:
+    """Runs subscribers, which `start` has begin, as `run`."""
     if not subscribers:
         raise ConfigurationError("there is no subscriber to run", "Give at least one.")
 
@@ -189,8 +215,7 @@ async def run(*subscribers: AsyncSubscriber) -> None:
 
     with signals(stop=stop_all, abort=abort_all):
         try:
-            for subscriber in subscribers:
-                await subscriber.start()
+            await start()
             waiting = [asyncio.ensure_future(_finished(subscriber)) for subscriber in subscribers]
             try:
                 await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
@@ -199,7 +224,7 @@ async def run(*subscribers: AsyncSubscriber) -> None:
                     waits.cancel()
         finally:
             stop_all()
-            await _ended(*subscribers)
+            await ended(*subscribers)
     for subscriber in subscribers:
         await subscriber.wait()
 
@@ -209,7 +234,7 @@ async def _finished(subscriber: AsyncSubscriber) -> None:
         await subscriber._processing.finished.wait()
 
 
-async def _ended(*subscribers: AsyncSubscriber) -> None:
+async def ended(*subscribers: AsyncSubscriber) -> None:
     """Waits until all of them have left, as they were asked to; where this is cancelled, they leave
     at once."""
     try:

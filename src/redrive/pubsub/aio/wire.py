@@ -19,12 +19,13 @@ import ssl
 import struct
 from collections import deque
 from collections.abc import Callable, Mapping
+from typing import Any, cast
 from urllib.parse import quote
 
 import aiormq
 from aiormq.connection import TransportFactory
 
-from redrive.amqp.field_table import encode_value
+from redrive.amqp.field_table import FieldValue, encode_value
 from redrive.amqp.frames import (
     METHOD,
     BadFrame,
@@ -170,7 +171,7 @@ class WireConnection:
         ssl_context: ssl.SSLContext | None,
         server_hostname: str,
         heartbeat: int | None,
-        client_properties: Mapping[str, str],
+        client_properties: Mapping[str, FieldValue],
     ) -> None:
         """Connects; where that fails, or is cancelled, nothing of it stays."""
         loop = asyncio.get_running_loop()
@@ -194,7 +195,7 @@ class WireConnection:
             self._connection = aiormq.Connection(
                 url,
                 transport_factory=_Socket(reader, writer),
-                client_properties={**client_properties},
+                client_properties=cast("dict[str, Any]", client_properties),
             )
             self._connection.vhost = _VirtualHost(virtual_host)
             await self._connection.connect()
@@ -272,6 +273,10 @@ class WireConnection:
     def forget(self, channel: int) -> None:
         """A channel is closed."""
         self._channels.pop(channel, None)
+        self.hear_no_more(channel)
+
+    def hear_no_more(self, channel: int) -> None:
+        """Messages and confirms of a channel that still come are dropped."""
         self._reader.unwatch(channel)
 
     def _on_data(self, data: bytes) -> None:
@@ -408,6 +413,7 @@ class _Channel:
             self._connection.forget(self.number)
             done()
 
+        self._connection.hear_no_more(self.number)
         self.ask(_CHANNEL_CLOSE, _GOODBYE, closed)
 
     def ask(self, method: tuple[int, int], arguments: bytes, done: Done | None) -> None:

@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable
 from typing import cast
 
-from redrive.pubsub import current_message, telemetry
+from redrive.pubsub import current_message, lifecycle, telemetry
 from redrive.pubsub.attempt import Attempt, Layer, Middleware, hook_failed
 from redrive.pubsub.blocking.connection import Connector, Link
 from redrive.pubsub.blocking.declarer import declare
@@ -15,13 +15,15 @@ from redrive.pubsub.engine import Engine
 from redrive.pubsub.handler import check_result
 from redrive.pubsub.handler_table import HandlerTable
 from redrive.pubsub.message import Message
+from redrive.pubsub.shared_link import LinkBranch, SharedLink
 from redrive.pubsub.verdict import Verdict
 from redrive.pubsub.work import ConsumeOptions, DropCount, WorkItem
 from redrive.topology.model import Subscription
 
 
 class ThreadEngine(Engine):
-    """One run of a subscriber, from its start to its end. `finished` is set at its end."""
+    """One run of a subscriber, from its start to its end. `known` is set once the broker delivers,
+    or it is clear that it will not; `finished` at the end."""
 
     def __init__(
         self,
@@ -32,7 +34,9 @@ class ThreadEngine(Engine):
         *,
         dropped: DropCount,
         longest: Callable[[float], None],
+        shared: SharedLink | None = None,
     ) -> None:
+        self.known = threading.Event()
         self.finished = threading.Event()
         self._outcomes = OutcomeReporter(connector, subscription.exchanges, subscription.queue)
         super().__init__(
@@ -47,15 +51,26 @@ class ThreadEngine(Engine):
         )
         self._call = handlers.call()
         self._handlers = handlers
-        link = Link(connector, self, prepare=self.prepare, patience=options.patience)
+        prepare = self.prepare if options.declares else None
+        link: lifecycle.Link = (
+            Link(connector, self, prepare=prepare, patience=options.patience)
+            if shared is None
+            else LinkBranch(shared, self, prepare=prepare, patience=options.patience)
+        )
         workers: Workers[WorkItem] = Workers(
             options.concurrency, f"redrive-{subscription.queue}", self._work, longest
         )
         self.use(link, workers)
 
+    def begun(self) -> None:
+        """The broker delivers."""
+        super().begun()
+        self.known.set()
+
     def _finish(self) -> None:
-        self._outcomes.close()
-        self.finished.set()
+        self.known.set()
+        # Not on the connection's thread, on which others may wait.
+        self._outcomes.when_told(self.finished.set)
 
     def _work(self, item: WorkItem) -> None:
         verdict = self.arrived(item)

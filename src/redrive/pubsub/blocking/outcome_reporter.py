@@ -5,6 +5,7 @@ import contextlib
 import logging
 import threading
 from collections import Counter
+from collections.abc import Callable
 from typing import assert_never
 
 import pika
@@ -78,11 +79,20 @@ class OutcomeReporter:
                 )
                 self._thread.start()
 
-    def close(self) -> None:
-        """Publishes what was counted last; not for longer than two seconds."""
+    def when_told(self, then: Callable[[], object]) -> None:
+        """Calls `then` once what was counted last is published, or after two seconds; on a thread
+        of its own where that is not at once."""
         self.leave()
-        if self._thread is not None:
-            self._thread.join(_PATIENCE)
+        telling = self._thread
+        if telling is None or not telling.is_alive():
+            then()
+            return
+
+        def wait() -> None:
+            telling.join(_PATIENCE)
+            then()
+
+        threading.Thread(target=wait, name=f"redrive-outcomes-{self._queue}-end").start()
 
     def leave(self) -> None:
         """Has what was counted last published soon, without waiting for it."""

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Collection, Iterable, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Self
 
 from redrive.amqp.field_table import FieldValue
@@ -90,7 +90,13 @@ class Publisher(PublisherBase):
         """
         publication = telemetry.publishing(self._exchanges.main, headers)
         envelope = seal(
-            body, routing_key, publication.headers, message_id, extras, tags, self._codec
+            body,
+            routing_key,
+            publication.headers,
+            message_id,
+            self._with_correlation(extras),
+            tags,
+            self._codec,
         )
         place = destination(self._exchanges, routing_key, delay, deliver_at)
         limit = self._timeout if timeout is None else seconds_of(timeout)
@@ -243,7 +249,10 @@ class Publisher(PublisherBase):
             self._check_open(self._closed)
             if self._session is None or self._session.failure is not None:
                 self._session = Session(
-                    self._connector, self._exchanges if self._declare else None, self._window
+                    self._connector,
+                    self._exchanges if self._declare else None,
+                    self._window,
+                    self._patience,
                 )
             session = self._session
         if session.on_io_thread():
@@ -260,13 +269,19 @@ class Publisher(PublisherBase):
 class Session(PublisherSession):
     """A publisher's connection, with an I/O thread of its own."""
 
-    def __init__(self, connector: Connector, exchanges: ExchangeFamily | None, window: int) -> None:
+    def __init__(
+        self,
+        connector: Connector,
+        exchanges: ExchangeFamily | None,
+        window: int,
+        patience: timedelta,
+    ) -> None:
         super().__init__(window)
         self._began = threading.Event()
         prepare = (
             (lambda: declare_exchanges(connector, exchanges)) if exchanges is not None else None
         )
-        self._link = Link(connector, self, prepare=prepare)
+        self._link = Link(connector, self, prepare=prepare, patience=patience)
         self._mailbox: Mailbox[list[Outgoing]] = Mailbox(
             self._link, self._outbox.enqueue, self._outbox.pump
         )

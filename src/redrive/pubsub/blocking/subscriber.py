@@ -1,17 +1,19 @@
 """Subscribing: a queue, a handler, and what happens when it fails."""
 
-import threading
+from collections.abc import Callable, Sequence
 
 from redrive.errors import ConfigurationError
 from redrive.pubsub.blocking.connection import Connector
 from redrive.pubsub.blocking.declarer import declare
 from redrive.pubsub.blocking.handler_run import ThreadEngine
 from redrive.pubsub.blocking.signals import until_signalled
-from redrive.pubsub.lifecycle import BrokerAccess
 from redrive.pubsub.service_connection import Address
+from redrive.pubsub.shared_link import SharedLink
 from redrive.pubsub.subscriber_base import SubscriberBase
+from redrive.pubsub.surroundings import surrounded
 from redrive.pubsub.tls import ContextSource
 from redrive.pubsub.url import Credentials
+from redrive.pubsub.work import ConsumeOptions
 
 
 class Subscriber(SubscriberBase):
@@ -30,6 +32,8 @@ class Subscriber(SubscriberBase):
     """
 
     _handlers_are_async = False
+    _connector: Connector | None = None
+    _processing: ThreadEngine | None = None
 
     def _make_connector(
         self,
@@ -39,12 +43,16 @@ class Subscriber(SubscriberBase):
         ssl_context: ContextSource | None,
     ) -> None:
         self._connector = Connector(url, name, credentials, ssl_context)
-        self._processing: ThreadEngine | None = None
-        self._lock = threading.Lock()
 
     @property
-    def access(self) -> BrokerAccess:
-        """The broker, and who logs in there."""
+    def access(self) -> Connector:
+        """The broker, and who logs in there.
+
+        Raises:
+            ConfigurationError: it has no broker yet.
+        """
+        if self._connector is None:
+            raise self._no_broker_yet()
         return self._connector
 
     def declare(self) -> None:
@@ -56,28 +64,28 @@ class Subscriber(SubscriberBase):
             BrokerUnavailable: no broker answered.
             ConfigurationError: the broker is too old.
         """
-        declare(self._connector, self.subscription)
+        declare(self.access, self.subscription)
 
     def start(self) -> None:
         """Begins to consume, on threads of its own, and returns.
 
         Raises:
-            ConfigurationError: there is no handler, or it runs already.
+            ConfigurationError: there is no handler, or it runs already, or has no broker.
         """
-        with self._lock:
-            self._check_has_handler()
-            if self._processing is not None and not self._processing.finished.is_set():
-                raise ConfigurationError(
-                    f"the subscriber of queue {self.subscription.queue!r} runs already",
-                    "Stop it first.",
-                )
+        self._begin(None, surrounded(self._options, [self]))
+
+    def _begin(self, shared: SharedLink | None, options: ConsumeOptions) -> None:
+        """Begins to consume, on a connection that it shares with others, or None for its own."""
+        with self._starting:
+            self._check_may_start(self.stopped())
             self._processing = ThreadEngine(
                 self.subscription,
-                self._connector,
+                self.access,
                 self._handlers,
-                self._options,
+                options,
                 dropped=self._dropped,
                 longest=self._warn_of_long_waits,
+                shared=shared,
             )
             self._processing.start()
 
@@ -115,6 +123,12 @@ class Subscriber(SubscriberBase):
         processing = self._processing
         return processing is None or processing.finished.wait(timeout)
 
+    def _wait_until_known(self) -> None:
+        """Waits until it consumes, or it is clear that it will not."""
+        processing = self._processing
+        if processing is not None:
+            processing.known.wait()
+
     def wait(self, timeout: float | None = None) -> bool:
         """Waits until it has stopped; False where that takes more than `timeout` seconds.
 
@@ -131,7 +145,7 @@ class Subscriber(SubscriberBase):
         return True
 
     def __repr__(self) -> str:
-        return f"<Subscriber {self._connector.url.address} queue={self.subscription.queue!r}>"
+        return f"<Subscriber {self._whereabouts}>"
 
 
 def run(*subscribers: Subscriber) -> None:
@@ -140,6 +154,16 @@ def run(*subscribers: Subscriber) -> None:
     Raises:
         RedriveError: why one of them could not run; the others were stopped.
     """
+
+    def start_all() -> None:
+        for subscriber in subscribers:
+            subscriber.start()
+
+    run_started(subscribers, start_all)
+
+
+def run_started(subscribers: Sequence[Subscriber], start: Callable[[], object]) -> None:
+    """Runs subscribers, which `start` has begin, as `run`."""
     if not subscribers:
         raise ConfigurationError("there is no subscriber to run", "Give at least one.")
 
@@ -153,8 +177,7 @@ def run(*subscribers: Subscriber) -> None:
 
     moment = 0.2 / len(subscribers)
     try:
-        for subscriber in subscribers:
-            subscriber.start()
+        start()
         until_signalled(
             lambda: any(subscriber.stopped(moment) for subscriber in subscribers),
             stop=stop_all,

@@ -43,8 +43,9 @@ check_hooks(
 class _PikaChannel:
     """A channel of pika's."""
 
-    def __init__(self, channel: pika.channel.Channel) -> None:
+    def __init__(self, channel: pika.channel.Channel, reader: FrameReader) -> None:
         self._channel = channel
+        self._reader = reader
         self.number: int = channel.channel_number
 
     @property
@@ -85,6 +86,7 @@ class _PikaChannel:
 
     def close(self, done: Done) -> None:
         """Ends the channel; what is unsettled on it goes back to its queue."""
+        self._reader.unwatch(self.number)
         self._channel.add_on_close_callback(lambda _, __: done())
         self._channel.close()
 
@@ -111,7 +113,7 @@ class WireConnection(pika.SelectConnection):
             channel.add_on_cancel_callback(lambda _: events.cancelled())
             self._reader.limit(self.frame_max)
             self._reader.watch(number, events)
-            opened(_PikaChannel(channel))
+            opened(_PikaChannel(channel, self._reader))
 
         self.channel(on_open_callback=is_open)
 

@@ -37,10 +37,12 @@ class _Worker(threading.Thread, Generic[Item]):
             finally:
                 self.item = None
                 self._pool.finished(self, time.monotonic() - self.started_at)
+                self._pool.free()
 
 
 class Workers(Generic[Item]):
-    """Runs items on `count` threads, in the order in which they come.
+    """Runs items on up to `count` threads, in the order in which they come. A thread is started
+    when an item comes and none is free: a service of many queues, few of them busy, needs few.
 
     Args:
         count: how many threads.
@@ -60,12 +62,25 @@ class Workers(Generic[Item]):
         self.items: queue.SimpleQueue[Item | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._workers: set[_Worker[Item]] = set()
-        for _ in range(count):
-            self._start_one()
+        self._not_started = count
+        self._under_way = 0
+        """Items that were put and are not done; not counted once all threads are there."""
 
     def put(self, item: Item) -> None:
         """Has an item done as soon as a thread is free."""
+        if self._not_started:
+            with self._lock:
+                self._under_way += 1
+                if self._not_started and self._under_way > len(self._workers):
+                    self._not_started -= 1
+                    self._start_one()
         self.items.put(item)
+
+    def free(self) -> None:
+        """A thread tells that it is free."""
+        if self._not_started:
+            with self._lock:
+                self._under_way -= 1
 
     def drop_waiting(self) -> list[Item]:
         """Takes back the items that no thread has begun."""
@@ -75,6 +90,7 @@ class Workers(Generic[Item]):
                 item = self.items.get_nowait()
                 if item is not None:
                     dropped.append(item)
+                    self.free()
         except queue.Empty:
             return dropped
 

@@ -1,0 +1,230 @@
+"""A service's subscribers and its publisher, on an event loop."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Sequence
+from types import TracebackType
+from typing import Self, cast
+
+from redrive.errors import ConfigurationError
+from redrive.pubsub.aio.connection import Connector, Link
+from redrive.pubsub.aio.publisher import AsyncPublisher
+from redrive.pubsub.aio.subscriber import AsyncSubscriber, ended, run_started
+from redrive.pubsub.application_base import AppBase, AppRun, lifespan_failed
+from redrive.pubsub.lifecycle import CLOSING_TIME
+from redrive.pubsub.router_base import RouterBase
+from redrive.pubsub.shared_link import SharedLink
+
+
+class AsyncRouter(RouterBase[AsyncSubscriber]):
+    """Subscribers that go together, apart from a broker: an app includes them.
+
+    router = AsyncRouter()
+
+    @router.subscriber("ucenter@user", "user.*")
+    async def on_user(user: UserCreated) -> None: ...
+
+    app.include(router)
+    """
+
+    _handlers_are_async = True
+    _subscriber = AsyncSubscriber
+
+
+class AsyncApp(AppBase[AsyncSubscriber, AsyncPublisher]):
+    """A service: its subscribers and its publisher.
+
+        app = AsyncApp("amqp://localhost/")
+
+        @app.subscriber("ucenter@user", "user.*")
+        async def on_user(user: UserCreated) -> None:
+            await app.publisher.publish({"id": user.id}, "welcome.send")
+
+        await app.run()
+
+    The subscribers share one connection, each with channels of its own, and a channel that breaks
+    hurts its subscriber alone; an ordered one has a connection of its own. The publisher has
+    another, since the broker holds publishers back by connection.
+
+    `async with app:` runs it as long as the block, beside something else: in a web framework's
+    lifespan, for instance. The block begins when its queues are there and consumed, or not at all.
+
+    It belongs to the event loop that it is started in.
+    """
+
+    _handlers_are_async = True
+    _subscriber = AsyncSubscriber
+    _publisher = AsyncPublisher
+    _running: "_Running | None" = None
+
+    async def declare(self) -> None:
+        """Declares what all of its subscribers need; a second time changes nothing.
+
+        Raises:
+            TopologyMismatch, PermissionDenied, BrokerUnavailable, ConfigurationError: as
+                `AsyncSubscriber.declare`.
+        """
+        for subscriber, _ in self._run_of(None).subscribers:
+            await subscriber.declare()
+
+    async def start(self, only: Sequence[str] | None = None) -> None:
+        """Enters the lifespans, begins to consume, and returns.
+
+        Args:
+            only: the queues of the subscribers that are to run; None for all of them.
+
+        Raises:
+            ConfigurationError: it runs already, has no URL, a subscriber no handler, or a lifespan
+                raised.
+        """
+        if self._running is not None:
+            raise ConfigurationError("the app runs already", "Close it first.")
+        run = self._run_of(only)
+        running = self._running = _Running()
+        try:
+            for function in self._lifespans:
+                await running.lifespans.enter_async_context(_lifespan(function, self))
+            running.begin(run, self._connector_of(run))
+        except BaseException:
+            self._running = None
+            await running.lifespans.aclose()
+            raise
+
+    async def run(self, only: Sequence[str] | None = None) -> None:
+        """Runs until `stop`, SIGTERM or SIGINT, or until a subscriber stops or fails: then all stop
+        taking messages, at the same time, finish what runs, ack, and the lifespans end. A second
+        signal leaves at once.
+
+        Args:
+            only: the queues of the subscribers that are to run; None for all of them.
+
+        Raises:
+            TopologyMismatch, PermissionDenied, BrokerUnavailable, ConfigurationError: as
+                `AsyncSubscriber.run`; as `start`.
+        """
+        subscribers = [one for one, _ in self._run_of(only).subscribers]
+        try:
+            await run_started(subscribers, lambda: self.start(only))
+        finally:
+            await self.close()
+
+    def stop(self) -> None:
+        """Has all subscribers stop taking messages, and lets `run` return once what runs has
+        finished. From any thread, and from a handler."""
+        running = self._running
+        if running is not None:
+            for subscriber in running.subscribers:
+                subscriber.stop()
+
+    def abort(self) -> None:
+        """Drops the connections at once. What runs is cancelled, and delivered again."""
+        running = self._running
+        if running is not None:
+            for subscriber in running.subscribers:
+                subscriber.abort()
+
+    @property
+    def ready(self) -> bool:
+        """Whether all of its subscribers are connected and consume."""
+        running = self._running
+        return running is not None and all(one.ready for one in running.subscribers)
+
+    async def close(self) -> None:
+        """Stops as `stop`, waits until all have stopped, ends the lifespans, and closes the
+        publisher; a second time does nothing.
+
+        Raises:
+            ConfigurationError: a lifespan raised.
+        """
+        self.stop()
+        running, self._running = self._running, None
+        try:
+            if running is not None:
+                await running.end()
+        finally:
+            publisher, self._opened = self._opened, None
+            if publisher is not None:
+                await publisher.close()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        running = cast("_Running", self._running)
+        try:
+            for subscriber in running.subscribers:
+                await subscriber._wait_until_known()
+            for subscriber in running.subscribers:
+                if subscriber.stopped():
+                    await subscriber.wait()
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        running = self._running
+        await self.close()
+        if kind is None and running is not None:
+            for subscriber in running.subscribers:
+                await subscriber.wait()
+
+    def _connector_of(self, run: AppRun[AsyncSubscriber]) -> Connector:
+        connector = Connector(run.place.url, run.place.name, self._credentials, self._ssl_context)
+        connector.tags = run.tags
+        return connector
+
+
+class _Running:
+    """One run of an app, from its start to its end."""
+
+    def __init__(self) -> None:
+        self.lifespans = contextlib.AsyncExitStack()
+        self.subscribers: list[AsyncSubscriber] = []
+        self._connection_ended = asyncio.Event()
+
+    def begin(self, run: AppRun[AsyncSubscriber], connector: Connector) -> None:
+        """Begins to consume."""
+        shared = SharedLink(
+            connector,
+            lambda listener: Link(connector, listener, patience=run.patience),
+            self._connection_ended.set,
+        )
+        sharing = [one for one, _ in run.sharing]
+        for subscriber, options in run.subscribers:
+            subscriber._begin(shared if subscriber in sharing else None, options)
+            self.subscribers.append(subscriber)
+        if sharing:
+            shared.start()
+        else:
+            self._connection_ended.set()
+
+    async def end(self) -> None:
+        """Waits until all that was told to stop has, and ends the lifespans."""
+        try:
+            await ended(*self.subscribers)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(2 * CLOSING_TIME):
+                    await self._connection_ended.wait()
+        finally:
+            await self.lifespans.aclose()
+
+
+@contextlib.asynccontextmanager
+async def _lifespan(function: Callable[..., object], app: AsyncApp) -> AsyncIterator[None]:
+    """A lifespan, whose errors are told as such."""
+    context = contextlib.asynccontextmanager(
+        cast("Callable[..., AsyncIterator[object]]", function)
+    )(app)
+    try:
+        await context.__aenter__()
+    except Exception as error:
+        raise lifespan_failed(function, "start", error) from error
+    yield
+    try:
+        await context.__aexit__(None, None, None)
+    except Exception as error:
+        raise lifespan_failed(function, "end", error) from error

@@ -1,0 +1,59 @@
+"""An app's settings, from environment variables that begin with `REDRIVE_`."""
+
+from pydantic import SecretStr, ValidationError
+
+from redrive.errors import ConfigurationError
+
+try:
+    from pydantic_settings import BaseSettings, SettingsConfigDict
+except ImportError as missing:
+    raise ConfigurationError(
+        f"an app's settings need {missing.name}, which is not installed",
+        "Give the app a URL, or: pip install 'redrive[settings]'",
+    ) from missing
+
+_PREFIX = "REDRIVE_"
+
+
+class Settings(BaseSettings):
+    """What an app can be told from outside: `REDRIVE_URL` and so on. A class that inherits from it
+    adds a service's own, and may read them from elsewhere, as pydantic-settings has it.
+
+    What the program says itself counts before these.
+
+    Args:
+        url: the broker's address.
+        connection_name: what the broker's management page shows.
+        grace: how long running handlers may take to finish at the end, as `30s`.
+        patience: how long a broker that does not answer is waited for at the start.
+        publish_timeout: how long to wait for a confirm.
+    """
+
+    model_config = SettingsConfigDict(env_prefix=_PREFIX, extra="ignore", frozen=True)
+
+    url: SecretStr
+    connection_name: str | None = None
+    grace: str | None = None
+    patience: str | None = None
+    publish_timeout: str | None = None
+
+
+def settings_of_environment() -> Settings:
+    """The settings as they are in the environment now.
+
+    Raises:
+        ConfigurationError: one is missing or can't be; the message names its variable.
+    """
+    try:
+        return Settings()  # type: ignore[call-arg]  # the environment gives it
+    except ValidationError as error:
+        first = error.errors(include_input=False)[0]
+        name = f"{_PREFIX}{'_'.join(map(str, first['loc'])).upper()}"
+        if first["type"] == "missing":
+            raise ConfigurationError(
+                f"the app has no URL, and the environment has no {name}",
+                f"Set {name}, or give the app a URL.",
+            ) from None
+        raise ConfigurationError(
+            f"the environment variable {name} can't be read: {first['msg']}", "Set it anew."
+        ) from None

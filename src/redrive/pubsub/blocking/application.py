@@ -1,0 +1,222 @@
+"""A service's subscribers and its publisher, on threads."""
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Self, cast
+
+from redrive.errors import ConfigurationError
+from redrive.pubsub.application_base import AppBase, AppRun, lifespan_failed
+from redrive.pubsub.blocking.connection import Connector, Link
+from redrive.pubsub.blocking.publisher import Publisher
+from redrive.pubsub.blocking.subscriber import Subscriber, run_started
+from redrive.pubsub.lifecycle import CLOSING_TIME
+from redrive.pubsub.router_base import RouterBase
+from redrive.pubsub.shared_link import SharedLink
+
+
+class Router(RouterBase[Subscriber]):
+    """Subscribers that go together, apart from a broker: an app includes them.
+
+    router = Router()
+
+    @router.subscriber("ucenter@user", "user.*")
+    def on_user(user: UserCreated) -> None: ...
+
+    app.include(router)
+    """
+
+    _handlers_are_async = False
+    _subscriber = Subscriber
+
+
+class App(AppBase[Subscriber, Publisher]):
+    """A service: its subscribers and its publisher.
+
+        app = App("amqp://localhost/")
+
+        @app.subscriber("ucenter@user", "user.*")
+        def on_user(user: UserCreated) -> None:
+            app.publisher.publish({"id": user.id}, "welcome.send")
+
+        app.run()
+
+    The subscribers share one connection, each with channels of its own, and a channel that breaks
+    hurts its subscriber alone; an ordered one has a connection of its own. The publisher has
+    another, since the broker holds publishers back by connection.
+
+    `with app:` runs it as long as the block, beside something else. The block begins when its
+    queues are there and consumed, or not at all.
+    """
+
+    _handlers_are_async = False
+    _subscriber = Subscriber
+    _publisher = Publisher
+
+    _running: "_Running | None" = None
+
+    def declare(self) -> None:
+        """Declares what all of its subscribers need; a second time changes nothing.
+
+        Raises:
+            TopologyMismatch, PermissionDenied, BrokerUnavailable, ConfigurationError: as
+                `Subscriber.declare`.
+        """
+        for subscriber, _ in self._run_of(None).subscribers:
+            subscriber.declare()
+
+    def start(self, only: Sequence[str] | None = None) -> None:
+        """Enters the lifespans, begins to consume, and returns.
+
+        Args:
+            only: the queues of the subscribers that are to run; None for all of them.
+
+        Raises:
+            ConfigurationError: it runs already, has no URL, a subscriber no handler, or a lifespan
+                raised.
+        """
+        with self._starting:
+            if self._running is not None:
+                raise ConfigurationError("the app runs already", "Close it first.")
+            run = self._run_of(only)
+            running = _Running()
+            try:
+                for function in self._lifespans:
+                    running.lifespans.enter_context(_lifespan(function, self))
+                running.begin(run, self._connector_of(run))
+            except BaseException:
+                running.lifespans.close()
+                raise
+            self._running = running
+
+    def run(self, only: Sequence[str] | None = None) -> None:
+        """Runs until `stop`, SIGTERM or SIGINT, or until a subscriber fails: then all stop taking
+        messages, at the same time, finish what runs, ack, and the lifespans end. A second signal
+        leaves at once.
+
+        Args:
+            only: the queues of the subscribers that are to run; None for all of them.
+
+        Raises:
+            TopologyMismatch, PermissionDenied, BrokerUnavailable, ConfigurationError: as
+                `Subscriber.run`; as `start`.
+        """
+        subscribers = [one for one, _ in self._run_of(only).subscribers]
+        try:
+            run_started(subscribers, lambda: self.start(only))
+        finally:
+            self.close()
+
+    def stop(self) -> None:
+        """Has all subscribers stop taking messages, and lets `run` return once what runs has
+        finished. From any thread, a handler's included."""
+        running = self._running
+        if running is not None:
+            for subscriber in running.subscribers:
+                subscriber.stop()
+
+    def abort(self) -> None:
+        """Drops the connections at once. What runs is delivered again."""
+        running = self._running
+        if running is not None:
+            for subscriber in running.subscribers:
+                subscriber.abort()
+
+    @property
+    def ready(self) -> bool:
+        """Whether all of its subscribers are connected and consume."""
+        running = self._running
+        return running is not None and all(one.ready for one in running.subscribers)
+
+    def close(self) -> None:
+        """Stops as `stop`, waits until all have stopped, ends the lifespans, and closes the
+        publisher; a second time does nothing.
+
+        Raises:
+            ConfigurationError: a lifespan raised.
+        """
+        self.stop()
+        running, self._running = self._running, None
+        try:
+            if running is not None:
+                running.end()
+        finally:
+            publisher, self._opened = self._opened, None
+            if publisher is not None:
+                publisher.close()
+
+    def __enter__(self) -> Self:
+        self.start()
+        running = cast("_Running", self._running)
+        try:
+            for subscriber in running.subscribers:
+                subscriber._wait_until_known()
+            for subscriber in running.subscribers:
+                if subscriber.stopped():
+                    subscriber.wait()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        running = self._running
+        self.close()
+        if kind is None and running is not None:
+            for subscriber in running.subscribers:
+                subscriber.wait()
+
+    def _connector_of(self, run: AppRun[Subscriber]) -> Connector:
+        connector = Connector(run.place.url, run.place.name, self._credentials, self._ssl_context)
+        connector.tags = run.tags
+        return connector
+
+
+class _Running:
+    """One run of an app, from its start to its end."""
+
+    def __init__(self) -> None:
+        self.lifespans = contextlib.ExitStack()
+        self.subscribers: list[Subscriber] = []
+        self._connection_ended = threading.Event()
+
+    def begin(self, run: AppRun[Subscriber], connector: Connector) -> None:
+        """Begins to consume."""
+        shared = SharedLink(
+            connector,
+            lambda listener: Link(connector, listener, patience=run.patience),
+            self._connection_ended.set,
+        )
+        sharing = [one for one, _ in run.sharing]
+        for subscriber, options in run.subscribers:
+            subscriber._begin(shared if subscriber in sharing else None, options)
+            self.subscribers.append(subscriber)
+        if sharing:
+            shared.start()
+        else:
+            self._connection_ended.set()
+
+    def end(self) -> None:
+        """Waits until all that was told to stop has, and ends the lifespans."""
+        try:
+            for subscriber in self.subscribers:
+                while not subscriber.stopped(1.0):
+                    pass  # a signal is heard between two waits
+            self._connection_ended.wait(2 * CLOSING_TIME)
+        finally:
+            self.lifespans.close()
+
+
+@contextlib.contextmanager
+def _lifespan(function: Callable[..., object], app: App) -> Iterator[None]:
+    """A lifespan, whose errors are told as such."""
+    context = contextlib.contextmanager(cast("Callable[..., Iterator[object]]", function))(app)
+    try:
+        context.__enter__()
+    except Exception as error:
+        raise lifespan_failed(function, "start", error) from error
+    yield
+    try:
+        context.__exit__(None, None, None)
+    except Exception as error:
+        raise lifespan_failed(function, "end", error) from error

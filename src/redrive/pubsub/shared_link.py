@@ -1,0 +1,407 @@
+"""One connection that several subscribers share, each with channels of its own: what breaks a
+channel hurts the subscriber it belongs to, and no other.
+
+The same for both shells: it uses whatever link keeps the connection.
+"""
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+from datetime import timedelta
+
+from redrive.amqp.frames import ChannelEvents
+from redrive.errors import BrokerUnavailable, RedriveError
+from redrive.pubsub.lifecycle import CLOSING_TIME, BrokerAccess, Link, Listener, Persistence
+from redrive.pubsub.wire_protocol import Channel, Done, Wire
+from redrive.topology.broker_version import BrokerVersion
+
+logger = logging.getLogger("redrive")
+
+
+class SharedLink:
+    """Keeps one connection open for its branches, and ends with the last of them.
+
+    The branches are made and started first, then this.
+
+    Args:
+        access: where the connection goes, and its name.
+        keep: makes the link that keeps the connection, for a listener.
+        finished: called once the connection has ended.
+    """
+
+    def __init__(
+        self,
+        access: BrokerAccess,
+        keep: Callable[[Listener], Link],
+        finished: Callable[[], object],
+    ) -> None:
+        self.access = access
+        self._finished = finished
+        self.blocked: str | None = None
+        """Why the broker takes no messages now; None when it does."""
+        self.link = keep(self)
+        self.wire: Wire | None = None
+        """The connection; None while there is none."""
+        self.preparations = _Preparations(access.name)
+        self._branches: list[LinkBranch] = []
+        self._is_to_abort = False
+
+    def start(self) -> None:
+        """Begins to connect."""
+        self.link.start()
+
+    def join(self, branch: "LinkBranch") -> None:
+        """Has a branch use the connection."""
+        self._branches.append(branch)
+
+    def left(self, branch: "LinkBranch", *, aborted: bool) -> None:
+        """A branch has ended; the connection ends with the last one."""
+        self._branches.remove(branch)
+        self._is_to_abort |= aborted
+        if not self._branches:
+            if self._is_to_abort:
+                self.link.abort()
+            else:
+                self.link.close()
+
+    # --- on the connection's thread: the link -----------------------------------------------------
+
+    def connected(self, connection: Wire) -> None:
+        """The connection is open."""
+        self.wire = connection
+        self.blocked = None
+        connection.on_blocked(self._on_blocked, self._on_unblocked)
+        for branch in list(self._branches):
+            branch.up()
+
+    def disconnected(self, error: RedriveError) -> None:
+        """The connection is lost; it comes back."""
+        self.wire = None
+        for branch in list(self._branches):
+            branch.down(error)
+
+    def gave_up(self, error: RedriveError) -> None:
+        """There is no connection."""
+        for branch in list(self._branches):
+            branch.listener.gave_up(error)
+
+    def ended(self) -> None:
+        """There will be no connection any more."""
+        self.wire = None
+        for branch in list(self._branches):
+            branch.end()
+        self._finished()
+
+    def _on_blocked(self, reason: str) -> None:
+        self.blocked = reason
+        for branch in list(self._branches):
+            branch.blocked(reason)
+
+    def _on_unblocked(self) -> None:
+        self.blocked = None
+        for branch in list(self._branches):
+            branch.unblocked()
+
+
+class LinkBranch:
+    """A subscriber's share in a connection: to its listener, a link of its own.
+
+    Args:
+        shared: the connection.
+        listener: who uses this share.
+        prepare: called on a thread before the listener is told of each connection: declaring, for
+            instance. It may block, and those of all branches run one after the other. None for
+            nothing to do.
+        patience: how long what prevents a preparation is waited out at the first connection.
+    """
+
+    def __init__(
+        self,
+        shared: SharedLink,
+        listener: Listener,
+        *,
+        prepare: Callable[[], None] | None,
+        patience: timedelta,
+    ) -> None:
+        self._shared = shared
+        self.listener = listener
+        self._prepare = prepare
+        self._persistence = Persistence(shared.access, patience)
+        self._wire: _BranchWire | None = None
+        self._preparing = False
+        self._closing = False
+        self._aborted = False
+        self._ended = False
+
+    @property
+    def address(self) -> str:
+        """The broker's address, without the password."""
+        return self._shared.access.url.address
+
+    def start(self) -> None:
+        """Takes part in the connection."""
+        self._persistence.began()
+        self._shared.join(self)
+
+    def call(self, function: Callable[[], None]) -> None:
+        """Runs `function` on the connection's thread, soon. After the end nothing runs."""
+        self._shared.link.call(lambda: None if self._ended else function())
+
+    def call_later(self, seconds: float, function: Callable[[], None]) -> None:
+        """Runs `function` on the connection's thread in so many seconds. Only from there."""
+        self._shared.link.call_later(seconds, lambda: None if self._ended else function())
+
+    def reconnect(self, reason: str) -> None:
+        """Closes the channels; new ones are opened. Only from the connection's thread."""
+        logger.warning("closing channels on %s to start over: %s", self.address, reason)
+        self.call(lambda: self._start_over(reason))
+
+    def close(self) -> None:
+        """Closes the channels and ends; what is being prepared is waited for, and a broker that
+        does not answer is left."""
+        self.call(self._close)
+
+    def abort(self) -> None:
+        """Leaves at once."""
+        self.call(self._abort)
+
+    # --- on the connection's thread ---------------------------------------------------------------
+
+    def up(self) -> None:
+        """The connection is open."""
+        if self._closing:
+            return
+        if self._prepare is None:
+            self._open()
+        elif not self._preparing:
+            self._preparing = True
+            self._shared.preparations.add(
+                self._prepare, lambda error: self._shared.link.call(lambda: self._prepared(error))
+            )
+
+    def down(self, error: RedriveError) -> None:
+        """The connection is lost."""
+        wire, self._wire = self._wire, None
+        if wire is not None:
+            wire.leave()
+            self.listener.disconnected(error)
+        if self._closing and not self._preparing:
+            self.end()
+
+    def blocked(self, reason: str) -> None:
+        """The broker takes no messages."""
+        if self._wire is not None:
+            self._wire.blocked(reason)
+
+    def unblocked(self) -> None:
+        """The broker takes messages again."""
+        if self._wire is not None:
+            self._wire.unblocked()
+
+    def end(self) -> None:
+        """Nothing comes any more."""
+        if self._ended:
+            return
+        self._ended = self._closing = True
+        if self._wire is not None:
+            self._wire.leave()
+            self._wire = None
+        self._shared.left(self, aborted=self._aborted)
+        self.listener.ended()
+
+    def _prepared(self, error: RedriveError | None) -> None:
+        self._preparing = False
+        if self._ended:
+            return
+        if self._closing:
+            self.end()
+        elif error is not None:
+            self._again(error)
+        else:
+            self._open()
+
+    def _again(self, error: RedriveError) -> None:
+        delay = self._persistence.failed(error)
+        if delay is None:
+            self.listener.gave_up(error)
+            self.end()
+        else:
+            self.call_later(delay, self._resume)
+
+    def _resume(self) -> None:
+        if self._wire is None and self._shared.wire is not None:
+            self.up()
+
+    def _open(self) -> None:
+        connection = self._shared.wire
+        if connection is None or self._wire is not None:
+            return  # lost meanwhile: it begins anew with the next
+        self._persistence.connected()
+        self._wire = _BranchWire(connection, self._shared)
+        self.listener.connected(self._wire)
+
+    def _start_over(self, reason: str) -> None:
+        if self._wire is None or self._closing:
+            return
+        self._wire.close(_nothing)
+        self._wire = None
+        lost = BrokerUnavailable(self.address, reason)
+        self.listener.disconnected(lost)
+        self._again(lost)
+
+    def _close(self) -> None:
+        if self._closing:
+            return
+        self._closing = True
+        if self._wire is None and not self._preparing:
+            self.end()
+            return
+        self.call_later(CLOSING_TIME, self.end)
+        if self._wire is not None:
+            self._wire.close(self.end)
+
+    def _abort(self) -> None:
+        self._aborted = True
+        if self._wire is not None:
+            self._wire.close(_nothing)
+        self.end()
+
+
+class _BranchWire:
+    """A connection as one branch sees it: with that branch's channels alone. Once the branch has
+    left, nothing passes."""
+
+    def __init__(self, connection: Wire, shared: SharedLink) -> None:
+        self._connection = connection
+        self._shared = shared
+        self._channels: list[Channel] = []
+        self._left = False
+        self._on_blocked: list[tuple[Callable[[str], None], Done]] = []
+
+    @property
+    def version(self) -> BrokerVersion:
+        """The broker's version."""
+        return self._connection.version
+
+    @property
+    def frame_max(self) -> int:
+        """The negotiated largest frame, in bytes; 0 for no limit."""
+        return self._connection.frame_max
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it is."""
+        return not self._left and self._connection.is_open
+
+    def write(self, data: bytes) -> None:
+        """Sends whole frames."""
+        if not self._left:
+            self._connection.write(data)
+
+    def open_channel(self, events: ChannelEvents, opened: Callable[[Channel], None]) -> None:
+        """Opens a channel; its messages and confirms go to `events`."""
+
+        def is_open(channel: Channel) -> None:
+            if self._left:
+                channel.close(_nothing)
+                return
+            self._channels = [one for one in self._channels if one.is_open]
+            self._channels.append(channel)
+            opened(channel)
+
+        # Not its messages, which are many: none comes of a channel that this has closed.
+        own = events._replace(
+            closed=lambda code, text: None if self._left else events.closed(code, text),
+            cancelled=lambda: None if self._left else events.cancelled(),
+        )
+        self._connection.open_channel(own, is_open)
+
+    def on_blocked(self, blocked: Callable[[str], None], unblocked: Done) -> None:
+        """Has `blocked` called when the broker takes no messages, or takes none now, and
+        `unblocked` when it does again."""
+        self._on_blocked.append((blocked, unblocked))
+        if self._shared.blocked is not None:
+            blocked(self._shared.blocked)
+
+    def blocked(self, reason: str) -> None:
+        """The broker takes no messages."""
+        for blocked, _ in self._on_blocked:
+            blocked(reason)
+
+    def unblocked(self) -> None:
+        """The broker takes messages again."""
+        for _, unblocked in self._on_blocked:
+            unblocked()
+
+    def leave(self) -> None:
+        """Lets nothing pass any more."""
+        self._left = True
+
+    def close(self, done: Done) -> None:
+        """Closes the channels, and calls `done` once the broker has closed them all."""
+        self._left = True
+        closing = [one for one in self._channels if one.is_open]
+        self._channels.clear()
+        missing = len(closing)
+
+        def closed() -> None:
+            nonlocal missing
+            missing -= 1
+            if not missing:
+                done()
+
+        for channel in closing:
+            channel.close(closed)
+        if not closing:
+            done()
+
+
+class _Preparations:
+    """Runs what branches have to do before they begin, one after the other, on a thread that is
+    there as long as there is something to do: so all need one connection at a time."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._lock = threading.Lock()
+        self._waiting: deque[tuple[Callable[[], None], Callable[[RedriveError | None], None]]] = (
+            deque()
+        )
+        self._runs = False
+
+    def add(self, prepare: Callable[[], None], done: Callable[[RedriveError | None], None]) -> None:
+        """Has `prepare` run, and `done` told what came in its way."""
+        with self._lock:
+            self._waiting.append((prepare, done))
+            if self._runs:
+                return
+            self._runs = True
+        threading.Thread(
+            target=self._run, name=f"redrive-declare-{self._name}", daemon=True
+        ).start()
+
+    def _run(self) -> None:
+        while True:
+            with self._lock:
+                if not self._waiting:
+                    self._runs = False
+                    return
+                prepare, done = self._waiting.popleft()
+            done(self._error_of(prepare))
+
+    def _error_of(self, prepare: Callable[[], None]) -> RedriveError | None:
+        try:
+            prepare()
+        except RedriveError as error:
+            return error
+        except BaseException as error:
+            # a defect of ours: whoever waits must hear of it
+            logger.exception("preparing a subscriber of %s failed", self._name)
+            return BrokerUnavailable(
+                self._name, f"preparing failed: {error!r}", "This is a defect: please report it."
+            )
+        return None
+
+
+def _nothing() -> None:
+    """Nobody waits for it."""
