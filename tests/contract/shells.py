@@ -7,6 +7,7 @@ never sees a difference.
 import asyncio
 import contextlib
 import inspect
+import os
 import threading
 from collections.abc import (
     AsyncIterator,
@@ -24,7 +25,10 @@ from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 from typing import Any, Protocol, Self, TypeVar
 
+from contract import memory
 from redrive import (
+    App,
+    AsyncApp,
     AsyncFailedQueue,
     AsyncPublisher,
     AsyncSubscriber,
@@ -249,6 +253,53 @@ class AsyncShell:
         return _KeepsFailed(AsyncFailedQueue(url, queue, **options))
 
 
+class AppShell(BlockingShell):
+    """`App`, with one subscriber."""
+
+    name = "app"
+
+    @contextlib.contextmanager
+    def subscriber(
+        self, handler: Handles, url: str, queue: str, **options: Any
+    ) -> Iterator[Subscribes]:
+        app = App(url, **_of_the_app(options))
+        subscriber = app.subscriber(queue, *options.pop("routing_keys", ()), **options)
+        subscriber.handler(handler)
+        app.start()
+        try:
+            yield subscriber
+        finally:
+            app.close()
+            assert subscriber.wait(STOP_SECONDS), "the subscriber did not stop"
+
+
+class AsyncAppShell(AsyncShell):
+    """`AsyncApp`, with one subscriber."""
+
+    name = "async-app"
+
+    @contextlib.contextmanager
+    def subscriber(
+        self, handler: Handles, url: str, queue: str, **options: Any
+    ) -> Iterator[Subscribes]:
+        app = AsyncApp(url, **_of_the_app(options))
+        subscriber = app.subscriber(queue, *options.pop("routing_keys", ()), **options)
+        with EventLoop() as loop, ThreadPoolExecutor(options.get("concurrency", 1) + 2) as threads:
+            subscriber.handler(awaited(handler, threads))
+            loop.run(app.start())
+            try:
+                yield _Subscribes(subscriber, loop)
+            finally:
+                loop.run(app.close())
+                assert loop.run(subscriber.wait(STOP_SECONDS)), "the subscriber did not stop"
+
+
+def _of_the_app(options: dict[str, Any]) -> dict[str, Any]:
+    """Takes what an app is told out of a subscriber's options."""
+    names = ("exchange", "credentials", "ssl_context")
+    return {name: options.pop(name) for name in names if name in options}
+
+
 class EventLoop:
     """An event loop on a thread of its own, for as long as the block."""
 
@@ -410,3 +461,6 @@ def awaited(handler: Handles, threads: ThreadPoolExecutor) -> Callable[..., Awai
 BLOCKING = BlockingShell()
 ASYNC = AsyncShell()
 SHELLS: tuple[Shell, ...] = (BLOCKING, ASYNC)
+if memory.ASKED_FOR or os.environ.get("REDRIVE_TEST_APPS"):
+    # The same engine within an app: there it takes no more time than it must.
+    SHELLS = (*SHELLS, AppShell(), AsyncAppShell())

@@ -284,7 +284,7 @@ class _Session(PublisherSession):
         connector: Connector,
         exchanges: ExchangeFamily | None,
         window: int,
-        patience: timedelta,
+        patience: timedelta = timedelta(0),
     ) -> None:
         super().__init__(window)
         self.loop = running_loop()

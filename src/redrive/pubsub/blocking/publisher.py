@@ -274,7 +274,7 @@ class Session(PublisherSession):
         connector: Connector,
         exchanges: ExchangeFamily | None,
         window: int,
-        patience: timedelta,
+        patience: timedelta = timedelta(0),
     ) -> None:
         super().__init__(window)
         self._began = threading.Event()
