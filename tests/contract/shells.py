@@ -6,6 +6,7 @@ never sees a difference.
 
 import asyncio
 import contextlib
+import contextvars
 import inspect
 import os
 import threading
@@ -228,7 +229,7 @@ class AsyncShell:
             publisher = AsyncPublisher(url, **options)
             loop.run(publisher.__aenter__())
             try:
-                yield _Publishes(publisher, loop)
+                yield AwaitedPublisher(publisher, loop)
             finally:
                 loop.run(publisher.close())
 
@@ -327,7 +328,9 @@ class EventLoop:
         assert not left, "tasks that nobody ended"
 
 
-class _Publishes:
+class AwaitedPublisher:
+    """A publisher of an event loop, whose calls wait."""
+
     def __init__(self, publisher: AsyncPublisher, loop: EventLoop) -> None:
         self._publisher = publisher
         self._loop = loop
@@ -451,7 +454,10 @@ def awaited(handler: Handles, threads: ThreadPoolExecutor) -> Callable[..., Awai
     whatever the test does."""
 
     async def handle(argument: Any) -> object:
-        return await asyncio.get_running_loop().run_in_executor(threads, handler, argument)
+        context = contextvars.copy_context()
+        return await asyncio.get_running_loop().run_in_executor(
+            threads, context.run, handler, argument
+        )
 
     asks_for = inspect.signature(handler, eval_str=True).parameters.values()
     handle.__annotations__ = {"argument": next(iter(asks_for)).annotation}

@@ -20,6 +20,7 @@ from redrive.errors import (
 from redrive.pubsub import logs, telemetry
 from redrive.pubsub.confirms import Outbox, Outgoing
 from redrive.pubsub.consumer import Consumer
+from redrive.pubsub.current_message import current_handling
 from redrive.pubsub.handler import check_result
 from redrive.pubsub.lifecycle import Link, reconnect_delay
 from redrive.pubsub.mailbox import Mailbox
@@ -122,9 +123,9 @@ class Engine:
         """Connects and begins."""
         self._link.start()
 
-    def stop(self, grace: float) -> None:
-        """Stops taking messages; what runs may finish within `grace` seconds."""
-        self._link.call(lambda: self._begin_to_stop(grace))
+    def stop(self) -> None:
+        """Stops taking messages; what runs may finish within the grace."""
+        self._link.call(self._begin_to_stop)
 
     def abort(self) -> None:
         """Drops the connection at once."""
@@ -225,13 +226,13 @@ class Engine:
 
     # --- on the connection's thread: leaving ------------------------------------------------------
 
-    def _begin_to_stop(self, grace: float) -> None:
+    def _begin_to_stop(self) -> None:
         if self._stopping:
             return
         self._stopping = True
         self._open.difference_update(self._workers.drop_waiting())
         self._let_go(self._unmoved)
-        self._link.call_later(grace, self._grace_is_over)
+        self._link.call_later(self._options.grace, self._grace_is_over)
         # In an ordered queue whoever cancels with a message in hand lets the next consumer go ahead
         # of it.
         if self._consumer is not None and not self._subscription.ordered:
@@ -322,6 +323,12 @@ class Engine:
         """What a handler gets of a delivery."""
         broadcast = self._subscription.broadcast
         return Message(delivery, 0 if broadcast else self._subscription.retry.max_retries)
+
+    def before_ack(self, item: WorkItem) -> list[Callable[[], object]]:
+        """What a handler that has returned wants done before its message is acked: nothing where
+        it ran out of time, since then its message is handled once more."""
+        handling = current_handling()
+        return [] if handling is None or item.settled else handling.returned()
 
     def gives_up(self, item: WorkItem, verdict: Verdict) -> None:
         """Tells the hooks of a message whose handler is given up on; it does not wait for

@@ -3,17 +3,18 @@
 import logging
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
+from typing import ClassVar, NamedTuple
 
 from redrive.amqp.field_table import FieldValue
 from redrive.errors import ConfigurationError, PublishTimeout, RedriveError
 from redrive.pubsub import telemetry
 from redrive.pubsub.codec import Codec, check_codec
 from redrive.pubsub.confirms import WINDOW, Outbox, Outgoing, Settled
-from redrive.pubsub.current_message import current_message
-from redrive.pubsub.envelope import NO_EXTRAS, Extras, seal
+from redrive.pubsub.current_message import current_handling, current_message
+from redrive.pubsub.envelope import NO_EXTRAS, Destination, Envelope, Extras, destination, seal
 from redrive.pubsub.lifecycle import default_name
 from redrive.pubsub.logs import FIELDS
 from redrive.pubsub.service_connection import Address
@@ -33,6 +34,35 @@ a line for each would flood the log."""
 
 Publishable = tuple[object, str] | tuple[object, str, Mapping[str, FieldValue]]
 """A body and its routing key, and headers where it has any."""
+
+
+class Sealed(NamedTuple):
+    """A message that is ready to be published.
+
+    Args:
+        place: where it goes.
+        envelope: the message.
+        mandatory: whether it is an error that no queue is bound for it.
+        limit: seconds to wait for its confirm.
+        ended: to be called when it is confirmed, with None, or when it is not, with why.
+    """
+
+    place: Destination
+    envelope: Envelope
+    mandatory: bool
+    limit: float
+    ended: Callable[[RedriveError | None], None]
+
+    def outgoing(self, settled: Settled) -> Outgoing:
+        """The message for an outbox, which tells `settled` what became of it."""
+        return Outgoing(
+            self.place.exchange,
+            self.place.routing_key,
+            self.envelope.properties,
+            self.envelope.body,
+            self.envelope.message_id,
+            settled,
+        )
 
 
 class UnheardKeys:
@@ -81,6 +111,8 @@ class UnheardKeys:
 
 class PublisherBase(ABC):
     """The arguments of a publisher, checked, and its messages."""
+
+    _is_async: ClassVar[bool]
 
     def __init__(
         self,
@@ -154,6 +186,110 @@ class PublisherBase(ABC):
     def unroutable(self) -> int:
         """How many messages no queue got, since the publisher was made."""
         return self._unroutable
+
+    def publish_then_ack(
+        self,
+        body: object,
+        routing_key: str,
+        *,
+        headers: Mapping[str, FieldValue] | None = None,
+        message_id: str | None = None,
+        mandatory: bool = False,
+        delay: Duration | None = None,
+        deliver_at: datetime | None = None,
+        timeout: Duration | None = None,
+        tags: Collection[str] = (),
+        extras: Extras = NO_EXTRAS,
+    ) -> str:
+        """Has a message published once the handler that calls this has returned, and the message
+        that it handles acked once the broker has confirmed this one. Never awaited.
+
+        Where the handler raises, nothing is published. Where this message is not confirmed, the
+        attempt has failed and is made again: what the handler published before may then come
+        twice, and never not at all. Several are published in the order of the calls.
+
+        Args:
+            body: as for `publish`; what it is now is published, whatever becomes of it later.
+            routing_key: as for `publish`, as are all others.
+            headers: the user's own.
+            message_id: a UUID where none is given.
+            mandatory: whether it is an error that no queue is bound for it.
+            delay: how long the message waits before its subscribers get it.
+            deliver_at: when they get it, an aware datetime.
+            timeout: how long to wait for the confirm.
+            tags: what subscriptions may ask for.
+            extras: correlation id, reply-to and the other properties of a message.
+
+        Returns:
+            The message id.
+
+        Raises:
+            ConfigurationError: as `publish`; it is not called by a handler, or by one of the other
+                shell.
+        """
+        handling = current_handling()
+        if handling is None or handling.before_ack is None:
+            raise ConfigurationError(
+                "publish_then_ack was called, and no message is being handled here"
+                if handling is None
+                else f"publish_then_ack was called, and the handler of {handling.message!r} has "
+                "returned already",
+                "Call it in a handler, on its own thread or in its own task; elsewhere, publish.",
+            )
+        if handling.is_async is not self._is_async:
+            raise ConfigurationError(
+                "publish_then_ack was called on an AsyncPublisher by a Subscriber's handler"
+                if self._is_async
+                else "publish_then_ack was called on a Publisher by an AsyncSubscriber's handler",
+                f"Use {'a Publisher' if self._is_async else 'an AsyncPublisher'} there.",
+            )
+        sealed = self._sealed(
+            body,
+            routing_key,
+            headers=headers,
+            message_id=message_id,
+            mandatory=mandatory,
+            delay=delay,
+            deliver_at=deliver_at,
+            timeout=timeout,
+            tags=tags,
+            extras=extras,
+        )
+        handling.before_ack.append(lambda: self._publish(sealed))
+        return sealed.envelope.message_id
+
+    @abstractmethod
+    def _publish(self, sealed: Sealed) -> object:
+        """Publishes a message, and waits until it is confirmed, or gives what does."""
+
+    def _sealed(
+        self,
+        body: object,
+        routing_key: str,
+        *,
+        headers: Mapping[str, FieldValue] | None,
+        message_id: str | None,
+        mandatory: bool,
+        delay: Duration | None,
+        deliver_at: datetime | None,
+        timeout: Duration | None,
+        tags: Collection[str],
+        extras: Extras,
+    ) -> Sealed:
+        """Makes a message of what `publish` is given, and begins to watch it."""
+        publication = telemetry.publishing(self._exchanges.main, headers)
+        envelope = seal(
+            body,
+            routing_key,
+            publication.headers,
+            message_id,
+            self._with_correlation(extras),
+            tags,
+            self._codec,
+        )
+        place = destination(self._exchanges, routing_key, delay, deliver_at)
+        limit = self._timeout if timeout is None else seconds_of(timeout)
+        return Sealed(place, envelope, mandatory, limit, publication.ended)
 
     def _outgoing(self, message: Publishable, settled: Settled) -> Outgoing:
         if not isinstance(message, tuple | list) or len(message) not in (2, 3):

@@ -110,7 +110,7 @@ class RunningEngine:
 
     def stop(self) -> None:
         """Begins to stop."""
-        self.engine.stop(GRACE)
+        self.engine.stop()
         self.link.run()
 
 

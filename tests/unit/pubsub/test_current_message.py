@@ -13,7 +13,7 @@ def test_there_is_none_outside_of_a_handler() -> None:
 
 def test_it_is_this_threads_until_it_is_left() -> None:
     message = Message(first_delivery())
-    token = current_message.enter(message)
+    token = current_message.enter(message, is_async=False)
     elsewhere: list[Message | None] = []
     thread = threading.Thread(target=lambda: elsewhere.append(current_message.current_message()))
     thread.start()

@@ -209,7 +209,7 @@ class EngineMachine(RuleBasedStateMachine):
                 link.sleep(GRACE)
             case "stop" if len(self.messages) > 2 * PREFETCH:
                 self.stopped = True
-                self.subject.stop(GRACE)
+                self.subject.stop()
 
     # --- what always holds ------------------------------------------------------------------------
 
@@ -232,7 +232,7 @@ class EngineMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         """A stop, and a subscriber that finds everything well: nothing is left."""
         self.stopped = True
-        self.subject.stop(GRACE)
+        self.subject.stop()
         self.engine.link.run()
         self.engine.link.sleep(GRACE)
         assert self.engine.ends == 1

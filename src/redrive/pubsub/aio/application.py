@@ -47,7 +47,7 @@ class AsyncApp(AppBase[AsyncSubscriber, AsyncPublisher]):
     another, since the broker holds publishers back by connection.
 
     `async with app:` runs it as long as the block, beside something else: in a web framework's
-    lifespan, for instance. The block begins when its queues are there and consumed, or not at all.
+    lifespan, for instance.
 
     It belongs to the event loop that it is started in.
     """
@@ -68,7 +68,8 @@ class AsyncApp(AppBase[AsyncSubscriber, AsyncPublisher]):
             await subscriber.declare()
 
     async def start(self, only: Sequence[str] | None = None) -> None:
-        """Enters the lifespans, begins to consume, and returns.
+        """Enters the lifespans, and returns once its queues are there and consumed. Where one can't
+        be, none is, and the lifespans have ended again.
 
         Args:
             only: the queues of the subscribers that are to run; None for all of them.
@@ -76,7 +77,24 @@ class AsyncApp(AppBase[AsyncSubscriber, AsyncPublisher]):
         Raises:
             ConfigurationError: it runs already, has no URL, a subscriber no handler, or a lifespan
                 raised.
+            TopologyMismatch, PermissionDenied, BrokerUnavailable: as
+                `AsyncSubscriber.declare`; a broker that does not answer is waited for as long as
+                their patience has it.
         """
+        await self._begin(only)
+        running = cast("_Running", self._running)
+        try:
+            for subscriber in running.subscribers:
+                await subscriber._wait_until_known()
+            for subscriber in running.subscribers:
+                if subscriber.stopped():
+                    await subscriber.wait()
+        except BaseException:
+            await self.close()
+            raise
+
+    async def _begin(self, only: Sequence[str] | None) -> None:
+        """Enters the lifespans, and begins to consume."""
         if self._running is not None:
             raise ConfigurationError("the app runs already", "Close it first.")
         run = self._run_of(only)
@@ -104,7 +122,7 @@ class AsyncApp(AppBase[AsyncSubscriber, AsyncPublisher]):
         """
         subscribers = [one for one, _ in self._run_of(only).subscribers]
         try:
-            await run_started(subscribers, lambda: self.start(only))
+            await run_started(subscribers, lambda: self._begin(only))
         finally:
             await self.close()
 
@@ -148,16 +166,6 @@ class AsyncApp(AppBase[AsyncSubscriber, AsyncPublisher]):
 
     async def __aenter__(self) -> Self:
         await self.start()
-        running = cast("_Running", self._running)
-        try:
-            for subscriber in running.subscribers:
-                await subscriber._wait_until_known()
-            for subscriber in running.subscribers:
-                if subscriber.stopped():
-                    await subscriber.wait()
-        except BaseException:
-            await self.close()
-            raise
         return self
 
     async def __aexit__(
@@ -188,19 +196,23 @@ class _Running:
 
     def begin(self, run: AppRun[AsyncSubscriber], connector: Connector) -> None:
         """Begins to consume."""
-        shared = SharedLink(
-            connector,
-            lambda listener: Link(connector, listener, patience=run.patience),
-            self._connection_ended.set,
-        )
+        for subscriber, _ in run.subscribers:
+            subscriber._check_may_start(subscriber.stopped())
         sharing = [one for one, _ in run.sharing]
+        shared = None
+        if sharing:
+            shared = SharedLink(
+                connector,
+                lambda listener: Link(connector, listener, patience=run.patience),
+                self._connection_ended.set,
+            )
+        else:
+            self._connection_ended.set()
         for subscriber, options in run.subscribers:
             subscriber._begin(shared if subscriber in sharing else None, options)
             self.subscribers.append(subscriber)
-        if sharing:
+        if shared is not None:
             shared.start()
-        else:
-            self._connection_ended.set()
 
     async def end(self) -> None:
         """Waits until all that was told to stop has, and ends the lifespans."""
@@ -223,8 +235,10 @@ async def _lifespan(function: Callable[..., object], app: AsyncApp) -> AsyncIter
         await context.__aenter__()
     except Exception as error:
         raise lifespan_failed(function, "start", error) from error
-    yield
     try:
-        await context.__aexit__(None, None, None)
-    except Exception as error:
-        raise lifespan_failed(function, "end", error) from error
+        yield
+    finally:  # also where one further in has failed
+        try:
+            await context.__aexit__(None, None, None)
+        except Exception as error:
+            raise lifespan_failed(function, "end", error) from error

@@ -94,7 +94,7 @@ class TaskEngine(Engine):
         """Runs the handler, with what is around it."""
         assert item.delivery is not None
         message = self.message_of(item.delivery)
-        token = current_message.enter(message)
+        token = current_message.enter(message, is_async=True)
         try:
             attempt = Attempt(message, lambda error: self.attempted(item, error))
             with telemetry.attempt(self._subscription.queue, item.delivery) as span:
@@ -110,9 +110,9 @@ class TaskEngine(Engine):
     async def _error_of(self, item: WorkItem, attempt: Attempt) -> BaseException | None:
         try:
             if self._options.middleware:
-                await self._handle_within(attempt)
+                await self._handle_within(item, attempt)
             else:
-                await self._handle(attempt.message)
+                await self._handle(item, attempt.message)
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
@@ -123,22 +123,24 @@ class TaskEngine(Engine):
             return error
         return None
 
-    async def _handle(self, message: Message) -> None:
+    async def _handle(self, item: WorkItem, message: Message) -> None:
         called = self._call(message)
         if not isinstance(called, Awaitable):
             called = awaitable_of(self._handlers.named(message), called)
         result = await called
         if result is not None:
             check_result("handler", self._handlers.named(message), result)
+        for act in self.before_ack(item):
+            await cast("Awaitable[object]", act())
 
-    async def _handle_within(self, attempt: Attempt) -> None:
+    async def _handle_within(self, item: WorkItem, attempt: Attempt) -> None:
         """Runs the handler within the middleware."""
         async with contextlib.AsyncExitStack() as stack:
             for middleware in self._options.middleware:
                 await stack.enter_async_context(
                     AsyncLayer(attempt, cast(AsyncMiddleware, middleware))
                 )
-            await self._handle(attempt.message)
+            await self._handle(item, attempt.message)
 
     def gives_up(self, item: WorkItem, verdict: Verdict) -> None:
         """Tells the hooks of a message whose handler is given up on, in a task of its own."""

@@ -7,15 +7,20 @@ from typing import Self
 
 from redrive.amqp.field_table import FieldValue
 from redrive.errors import BrokerUnavailable, ConfigurationError, RedriveError, Unroutable
-from redrive.pubsub import telemetry
 from redrive.pubsub.aio.connection import Connector, Link
 from redrive.pubsub.aio.declarer import declare_exchanges_on_thread, declare_ladder
 from redrive.pubsub.aio.threads import running_loop
 from redrive.pubsub.aio.tickets import TaskInFlight
 from redrive.pubsub.confirms import Outgoing
-from redrive.pubsub.envelope import NO_EXTRAS, Destination, Envelope, Extras, destination, seal
+from redrive.pubsub.envelope import NO_EXTRAS, Extras
 from redrive.pubsub.in_flight import BulkTicket
-from redrive.pubsub.publisher_base import BATCH, Publishable, PublisherBase, PublisherSession
+from redrive.pubsub.publisher_base import (
+    BATCH,
+    Publishable,
+    PublisherBase,
+    PublisherSession,
+    Sealed,
+)
 from redrive.pubsub.reports import FailedPublish, PublishReport
 from redrive.pubsub.service_connection import Address
 from redrive.pubsub.tls import ContextSource
@@ -35,6 +40,8 @@ class AsyncPublisher(PublisherBase):
     is published again on the next one, with the same message id: a consumer may see it twice, and
     never not at all.
     """
+
+    _is_async = True
 
     def _make_connector(
         self,
@@ -94,32 +101,20 @@ class AsyncPublisher(PublisherBase):
             PublishTimeout: no confirm came in time; whether the broker has it is not known.
             BrokerUnavailable: no broker answered at the first connection.
         """
-        publication = telemetry.publishing(self._exchanges.main, headers)
-        envelope = seal(
+        sealed = self._sealed(
             body,
             routing_key,
-            publication.headers,
-            message_id,
-            self._with_correlation(extras),
-            tags,
-            self._codec,
+            headers=headers,
+            message_id=message_id,
+            mandatory=mandatory,
+            delay=delay,
+            deliver_at=deliver_at,
+            timeout=timeout,
+            tags=tags,
+            extras=extras,
         )
-        place = destination(self._exchanges, routing_key, delay, deliver_at)
-        limit = self._timeout if timeout is None else seconds_of(timeout)
-        session = await self._open_session(limit)
-        if place.levels > self._levels and self._declare:
-            await self._declare_ladder(place.levels)
-        error = await session.send_one(place, envelope, limit)
-        publication.ended(error)
-        if isinstance(error, Unroutable):
-            self._unroutable += 1
-            if not mandatory:
-                self._unheard.tell([routing_key])
-                return envelope.message_id
-        if error is not None:
-            self._levels = 0  # whatever it was, a delay's way may be gone
-            raise error
-        return envelope.message_id
+        await self._publish(sealed)
+        return sealed.envelope.message_id
 
     async def publish_many(
         self,
@@ -192,6 +187,21 @@ class AsyncPublisher(PublisherBase):
             isinstance(failed.error, Unroutable) for failed in report.failed
         )
         return report
+
+    async def _publish(self, sealed: Sealed) -> None:
+        session = await self._open_session(sealed.limit)
+        if sealed.place.levels > self._levels and self._declare:
+            await self._declare_ladder(sealed.place.levels)
+        error = await session.send_one(sealed)
+        sealed.ended(error)
+        if isinstance(error, Unroutable):
+            self._unroutable += 1
+            if not sealed.mandatory:
+                self._unheard.tell([sealed.envelope.routing_key])
+                return
+        if error is not None:
+            self._levels = 0  # whatever it was, a delay's way may be gone
+            raise error
 
     async def close(self) -> None:
         """Closes the connection. What other tasks still wait for is not confirmed any more."""
@@ -317,9 +327,7 @@ class _Session(PublisherSession):
         self._outbox.enqueue(batch)
         self._outbox.pump()
 
-    async def send_one(
-        self, place: Destination, envelope: Envelope, limit: float
-    ) -> RedriveError | None:
+    async def send_one(self, sealed: Sealed) -> RedriveError | None:
         """Publishes a message, and waits until it is settled; what other tasks publish in this
         moment goes with it."""
         future: asyncio.Future[RedriveError | None] = self.loop.create_future()
@@ -328,20 +336,13 @@ class _Session(PublisherSession):
             if not future.done():
                 future.set_result(error)
 
-        outgoing = Outgoing(
-            place.exchange,
-            place.routing_key,
-            envelope.properties,
-            envelope.body,
-            envelope.message_id,
-            settled,
-        )
+        outgoing = sealed.outgoing(settled)
         self._outbox.enqueue([outgoing])
         if not self._pumping:
             self._pumping = True
             self.loop.call_soon(self._pump)
         timer = self.loop.call_later(
-            limit, lambda: settled(outgoing, self.timeout_of(outgoing, limit))
+            sealed.limit, lambda: settled(outgoing, self.timeout_of(outgoing, sealed.limit))
         )
         try:
             error = await future

@@ -116,7 +116,7 @@ class AsyncSubscriber(SubscriberBase):
         """Stops taking messages, and lets `run` return once what runs has finished. From any
         thread, and from a handler."""
         if self._processing is not None:
-            self._processing.stop(self._options.grace)
+            self._processing.stop()
 
     def abort(self) -> None:
         """Drops the connection at once. What runs is cancelled, and delivered again."""

@@ -45,8 +45,7 @@ class App(AppBase[Subscriber, Publisher]):
     hurts its subscriber alone; an ordered one has a connection of its own. The publisher has
     another, since the broker holds publishers back by connection.
 
-    `with app:` runs it as long as the block, beside something else. The block begins when its
-    queues are there and consumed, or not at all.
+    `with app:` runs it as long as the block, beside something else.
     """
 
     _handlers_are_async = False
@@ -66,7 +65,8 @@ class App(AppBase[Subscriber, Publisher]):
             subscriber.declare()
 
     def start(self, only: Sequence[str] | None = None) -> None:
-        """Enters the lifespans, begins to consume, and returns.
+        """Enters the lifespans, and returns once its queues are there and consumed. Where one can't
+        be, none is, and the lifespans have ended again.
 
         Args:
             only: the queues of the subscribers that are to run; None for all of them.
@@ -74,7 +74,24 @@ class App(AppBase[Subscriber, Publisher]):
         Raises:
             ConfigurationError: it runs already, has no URL, a subscriber no handler, or a lifespan
                 raised.
+            TopologyMismatch, PermissionDenied, BrokerUnavailable: as
+                `Subscriber.declare`; a broker that does not answer is waited for as long as
+                their patience has it.
         """
+        self._begin(only)
+        running = cast("_Running", self._running)
+        try:
+            for subscriber in running.subscribers:
+                subscriber._wait_until_known()
+            for subscriber in running.subscribers:
+                if subscriber.stopped():
+                    subscriber.wait()
+        except BaseException:
+            self.close()
+            raise
+
+    def _begin(self, only: Sequence[str] | None) -> None:
+        """Enters the lifespans, and begins to consume."""
         with self._starting:
             if self._running is not None:
                 raise ConfigurationError("the app runs already", "Close it first.")
@@ -103,7 +120,7 @@ class App(AppBase[Subscriber, Publisher]):
         """
         subscribers = [one for one, _ in self._run_of(only).subscribers]
         try:
-            run_started(subscribers, lambda: self.start(only))
+            run_started(subscribers, lambda: self._begin(only))
         finally:
             self.close()
 
@@ -147,16 +164,6 @@ class App(AppBase[Subscriber, Publisher]):
 
     def __enter__(self) -> Self:
         self.start()
-        running = cast("_Running", self._running)
-        try:
-            for subscriber in running.subscribers:
-                subscriber._wait_until_known()
-            for subscriber in running.subscribers:
-                if subscriber.stopped():
-                    subscriber.wait()
-        except BaseException:
-            self.close()
-            raise
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -182,19 +189,23 @@ class _Running:
 
     def begin(self, run: AppRun[Subscriber], connector: Connector) -> None:
         """Begins to consume."""
-        shared = SharedLink(
-            connector,
-            lambda listener: Link(connector, listener, patience=run.patience),
-            self._connection_ended.set,
-        )
+        for subscriber, _ in run.subscribers:
+            subscriber._check_may_start(subscriber.stopped())
         sharing = [one for one, _ in run.sharing]
+        shared = None
+        if sharing:
+            shared = SharedLink(
+                connector,
+                lambda listener: Link(connector, listener, patience=run.patience),
+                self._connection_ended.set,
+            )
+        else:
+            self._connection_ended.set()
         for subscriber, options in run.subscribers:
             subscriber._begin(shared if subscriber in sharing else None, options)
             self.subscribers.append(subscriber)
-        if sharing:
+        if shared is not None:
             shared.start()
-        else:
-            self._connection_ended.set()
 
     def end(self) -> None:
         """Waits until all that was told to stop has, and ends the lifespans."""
@@ -215,8 +226,10 @@ def _lifespan(function: Callable[..., object], app: App) -> Iterator[None]:
         context.__enter__()
     except Exception as error:
         raise lifespan_failed(function, "start", error) from error
-    yield
     try:
-        context.__exit__(None, None, None)
-    except Exception as error:
-        raise lifespan_failed(function, "end", error) from error
+        yield
+    finally:  # also where one further in has failed
+        try:
+            context.__exit__(None, None, None)
+        except Exception as error:
+            raise lifespan_failed(function, "end", error) from error

@@ -85,15 +85,15 @@ class ThreadEngine(Engine):
         """Runs the handler, with what is around it."""
         assert item.delivery is not None
         message = self.message_of(item.delivery)
-        token = current_message.enter(message)
+        token = current_message.enter(message, is_async=False)
         try:
             with telemetry.attempt(self._subscription.queue, item.delivery) as span:
                 attempt = Attempt(message, lambda error: self.attempted(item, error))
                 try:
                     if self._options.middleware:
-                        self._handle_within(attempt)
+                        self._handle_within(item, attempt)
                     else:
-                        self._handle(message)
+                        self._handle(item, message)
                 except BaseException as error:  # noqa: BLE001 - SystemExit in a handler ends the attempt, not the worker
                     span.failed(error)
                     attempt.error = error
@@ -103,17 +103,19 @@ class ThreadEngine(Engine):
         finally:
             current_message.leave(token)
 
-    def _handle(self, message: Message) -> None:
+    def _handle(self, item: WorkItem, message: Message) -> None:
         result = self._call(message)
         if result is not None:
             check_result("handler", self._handlers.named(message), result)
+        for act in self.before_ack(item):
+            act()
 
-    def _handle_within(self, attempt: Attempt) -> None:
+    def _handle_within(self, item: WorkItem, attempt: Attempt) -> None:
         """Runs the handler within the middleware."""
         with contextlib.ExitStack() as stack:
             for middleware in self._options.middleware:
                 stack.enter_context(Layer(attempt, cast(Middleware, middleware)))
-            self._handle(attempt.message)
+            self._handle(item, attempt.message)
 
     def gives_up(self, item: WorkItem, verdict: Verdict) -> None:
         """Tells the hooks of a message whose handler is given up on, on a thread of its own."""

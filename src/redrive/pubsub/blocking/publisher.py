@@ -7,15 +7,20 @@ from typing import Self
 
 from redrive.amqp.field_table import FieldValue
 from redrive.errors import BrokerUnavailable, ConfigurationError, RedriveError, Unroutable
-from redrive.pubsub import telemetry
 from redrive.pubsub.blocking.connection import Connector, Link
 from redrive.pubsub.blocking.declarer import declare_exchanges, declare_ladder
 from redrive.pubsub.blocking.tickets import ThreadInFlight, Ticket
 from redrive.pubsub.confirms import Outgoing
-from redrive.pubsub.envelope import NO_EXTRAS, Extras, destination, seal
+from redrive.pubsub.envelope import NO_EXTRAS, Extras
 from redrive.pubsub.in_flight import BulkTicket
 from redrive.pubsub.mailbox import Mailbox
-from redrive.pubsub.publisher_base import BATCH, Publishable, PublisherBase, PublisherSession
+from redrive.pubsub.publisher_base import (
+    BATCH,
+    Publishable,
+    PublisherBase,
+    PublisherSession,
+    Sealed,
+)
 from redrive.pubsub.reports import FailedPublish, PublishReport
 from redrive.pubsub.service_connection import Address
 from redrive.pubsub.tls import ContextSource
@@ -31,6 +36,8 @@ class Publisher(PublisherBase):
     is published again on the next one, with the same message id: a consumer may see it twice, and
     never not at all.
     """
+
+    _is_async = False
 
     def _make_connector(
         self,
@@ -88,44 +95,20 @@ class Publisher(PublisherBase):
             PublishTimeout: no confirm came in time; whether the broker has it is not known.
             BrokerUnavailable: no broker answered at the first connection.
         """
-        publication = telemetry.publishing(self._exchanges.main, headers)
-        envelope = seal(
+        sealed = self._sealed(
             body,
             routing_key,
-            publication.headers,
-            message_id,
-            self._with_correlation(extras),
-            tags,
-            self._codec,
+            headers=headers,
+            message_id=message_id,
+            mandatory=mandatory,
+            delay=delay,
+            deliver_at=deliver_at,
+            timeout=timeout,
+            tags=tags,
+            extras=extras,
         )
-        place = destination(self._exchanges, routing_key, delay, deliver_at)
-        limit = self._timeout if timeout is None else seconds_of(timeout)
-        session = self._open_session(limit)
-        if place.levels > self._levels and self._declare:
-            self._declare_ladder(place.levels)
-        ticket = Ticket()
-        outgoing = Outgoing(
-            place.exchange,
-            place.routing_key,
-            envelope.properties,
-            envelope.body,
-            envelope.message_id,
-            ticket.settle,
-        )
-        session.send([outgoing])
-        if not ticket.done.wait(limit):
-            outgoing.withdrawn = True
-            ticket.error = session.timeout_of(outgoing, limit)
-        publication.ended(ticket.error)
-        if isinstance(ticket.error, Unroutable):
-            self._count_unroutable(1)
-            if not mandatory:
-                self._unheard.tell([routing_key])
-                return envelope.message_id
-        if ticket.error is not None:
-            self._levels = 0  # whatever it was, a delay's way may be gone
-            raise ticket.error
-        return envelope.message_id
+        self._publish(sealed)
+        return sealed.envelope.message_id
 
     def publish_many(
         self,
@@ -181,6 +164,27 @@ class Publisher(PublisherBase):
             + sum(isinstance(failed.error, Unroutable) for failed in report.failed)
         )
         return report
+
+    def _publish(self, sealed: Sealed) -> None:
+        limit = sealed.limit
+        session = self._open_session(limit)
+        if sealed.place.levels > self._levels and self._declare:
+            self._declare_ladder(sealed.place.levels)
+        ticket = Ticket()
+        outgoing = sealed.outgoing(ticket.settle)
+        session.send([outgoing])
+        if not ticket.done.wait(limit):
+            outgoing.withdrawn = True
+            ticket.error = session.timeout_of(outgoing, limit)
+        sealed.ended(ticket.error)
+        if isinstance(ticket.error, Unroutable):
+            self._count_unroutable(1)
+            if not sealed.mandatory:
+                self._unheard.tell([sealed.envelope.routing_key])
+                return
+        if ticket.error is not None:
+            self._levels = 0  # whatever it was, a delay's way may be gone
+            raise ticket.error
 
     def close(self) -> None:
         """Closes the connection. What other threads still wait for is not confirmed any more."""

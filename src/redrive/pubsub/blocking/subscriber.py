@@ -104,7 +104,7 @@ class Subscriber(SubscriberBase):
         thread, a handler's included."""
         processing = self._processing
         if processing is not None:
-            processing.stop(self._options.grace)
+            processing.stop()
 
     def abort(self) -> None:
         """Drops the connection at once. What runs is delivered again."""
