@@ -1,8 +1,11 @@
 """An app's settings, from environment variables that begin with `REDRIVE_`."""
 
-from pydantic import SecretStr, ValidationError
+from typing import Annotated
+
+from pydantic import BeforeValidator, SecretStr, ValidationError
 
 from redrive.errors import ConfigurationError
+from redrive.pubsub.url import seconds_of
 
 try:
     from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -15,6 +18,20 @@ except ImportError as missing:
 _PREFIX = "REDRIVE_"
 
 
+def _seconds(given: object) -> float | None:
+    """Reads a duration, as `30s` or as a number of seconds."""
+    if given is None:
+        return None
+    text = str(given)
+    try:
+        return seconds_of(float(text) if text.replace(".", "", 1).isdecimal() else text)
+    except ConfigurationError as error:
+        raise ValueError(str(error).partition("\n")[0]) from error
+
+
+_Seconds = Annotated[float | None, BeforeValidator(_seconds)]
+
+
 class Settings(BaseSettings):
     """What an app can be told from outside: `REDRIVE_URL` and so on. A class that inherits from it
     adds a service's own, and may read them from elsewhere, as pydantic-settings has it.
@@ -24,7 +41,7 @@ class Settings(BaseSettings):
     Args:
         url: the broker's address.
         connection_name: what the broker's management page shows.
-        grace: how long running handlers may take to finish at the end, as `30s`.
+        grace: how long running handlers may take to finish at the end, as `30s`, in seconds.
         patience: how long a broker that does not answer is waited for at the start.
         publish_timeout: how long to wait for a confirm.
     """
@@ -33,9 +50,9 @@ class Settings(BaseSettings):
 
     url: SecretStr
     connection_name: str | None = None
-    grace: str | None = None
-    patience: str | None = None
-    publish_timeout: str | None = None
+    grace: _Seconds = None
+    patience: _Seconds = None
+    publish_timeout: _Seconds = None
 
 
 def settings_of_environment() -> Settings:
@@ -55,5 +72,7 @@ def settings_of_environment() -> Settings:
                 f"Set {name}, or give the app a URL.",
             ) from None
         raise ConfigurationError(
-            f"the environment variable {name} can't be read: {first['msg']}", "Set it anew."
+            f"the environment variable {name} can't be read: "
+            f"{first['msg'].removeprefix('Value error, ')}",
+            "Set it to a duration such as 30s.",
         ) from None

@@ -230,8 +230,8 @@ class AppBase(RouterBase[AnySubscriber], Generic[AnySubscriber, AnyPublisher]):
         return AppAddress(
             settings.url.get_secret_value(),
             self._name or settings.connection_name or self._shown_name,
-            None if settings.grace is None else seconds_of(settings.grace),
-            None if settings.patience is None else timedelta(seconds=seconds_of(settings.patience)),
+            settings.grace,
+            None if settings.patience is None else timedelta(seconds=settings.patience),
             DEFAULT_TIMEOUT if timeout is None else timeout,
         )
 

@@ -92,7 +92,7 @@ class RouterBase(Surroundings, Generic[AnySubscriber]):
         if not isinstance(router, RouterBase) or router._subscriber is not self._subscriber:
             raise ConfigurationError(
                 f"{type(self).__name__} can't include {router!r:.80}",
-                f"Include a {type(self).__name__.replace('App', 'Router')}.",
+                f"Include {'an AsyncRouter' if self._handlers_are_async else 'a Router'}.",
             )
         if router is self or self in router._all_routers() or router in self._all_routers():
             raise ConfigurationError(

@@ -93,3 +93,14 @@ def test_the_levels_of_rocketmq_take_the_rest_of_a_policy(made: Callable[..., Re
         0,
         timedelta(hours=1),
     )
+
+
+def test_another_delay_leaves_the_numbers_of_retries_as_they_are() -> None:
+    policy = RetryPolicy(
+        5, 3600, 7, errors={ValueError: ErrorRule(2, [10, 20]), KeyError: NO_RETRY}, max_age=9000
+    )
+    changed = policy.with_delay(1)
+
+    assert changed == RetryPolicy(
+        5, 1, 7, errors={ValueError: ErrorRule(2), KeyError: NO_RETRY}, max_age=9000
+    )
