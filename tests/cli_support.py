@@ -125,6 +125,11 @@ class Process:
         self._popen.send_signal(number)
 
     @property
+    def pid(self) -> int:
+        """The number of its process."""
+        return self._popen.pid
+
+    @property
     def has_ended(self) -> bool:
         """Whether it has ended by itself."""
         return self._popen.poll() is not None

@@ -106,13 +106,13 @@ def test_what_a_message_says_cant_steer_the_terminal_by_the_log(
 @pytest.mark.parametrize(
     ("target", "problem"),
     [
-        ("shop", "'shop' does not name a subscriber"),
-        (":first", "':first' does not name a subscriber"),
+        ("shop", "'shop' does not name an app or a subscriber"),
+        (":first", "':first' does not name an app or a subscriber"),
         ("no_such:first", "there is no module 'no_such' in"),
         ("shop.deeper:first", "there is no module 'shop.deeper' in"),
         ("shop:third", "the module 'shop' has no 'third'"),
         ("shop:Places.third", "the module 'shop' has no 'Places.third'"),
-        ("shop:nothing", "shop:nothing is of type int, not a Subscriber"),
+        ("shop:nothing", "shop:nothing is of type int, not an app or a subscriber"),
         ("bare:first", "the module 'bare' has no 'first'"),
         (
             "raises:first",
@@ -153,7 +153,7 @@ def test_a_wrong_name_comes_with_the_right_ones(shop: str) -> None:
     assert done.error_lines[1] == "There is shop:first."
 
 
-def test_each_subscriber_has_its_own_address(shop: str) -> None:
+def test_the_program_has_its_own_address(shop: str) -> None:
     done = run_redrive(
         "run",
         "shop:first",
@@ -164,7 +164,7 @@ def test_each_subscriber_has_its_own_address(shop: str) -> None:
     )
     assert (done.code, done.error_lines[0]) == (
         2,
-        "Error: run takes no --url: each subscriber has its own",
+        "Error: run takes no --url: the program has its own",
     )
 
 

@@ -33,6 +33,8 @@ _EXTRAS = {
     "spark": ("pyspark", "py4j", "pyarrow", "pandas", "numpy"),
     "metrics": ("opentelemetry", "prometheus_client"),
     "web": ("starlette", "jinja2", "markupsafe", "uvicorn", "anyio", "h11"),
+    "settings": ("pydantic_settings",),
+    "reload": ("watchfiles",),
     "testing": ("testcontainers", "filelock"),
 }
 """What each extra of the package brings, by the names that are imported."""

@@ -31,7 +31,7 @@ app = lazy_group(
         "top": Listed("redrive.cli.top:top", "Watch all subscriptions live."),
         "doctor": Listed("redrive.cli.doctor:doctor", "Find problems and print their fixes."),
         "publish": Listed("redrive.cli.publish:publish", "Publish one message."),
-        "run": Listed("redrive.cli.run:run", "Run the subscribers of a program."),
+        "run": Listed("redrive.cli.run:run", "Run an app, or the subscribers of a program."),
         "failed": Listed(
             "redrive.cli.failed:app", "Look at failed messages, requeue them, or delete them."
         ),

@@ -1,27 +1,21 @@
-"""`redrive run`: runs the subscribers of a program."""
+"""`redrive run`: runs an app, or the subscribers of a program."""
 
-import asyncio
 import contextlib
-import importlib
 import logging
 import os
 import sys
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, TypeGuard
+from typing import Annotated
 
 import typer
 
-import redrive
 from redrive.cli import options
-from redrive.cli.metrics_server import place_of, serving
+from redrive.cli.metrics_server import Place, place_of, serving
 from redrive.cli.output import Form
+from redrive.cli.program import program_at
 from redrive.errors import ConfigurationError
 from redrive.pubsub.logs import JsonFormatter, TextFormatter
-
-if TYPE_CHECKING:
-    from redrive.pubsub.aio.subscriber import AsyncSubscriber
-
-_EXAMPLE = "Give module:name, such as shop.orders:subscriber."
+from redrive.pubsub.url import Endpoint
 
 
 class LogFormat(StrEnum):
@@ -44,9 +38,39 @@ def run(
     targets: Annotated[
         list[str],
         typer.Argument(
-            metavar="MODULE:SUBSCRIBER", help="A subscriber to run: shop.orders:subscriber."
+            metavar="MODULE:NAME",
+            help="The app to run, or one subscriber or more: shop.service:app.",
         ),
     ],
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--only",
+            metavar="QUEUE",
+            show_default=False,
+            help="Of an app, consume this queue alone; may be given several times.",
+        ),
+    ] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            "--workers",
+            metavar="N",
+            min=1,
+            max=256,
+            show_default=False,
+            help="Run so many processes, each with all subscribers. One that dies is started "
+            "again.",
+        ),
+    ] = None,
+    reload: Annotated[
+        bool,
+        typer.Option(
+            "--reload",
+            help="While you write the program: start over when a Python file below the current "
+            "directory changes.",
+        ),
+    ] = False,
     log_level: Annotated[
         Level, typer.Option("--log-level", help="How much to log, to standard error.")
     ] = Level.INFO,
@@ -63,7 +87,8 @@ def run(
             metavar="HOST:PORT",
             show_default=False,
             help="Serve /metrics for Prometheus, /health and /ready at this address. :9464 is that "
-            "port on every interface; write an IPv6 address in brackets, [::1]:9464.",
+            "port on every interface; write an IPv6 address in brackets, [::1]:9464. With "
+            "--workers, the second worker has the next port, and so on.",
         ),
     ] = None,
     management_url: Annotated[
@@ -78,71 +103,80 @@ def run(
     ] = None,
     url: Annotated[str | None, typer.Option("--url", hidden=True)] = None,
     exchange: Annotated[str | None, typer.Option("--exchange", hidden=True)] = None,
+    worker: Annotated[int | None, typer.Option("--worker", hidden=True)] = None,
     output: options.Output = Form.TABLE,
-) -> None:
-    """Run the subscribers of a program.
+) -> int:
+    """Run an app, or the subscribers of a program.
 
-    They are of either shell: all of them Subscribers, or all AsyncSubscribers, which share one
-    event loop. They run until SIGTERM or Ctrl-C; then the command waits for the handlers that are
-    running and exits with 0. Modules are imported with the current directory on the path. Each
-    subscriber connects to the broker that the program gave it.
+    An App or an AsyncApp runs with all of its subscribers, or with those of the queues that --only
+    names. Subscribers by themselves are of one shell: all of them Subscribers, or all
+    AsyncSubscribers, which share one event loop. All run until SIGTERM or Ctrl-C; then the command
+    waits for the handlers that are running and exits with 0; a second signal ends it at once.
+    Modules are imported with the current directory on the path. Each connects to the broker that
+    the program gave it, an app without a URL to the one of REDRIVE_URL.
 
     \b
-    Example:
-      redrive run shop.orders:subscriber shop.users:subscriber --metrics :9464
+    Examples:
+      redrive run shop.service:app --workers 4 --metrics :9464
+      redrive run shop.service:app --only ucenter@user --reload
+      redrive run shop.orders:subscriber shop.users:subscriber
     """
     for name, value in (("--url", url), ("--exchange", exchange)):
         if value is not None:
             raise ConfigurationError(
-                f"run takes no {name}: each subscriber has its own",
+                f"run takes no {name}: the program has its own",
                 f"Leave {name} out and set it in the program.",
             )
     if management_url is not None and metrics is None:
         raise ConfigurationError(
             "--management-url is for what --metrics serves", "Give --metrics, too."
         )
-    _log_to_stderr(log_level, log_format)
-    sys.path.insert(0, os.getcwd())
+    if reload and workers is not None:
+        raise ConfigurationError(
+            "--reload is for one process, and --workers for several", "Leave one of them out."
+        )
     place = None if metrics is None else place_of(metrics)
-    subscribers = list(dict.fromkeys(map(subscriber_at, targets)))
-    blocking = [one for one in subscribers if isinstance(one, redrive.Subscriber)]
-    asynchronous = [one for one in subscribers if _is_async(one)]
-    if blocking and asynchronous:
-        raise ConfigurationError(
-            f"queue {blocking[0].subscription.queue!r} has a Subscriber, and queue "
-            f"{asynchronous[0].subscription.queue!r} an AsyncSubscriber",
-            "Run them in two processes, each with a `redrive run` of its own.",
-        )
-    with contextlib.nullcontext() if place is None else serving(place, subscribers, management_url):
-        if asynchronous:
-            asyncio.run(redrive.run_async(*asynchronous))
-        else:
-            redrive.run(*blocking)
+    _log_to_stderr(log_level, log_format)
+
+    def words(number: int) -> list[str]:
+        """What the worker with this number, from 1, is told."""
+        told = ["run", *targets, "--log-level", log_level, "--log-format", log_format]
+        for queue in only or ():
+            told += ["--only", queue]
+        if place is not None:
+            told += ["--metrics", str(_next_place(place, number - 1))]
+        if management_url is not None:
+            told += ["--management-url", management_url]
+        return [*told, "--output", output, "--worker", str(number)]
+
+    if reload:
+        from redrive.cli.reloader import Reloader
+
+        Reloader(words(1)).run()
+        return 0
+    if worker is not None:
+        from redrive.cli.worker_group import end_with_parent
+
+        end_with_parent()
+    sys.path.insert(0, os.getcwd())
+    program = program_at(targets, only)
+    if workers is not None:
+        from redrive.cli.worker_group import WorkerGroup
+
+        program.check_may_be_several()
+        return WorkerGroup(workers, words).run()
+    with (
+        contextlib.nullcontext()
+        if place is None
+        else serving(place, program.subscribers, management_url)
+    ):
+        program.run()
+    return 0
 
 
-def subscriber_at(target: str) -> "redrive.Subscriber | AsyncSubscriber":
-    """Return the subscriber that `module:name` names.
-
-    Raises:
-        ConfigurationError: there is none; the message says whether it is the module or the name.
-    """
-    module_name, separator, path = target.partition(":")
-    if not separator or not module_name or not path:
-        raise ConfigurationError(f"{target!r} does not name a subscriber", _EXAMPLE)
-    found: object = _module(module_name)
-    for name in path.split("."):
-        try:
-            found = getattr(found, name)
-        except AttributeError as error:
-            raise ConfigurationError(
-                f"the module {module_name!r} has no {path!r}", _subscribers_in(module_name)
-            ) from error
-    if not isinstance(found, redrive.Subscriber) and not _is_async(found):
-        raise ConfigurationError(
-            f"{target} is of type {type(found).__name__}, not a Subscriber",
-            _subscribers_in(module_name),
-        )
-    return found
+def _next_place(place: Place, further: int) -> Endpoint:
+    """So many ports further; port 0 is any that is free."""
+    return Endpoint(place.host, place.port + further if place.port else 0)
 
 
 def _log_to_stderr(level: Level, form: LogFormat) -> None:
@@ -152,53 +186,3 @@ def _log_to_stderr(level: Level, form: LogFormat) -> None:
     # itself.
     handler.addFilter(lambda record: record.name.partition(".")[0] != "pika")
     logging.basicConfig(level=level.name, handlers=[handler])
-
-
-def _module(name: str) -> object:
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
-            raise ConfigurationError(
-                f"there is no module {name!r} in {os.getcwd()} or installed",
-                "Check the name and the directory.",
-            ) from error
-        raise _broken(name, error) from error
-    except redrive.RedriveError:
-        raise
-    except Exception as error:  # whatever a program raises while it is imported
-        raise _broken(name, error) from error
-
-
-def _broken(name: str, error: Exception) -> ConfigurationError:
-    place = ""
-    trace = (
-        None if isinstance(error, SyntaxError) else error.__traceback__
-    )  # a SyntaxError says itself where it is
-    while trace is not None:
-        if not trace.tb_frame.f_code.co_filename.startswith("<frozen"):
-            place = f" ({trace.tb_frame.f_code.co_filename}, line {trace.tb_lineno})"
-        trace = trace.tb_next
-    return ConfigurationError(
-        f"the module {name!r} can't be imported: {type(error).__name__}: "
-        f"{' '.join(str(error).split())}{place}",
-        "REDRIVE_DEBUG=1 shows the traceback.",
-    )
-
-
-def _is_async(value: object) -> "TypeGuard[AsyncSubscriber]":
-    """Whether it is an AsyncSubscriber. Where the program has not imported them, nothing is, and
-    their client may not be installed."""
-    module = sys.modules.get("redrive.pubsub.aio.subscriber")
-    return module is not None and isinstance(value, module.AsyncSubscriber)
-
-
-def _subscribers_in(module_name: str) -> str:
-    names = [
-        name
-        for name, value in vars(sys.modules[module_name]).items()
-        if isinstance(value, redrive.Subscriber) or _is_async(value)
-    ]
-    if not names:
-        return f"There is no Subscriber in {module_name}."
-    return f"There is {' and '.join(f'{module_name}:{name}' for name in names)}."

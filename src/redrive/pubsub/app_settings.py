@@ -1,8 +1,6 @@
 """An app's settings, from environment variables that begin with `REDRIVE_`."""
 
-from typing import Annotated
-
-from pydantic import BeforeValidator, SecretStr, ValidationError
+from pydantic import SecretStr, ValidationError, field_validator
 
 from redrive.errors import ConfigurationError
 from redrive.pubsub.url import seconds_of
@@ -16,20 +14,6 @@ except ImportError as missing:
     ) from missing
 
 _PREFIX = "REDRIVE_"
-
-
-def _seconds(given: object) -> float | None:
-    """Reads a duration, as `30s` or as a number of seconds."""
-    if given is None:
-        return None
-    text = str(given)
-    try:
-        return seconds_of(float(text) if text.replace(".", "", 1).isdecimal() else text)
-    except ConfigurationError as error:
-        raise ValueError(str(error).partition("\n")[0]) from error
-
-
-_Seconds = Annotated[float | None, BeforeValidator(_seconds)]
 
 
 class Settings(BaseSettings):
@@ -50,9 +34,21 @@ class Settings(BaseSettings):
 
     url: SecretStr
     connection_name: str | None = None
-    grace: _Seconds = None
-    patience: _Seconds = None
-    publish_timeout: _Seconds = None
+    grace: float | None = None
+    patience: float | None = None
+    publish_timeout: float | None = None
+
+    @field_validator("grace", "patience", "publish_timeout", mode="before")
+    @classmethod
+    def _read(cls, given: object) -> object:
+        """Reads a duration, as `30s` or as a number of seconds."""
+        if given is None:
+            return None
+        text = str(given)
+        try:
+            return seconds_of(float(text) if text.replace(".", "", 1).isdecimal() else text)
+        except ConfigurationError as error:
+            raise ValueError(str(error).partition("\n")[0]) from error
 
 
 def settings_of_environment() -> Settings:
