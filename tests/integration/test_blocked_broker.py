@@ -6,11 +6,20 @@ from collections.abc import Iterator
 import pytest
 
 from contract.administration import Administration, Memory
+from contract.apps import APPS, DrivenApp
+from contract.plain import depth
 from contract.shells import Shell
-from contract.support import Recorder, Service, assert_it_helps, both_shells, retrying
-from redrive import BrokerUnavailable, FailedQueue, Publisher, PublishTimeout
+from contract.support import (
+    Recorder,
+    Service,
+    always_fails,
+    assert_it_helps,
+    both_shells,
+    retrying,
+)
+from redrive import BrokerUnavailable, FailedQueue, Message, Publisher, PublishTimeout
 from redrive.testing import Broker
-from waiting import DEADLINE
+from waiting import DEADLINE, wait_until
 
 pytestmark = pytest.mark.every_broker
 
@@ -127,3 +136,43 @@ def test_a_requeue_that_a_blocked_broker_stops_says_so_and_loses_nothing(
         recorder.wait_for_handled(ids)
 
     assert_it_helps(told.value, "within 2 s")
+
+
+@pytest.mark.parametrize("driven", APPS, ids=lambda one: one.name)
+def test_an_apps_subscribers_move_what_fails_once_the_broker_takes_messages_again(
+    rabbitmq_url: str,
+    memory: Memory,
+    driven: type[DrivenApp],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    names = ["orders", "users", "bills"]
+    begun = threading.Semaphore(0)
+    go_on = threading.Event()
+
+    def fail(message: Message) -> None:
+        begun.release()
+        assert go_on.wait(DEADLINE)
+        always_fails(message)
+
+    with driven(rabbitmq_url, retry=retrying(0)) as app:
+        recorders = [Recorder(fail) for _ in names]
+        for name, recorder in zip(names, recorders, strict=True):
+            app.subscriber(app.app, recorder, f"shop@{name}", name)
+        with app.running():
+            for name in names:
+                app.publisher.publish("socks", name)
+            for _ in names:
+                assert begun.acquire(timeout=DEADLINE)
+            memory.use_up()
+            go_on.set()
+            wait_until(
+                lambda: "the broker takes no messages" in caplog.text, "the app's moves are held up"
+            )
+            memory.free()
+            wait_until(
+                lambda: all(depth(rabbitmq_url, f"shop@{name}@failed") == 1 for name in names),
+                "all are set aside",
+            )
+
+    assert [len(recorder.attempts) for recorder in recorders] == [1, 1, 1]
+    assert caplog.text.count("the broker takes no messages") == 1

@@ -9,7 +9,17 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, ClassVar, Generic, NamedTuple, Self, TypeVar, Unpack, cast
+from typing import (
+    TYPE_CHECKING,
+    ClassVar,
+    Generic,
+    NamedTuple,
+    Protocol,
+    Self,
+    TypeVar,
+    Unpack,
+    cast,
+)
 
 from redrive.errors import ConfigurationError
 from redrive.pubsub.codec import Codec, check_codec
@@ -71,10 +81,17 @@ class AppRun(NamedTuple, Generic[AnySubscriber]):
         } or None
 
 
+class Running(Protocol[AnySubscriber]):
+    """One run of an app."""
+
+    subscribers: list[AnySubscriber]
+
+
 class AppBase(RouterBase[AnySubscriber], Generic[AnySubscriber, AnyPublisher]):
     """A service's subscribers, which share connections, and its publisher."""
 
     _publisher: ClassVar[type[PublisherBase]]
+    _running: "Running[AnySubscriber] | None" = None
 
     def __init__(
         self,
@@ -126,6 +143,12 @@ class AppBase(RouterBase[AnySubscriber], Generic[AnySubscriber, AnyPublisher]):
     def subscribers(self) -> tuple[AnySubscriber, ...]:
         """Its subscribers, those of its routers included."""
         return tuple(route.subscriber for route in self._routes())
+
+    @property
+    def _probed(self) -> Sequence[AnySubscriber]:
+        """Its subscribers that run, which may be some; all of them while it does not run."""
+        running = self._running
+        return self.subscribers if running is None else running.subscribers
 
     @property
     def publisher(self) -> AnyPublisher:

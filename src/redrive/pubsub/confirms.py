@@ -337,11 +337,9 @@ class Outbox:
 
     def _on_blocked(self, reason: str) -> None:
         self.blocked = in_one_line(reason)
-        logger.warning("the broker takes no messages: %s", self.blocked)
 
     def _on_unblocked(self) -> None:
         self.blocked = None
-        logger.info("the broker takes messages again")
         self.pump()
 
 

@@ -2,11 +2,12 @@
 --metrics` serves, and an ASGI application that gives the same ones inside a service."""
 
 import json
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from collections.abc import Awaitable, Callable, Iterable, Iterator, MutableMapping
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from redrive.errors import ConfigurationError
 from redrive.pubsub import telemetry
+from redrive.pubsub.application_base import AppBase
 from redrive.topology.model import Subscription
 
 if TYPE_CHECKING:
@@ -81,14 +82,15 @@ def measuring(asked_by: str) -> tuple[Callable[[], bytes], "MeterProvider"]:
     return lambda: generate_latest(registry), provider
 
 
-def asgi(*subscribers: Probed, metrics: bool = True) -> ASGIApplication:
+def asgi(*subscribers: "Probed | AppBase[Any, Any]", metrics: bool = True) -> ASGIApplication:
     """An ASGI application with the pages `/metrics`, `/health` and `/ready`, to be mounted in a
     service under any prefix. It needs no framework.
 
-        app.mount("/probes", asgi(subscriber))
+        web.mount("/probes", asgi(app))
 
     Args:
-        subscribers: whose state is told, of either shell.
+        subscribers: whose state is told, of either shell; an app stands for those of its
+            subscribers that run.
         metrics: whether to measure and to serve `/metrics`. Leave it out in a program that calls
             `redrive.instrument` itself.
 
@@ -96,8 +98,8 @@ def asgi(*subscribers: Probed, metrics: bool = True) -> ASGIApplication:
         ConfigurationError: OpenTelemetry is not installed, and `metrics` is asked for.
     """
     pages: dict[str, Callable[[], Answer]] = {
-        "/health": lambda: health(subscribers),
-        "/ready": lambda: readiness(subscribers),
+        "/health": lambda: health(_each_of(subscribers)),
+        "/ready": lambda: readiness(_each_of(subscribers)),
     }
     if metrics:
         scrape, _ = measuring("/metrics")
@@ -122,6 +124,14 @@ def asgi(*subscribers: Probed, metrics: bool = True) -> ASGIApplication:
         await send({"type": "http.response.body", "body": body})
 
     return application
+
+
+def _each_of(given: "Iterable[Probed | AppBase[Any, Any]]") -> Iterator[Probed]:
+    for one in given:
+        if isinstance(one, AppBase):
+            yield from one._probed
+        else:
+            yield one
 
 
 def _answer_to(scope: _Scope, pages: dict[str, Callable[[], Answer]]) -> Answer:

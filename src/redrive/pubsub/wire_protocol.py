@@ -1,11 +1,15 @@
 """What both shells make of their client: a connection that gives and takes whole frames, and its
 channels."""
 
+import logging
 from collections.abc import Callable
 from typing import Protocol
 
 from redrive.amqp.frames import ChannelEvents
+from redrive.redaction import in_one_line
 from redrive.topology.broker_version import BrokerVersion
+
+logger = logging.getLogger("redrive")
 
 Done = Callable[[], None]
 
@@ -71,3 +75,20 @@ class Wire(Protocol):
     def on_blocked(self, blocked: Callable[[str], None], unblocked: Done) -> None:
         """Has `blocked` called with the broker's reason when it takes no messages for now, and
         `unblocked` when it does again."""
+
+
+def logged_block(
+    blocked: Callable[[str], None], unblocked: Done
+) -> tuple[Callable[[str], None], Done]:
+    """Does what these do, and says in the log once for a connection that its broker takes no
+    messages, however many use it."""
+
+    def log_and_block(reason: str) -> None:
+        logger.warning("the broker takes no messages: %s", in_one_line(reason))
+        blocked(reason)
+
+    def log_and_unblock() -> None:
+        logger.info("the broker takes messages again")
+        unblocked()
+
+    return log_and_block, log_and_unblock

@@ -1,14 +1,16 @@
 """The probes of a service, mounted in Starlette and FastAPI, with subscribers that never ran."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import httpx
 import pytest
 from fastapi import FastAPI
 from starlette.applications import Starlette
 
-from redrive import AsyncSubscriber, Subscriber, uninstrument
+from redrive import App, AsyncApp, AsyncSubscriber, Subscriber, uninstrument
+from redrive.pubsub.application_base import AppBase
 from redrive.pubsub.probes import Probed, asgi
 
 BROKER = "amqp://shop:s3cr3t@localhost/orders"
@@ -67,3 +69,18 @@ def test_a_page_that_is_not_there_names_those_that_are(service: Starlette) -> No
 def test_only_reading_is_served(service: Starlette) -> None:
     service.mount("/probes", asgi(metrics=False))
     assert asked(service, "/probes/health", "POST").status_code == 405
+
+
+@pytest.mark.parametrize("app_type", [App, AsyncApp])
+def test_an_app_stands_for_its_subscribers(
+    service: Starlette, app_type: Callable[..., AppBase[Any, Any]]
+) -> None:
+    app = app_type(BROKER)
+    for queue in ("shop@orders", "shop@users"):
+        app.subscriber(queue, "order.*")
+    service.mount("/probes", asgi(app))
+
+    assert asked(service, "/probes/ready").json() == {
+        "ready": False,
+        "subscribers": {"shop@orders": False, "shop@users": False},
+    }

@@ -37,7 +37,7 @@ from redrive.amqp.frames import (
 )
 from redrive.pubsub.client_hook import check_hooks
 from redrive.pubsub.url import AuthMechanism, Endpoint
-from redrive.pubsub.wire_protocol import Channel, Done
+from redrive.pubsub.wire_protocol import Channel, Done, logged_block
 from redrive.topology.broker_version import BrokerVersion
 
 logger = logging.getLogger("redrive")
@@ -268,7 +268,7 @@ class WireConnection:
     def on_blocked(self, blocked: Callable[[str], None], unblocked: Done) -> None:
         """Has `blocked` called with the broker's reason when it takes no messages for now, and
         `unblocked` when it does again."""
-        self._blocked.append((blocked, unblocked))
+        self._blocked.append(logged_block(blocked, unblocked))
 
     def forget(self, channel: int) -> None:
         """A channel is closed."""

@@ -51,7 +51,6 @@ class App(AppBase[Subscriber, Publisher]):
     _handlers_are_async = False
     _subscriber = Subscriber
     _publisher = Publisher
-
     _running: "_Running | None" = None
 
     def declare(self) -> None:

@@ -19,7 +19,7 @@ from pika import exceptions, frame
 
 from redrive.amqp.frames import BadFrame, ChannelEvents, FrameReader
 from redrive.pubsub.client_hook import check_hooks
-from redrive.pubsub.wire_protocol import Channel, Done
+from redrive.pubsub.wire_protocol import Channel, Done, logged_block
 from redrive.topology.broker_version import BrokerVersion
 
 _READ_SIZE = 64 * 1024
@@ -120,8 +120,9 @@ class WireConnection(pika.SelectConnection):
     def on_blocked(self, blocked: Callable[[str], None], unblocked: Done) -> None:
         """Has `blocked` called with the broker's reason when it takes no messages for now, and
         `unblocked` when it does again."""
-        self.add_on_connection_blocked_callback(lambda _, told: blocked(str(told.method.reason)))
-        self.add_on_connection_unblocked_callback(lambda _, __: unblocked())
+        block, unblock = logged_block(blocked, unblocked)
+        self.add_on_connection_blocked_callback(lambda _, told: block(str(told.method.reason)))
+        self.add_on_connection_unblocked_callback(lambda _, __: unblock())
 
     def write(self, data: bytes) -> None:
         """Sends whole frames. On a connection that is closing they are dropped."""
