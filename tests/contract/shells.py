@@ -466,7 +466,9 @@ def awaited(handler: Handles, threads: ThreadPoolExecutor) -> Callable[..., Awai
 
 BLOCKING = BlockingShell()
 ASYNC = AsyncShell()
+APP = AppShell()
+ASYNC_APP = AsyncAppShell()
 SHELLS: tuple[Shell, ...] = (BLOCKING, ASYNC)
 if memory.ASKED_FOR or os.environ.get("REDRIVE_TEST_APPS"):
     # The same engine within an app: there it takes no more time than it must.
-    SHELLS = (*SHELLS, AppShell(), AsyncAppShell())
+    SHELLS = (*SHELLS, APP, ASYNC_APP)

@@ -7,7 +7,7 @@ import pytest
 
 from contract.administration import Administration
 from contract.plain import plain_channel
-from contract.shells import ASYNC, BLOCKING, Shell
+from contract.shells import APP, ASYNC, ASYNC_APP, BLOCKING, Shell
 from contract.support import Recorder, Service, both_shells
 from journey import MOST_DUPLICATES, Journey
 from redrive import BrokerUnavailable, Message, Publisher, Subscriber
@@ -21,8 +21,14 @@ from waiting import DEADLINE, wait_until
 @pytest.mark.timeout(480)
 @pytest.mark.parametrize(
     ("shell", "queue_type"),
-    [(BLOCKING, "quorum"), (BLOCKING, "classic"), (ASYNC, "quorum")],
-    ids=["blocking-quorum", "blocking-classic", "async-quorum"],
+    [
+        (BLOCKING, "quorum"),
+        (BLOCKING, "classic"),
+        (ASYNC, "quorum"),
+        (APP, "quorum"),
+        (ASYNC_APP, "quorum"),
+    ],
+    ids=["blocking-quorum", "blocking-classic", "async-quorum", "app", "async-app"],
 )
 def test_connections_cut_in_the_middle_of_ten_thousand_messages_lose_none(
     rabbitmq_url: str, shell: Shell, queue_type: QueueType
