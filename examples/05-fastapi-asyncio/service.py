@@ -4,10 +4,11 @@ import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from fastapi import FastAPI, HTTPException, Request
+from fastapi import FastAPI, HTTPException
 from pydantic import BaseModel
 
-from redrive import AsyncPublisher, AsyncSubscriber, RedriveError
+from redrive import AsyncApp, RedriveError
+from redrive.pubsub.probes import asgi
 
 URL = os.environ.get("REDRIVE_URL", "amqp://guest:guest@localhost/")
 
@@ -18,12 +19,10 @@ class User(BaseModel):
 
 
 welcomed: list[str] = []
-subscriber = AsyncSubscriber(
-    URL, queue="newsletter@user", routing_keys=["user.create"], concurrency=10, grace=10
-)
+messages = AsyncApp(URL, name="user service", concurrency=10, grace=10, publish_timeout=5)
 
 
-@subscriber.handler
+@messages.subscriber("newsletter@user", "user.create")
 async def on_user(user: User) -> None:
     """Up to ten of them at a time."""
     welcomed.append(user.name)
@@ -31,23 +30,20 @@ async def on_user(user: User) -> None:
 
 @asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-    async with (
-        AsyncPublisher(URL, connection_name="user service", timeout=5) as publisher,
-        subscriber,
-    ):
-        app.state.publisher = publisher
+    async with messages:
         yield
     # What was being handled has been acked; the rest is in the queue.
 
 
 app = FastAPI(lifespan=lifespan)
+app.mount("/probes", asgi(messages, metrics=False))
 
 
 @app.post("/users", status_code=202)
-async def create_user(user: User, request: Request) -> dict[str, str]:
+async def create_user(user: User) -> dict[str, str]:
     """Waits for the broker's confirm, and lets others have the loop meanwhile."""
     try:
-        return {"message_id": await request.app.state.publisher.publish(user, "user.create")}
+        return {"message_id": await messages.publisher.publish(user, "user.create")}
     except RedriveError as error:
         raise HTTPException(503, str(error)) from error
 
