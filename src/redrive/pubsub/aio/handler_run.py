@@ -10,6 +10,7 @@ from redrive.pubsub import current_message, lifecycle, telemetry
 from redrive.pubsub.aio import outcome_reporter
 from redrive.pubsub.aio.connection import Connector, Link
 from redrive.pubsub.aio.declarer import declare_on_thread
+from redrive.pubsub.aio.loop_watch import watch_of_loop
 from redrive.pubsub.aio.workers import Workers
 from redrive.pubsub.attempt import AsyncLayer, AsyncMiddleware, Attempt, hook_failed
 from redrive.pubsub.engine import Engine
@@ -70,9 +71,12 @@ class TaskEngine(Engine):
         self.use(
             link, Workers(options.concurrency, f"redrive-{subscription.queue}", self._work, longest)
         )
+        self._loop_watch = watch_of_loop()
+        self._loop_watch.enter()
 
     def _finish(self) -> None:
         self._outcomes.leave()
+        self._loop_watch.leave()
         self.finished.set()
         self.known.set()
 
