@@ -7,6 +7,7 @@ never sees a difference.
 import asyncio
 import contextlib
 import contextvars
+import functools
 import inspect
 import os
 import threading
@@ -221,7 +222,7 @@ class AsyncShell:
     a thread of their own."""
 
     name = "async"
-    hangs_in = "run_in_executor(threads, handler, argument)"
+    hangs_in = "run_in_executor(threads, called)"
 
     @contextlib.contextmanager
     def publisher(self, url: str, **options: Any) -> Iterator[Publishes]:
@@ -454,10 +455,8 @@ def awaited(handler: Handles, threads: ThreadPoolExecutor) -> Callable[..., Awai
     whatever the test does."""
 
     async def handle(argument: Any) -> object:
-        context = contextvars.copy_context()
-        return await asyncio.get_running_loop().run_in_executor(
-            threads, context.run, handler, argument
-        )
+        called = functools.partial(contextvars.copy_context().run, handler, argument)
+        return await asyncio.get_running_loop().run_in_executor(threads, called)
 
     asks_for = inspect.signature(handler, eval_str=True).parameters.values()
     handle.__annotations__ = {"argument": next(iter(asks_for)).annotation}
