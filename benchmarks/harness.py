@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import asdict
 
+from benchmarks.contenders import c_client
 from benchmarks.measure import Place
 from benchmarks.places import declare, fresh_place, over_tls, past_the_proxy, settled_depth
 from benchmarks.plan import SIZE, Entry, Scenario
@@ -44,10 +45,11 @@ def measure(
     """
     result = Result(scenario, broker.version)
     runs = scenario.runs or runs
-    entries = [entry for entry in scenario.entries if _is_possible(entry, broker.version)]
-    for entry in scenario.entries:
-        if entry not in entries:
-            say(f"{scenario.name} on {broker.version}: {entry.name}: not on this version")
+    why_not = {entry: _why_not(entry, broker.version) for entry in scenario.entries}
+    entries = [entry for entry in scenario.entries if why_not[entry] is None]
+    for entry, reason in why_not.items():
+        if reason is not None:
+            say(f"{scenario.name} on {broker.version}: {entry.name}: left out: {reason}")
     for number in range(1, runs + 1):
         for entry in entries:
             count = max(1, int((scenario.messages or messages) * entry.share))
@@ -66,8 +68,11 @@ def measure(
     return result
 
 
-def _is_possible(entry: Entry, version: str) -> bool:
-    return entry.retry_via != "broker" or BrokerVersion.parse(version).holds_failed_messages_back
+def _why_not(entry: Entry, version: str) -> str | None:
+    """Why a contender does not take part; None where it does."""
+    if entry.retry_via == "broker" and not BrokerVersion.parse(version).holds_failed_messages_back:
+        return "not on this version"
+    return c_client.why_not() if entry.module == "c_client" else None
 
 
 def _way(entry: Entry, tls_port: int | None) -> Callable[[str], str]:
@@ -80,7 +85,7 @@ def _way(entry: Entry, tls_port: int | None) -> Callable[[str], str]:
 def _run(
     scenario: Scenario, entry: Entry, broker: Broker, count: int, reached: Callable[[str], str]
 ) -> Run:
-    with fresh_place(broker, entry.prefetch, reached) as place:
+    with fresh_place(broker, entry.prefetch, reached, scenario.queue_type) as place:
         module = f"benchmarks.contenders.{entry.module}"
         expected = count
         if scenario.action == "requeue":

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
+from redrive.topology.model import QueueType
+
 RETRY_SECONDS = 1
 """How long a message waits that is to fail once."""
 _ID_DIGITS = 16
@@ -22,11 +24,13 @@ class Place:
         url: the broker's address with a virtual host that belongs to this run alone.
         management_url: the management API's address.
         prefetch: unsettled deliveries; None for the contender's own default.
+        queue_type: of the queue.
     """
 
     url: str
     management_url: str
     prefetch: int | None
+    queue_type: QueueType = "quorum"
     exchange: str = "master"
     queue: str = "bench"
     routing_key: str = "bench.created"
@@ -90,7 +94,7 @@ class Ledger:
     def __init__(self, expected: int) -> None:
         self.clock = Clock()
         self.complete = threading.Event()
-        self._expected = expected
+        self.expected = expected
         self._numbers: list[int] = []
         self._tried: set[int] = set()
         self._begun = False
@@ -101,7 +105,7 @@ class Ledger:
         numbers = self._numbers
         self._begin()
         numbers.append(int(body[:_ID_DIGITS]))
-        if len(numbers) >= self._expected and not self.complete.is_set():
+        if len(numbers) >= self.expected and not self.complete.is_set():
             self.clock.stop()
             self.complete.set()
             if self._when_complete is not None:
@@ -125,6 +129,11 @@ class Ledger:
     def when_complete(self, function: Callable[[], None]) -> None:
         """Has `function` called on the handler's thread, inside the last handler."""
         self._when_complete = function
+
+    def take_over(self, distinct: int, seconds: float, cpu_seconds: float) -> None:
+        """Another program has handled the messages, and measured itself."""
+        self._numbers = list(range(distinct))
+        self.clock.seconds, self.clock.cpu_seconds = seconds, cpu_seconds
 
     @property
     def distinct(self) -> int:

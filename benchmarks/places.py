@@ -13,7 +13,7 @@ from benchmarks.measure import RETRY_SECONDS, Place
 from redrive.testing import Broker
 from redrive.testing.address import Address
 from redrive.testing.container_engine import engine_answers
-from redrive.topology.model import RetryVia, Subscription
+from redrive.topology.model import QueueType, RetryVia, Subscription
 from redrive.topology.names import ExchangeFamily
 from redrive.topology.policy import RetryPolicy
 
@@ -22,7 +22,10 @@ _PORT = 5672
 
 @contextlib.contextmanager
 def fresh_place(
-    broker: Broker, prefetch: int | None, reached: Callable[[str], str]
+    broker: Broker,
+    prefetch: int | None,
+    reached: Callable[[str], str],
+    queue_type: QueueType = "quorum",
 ) -> Iterator[Place]:
     """A virtual host that one run has to itself; it is deleted afterwards with all that is in it.
 
@@ -30,11 +33,12 @@ def fresh_place(
         broker: where.
         prefetch: unsettled deliveries; None for the contender's own default.
         reached: returns the URL by which it is reached, of that by which it is reached usually.
+        queue_type: of its queue.
     """
     name = f"benchmark-{uuid.uuid4().hex[:8]}"
     try:
         url = reached(broker.create_virtual_host(name))
-        yield Place(url, broker.management_url or "", prefetch)
+        yield Place(url, broker.management_url or "", prefetch, queue_type)
     finally:
         broker.delete_virtual_host(name)
 
@@ -81,6 +85,7 @@ def declare(place: Place, retry_via: RetryVia | None = None) -> None:
         [place.pattern],
         ExchangeFamily(place.exchange),
         delay,
+        place.queue_type,
         retry_via=retry_via or "dead-letter",
     ).topology()
     with pika.BlockingConnection(pika.URLParameters(place.url)) as connection:

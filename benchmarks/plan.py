@@ -2,10 +2,11 @@
 
 from dataclasses import dataclass
 
-from redrive.topology.model import RetryVia
+from redrive.topology.model import QueueType, RetryVia
 
 SIZE = 512
 PREFETCH = 200
+DEEP_PREFETCH = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,7 @@ class Scenario:
         messages: how many; None for `--messages`.
         runs: how many runs; None for `--runs`.
         every_broker: whether it is run on every broker, or on the first alone.
+        queue_type: of the queue.
     """
 
     name: str
@@ -57,6 +59,7 @@ class Scenario:
     messages: int | None = None
     runs: int | None = None
     every_broker: bool = False
+    queue_type: QueueType = "quorum"
 
     @property
     def tls(self) -> bool:
@@ -84,6 +87,13 @@ class Target:
     at_least: float | None = None
     under_mb: float | None = None
 
+
+_BESIDE_C = (
+    Entry("redrive Subscriber", "redrive", prefetch=DEEP_PREFETCH),
+    Entry("redrive AsyncSubscriber", "redrive_async", prefetch=DEEP_PREFETCH),
+    Entry("librabbitmq (C)", "c_client", prefetch=DEEP_PREFETCH),
+    Entry("pika, blocking loop", "pika_blocking", prefetch=DEEP_PREFETCH),
+)
 
 SCENARIOS = (
     Scenario(
@@ -139,6 +149,33 @@ SCENARIOS = (
             Entry("Celery", "celery", share=0.5, own_queue=True),
         ),
         reference="pika, blocking loop",
+    ),
+    Scenario(
+        "consume-quorum",
+        f"consume beside a client in C: a quorum queue, prefetch {DEEP_PREFETCH}",
+        "consume",
+        _BESIDE_C,
+        reference="librabbitmq (C)",
+    ),
+    Scenario(
+        "consume-classic",
+        f"consume beside a client in C: a classic queue, prefetch {DEEP_PREFETCH}",
+        "consume",
+        _BESIDE_C,
+        reference="librabbitmq (C)",
+        queue_type="classic",
+    ),
+    Scenario(
+        "app",
+        "consume in an app: an empty handler, typed, each message acknowledged",
+        "consume",
+        (
+            Entry("redrive App", "redrive_app"),
+            Entry("redrive Subscriber", "redrive_app", "consume_by_subscriber"),
+            Entry("redrive AsyncApp", "redrive_app", "consume_async"),
+            Entry("redrive AsyncSubscriber", "redrive_app", "consume_by_async_subscriber"),
+        ),
+        reference="redrive Subscriber",
     ),
     Scenario(
         "publish-tls",
@@ -227,6 +264,48 @@ TARGETS = (
         "redrive Subscriber",
         "pika, blocking loop",
         1.2,
+    ),
+    Target(
+        "Subscriber ≥ 0.65 × a client in C on a quorum queue",
+        "consume-quorum",
+        "redrive Subscriber",
+        "librabbitmq (C)",
+        0.65,
+    ),
+    Target(
+        "AsyncSubscriber ≥ 0.65 × a client in C on a quorum queue",
+        "consume-quorum",
+        "redrive AsyncSubscriber",
+        "librabbitmq (C)",
+        0.65,
+    ),
+    Target(
+        "Subscriber ≥ 0.80 × a client in C on a classic queue",
+        "consume-classic",
+        "redrive Subscriber",
+        "librabbitmq (C)",
+        0.8,
+    ),
+    Target(
+        "AsyncSubscriber ≥ 0.80 × a client in C on a classic queue",
+        "consume-classic",
+        "redrive AsyncSubscriber",
+        "librabbitmq (C)",
+        0.8,
+    ),
+    Target(
+        "App with a typed handler ≥ 0.9 × Subscriber",
+        "app",
+        "redrive App",
+        "redrive Subscriber",
+        0.9,
+    ),
+    Target(
+        "AsyncApp with a typed handler ≥ 0.9 × AsyncSubscriber",
+        "app",
+        "redrive AsyncApp",
+        "redrive AsyncSubscriber",
+        0.9,
     ),
     Target("Subscriber ≥ 4 × FastStream", "consume", "redrive Subscriber", "FastStream", 4),
     Target(

@@ -35,6 +35,7 @@ def consume(place: Place, ledger: Ledger) -> None:
         routing_keys=[place.pattern],
         exchange=place.exchange,
         prefetch=place.prefetch,
+        queue_type=place.queue_type,
     )
 
     @subscriber.handler
