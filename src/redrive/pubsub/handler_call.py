@@ -87,6 +87,9 @@ def call_of(function: Handler, body: Reader | None = None) -> Call:
         if read is _the_message:
             return typing.cast(Call, function)
         return lambda message: function(read(message))
+    if len(filled) == 2 and not any(p.by_name for p in filled):  # the body and the message
+        first, second = readers
+        return lambda message: function(first(message), second(message))
     in_place = [read for p, read in zip(filled, readers, strict=True) if not p.by_name]
     by_name = [(p.name, read) for p, read in zip(filled, readers, strict=True) if p.by_name]
     return lambda message: function(
