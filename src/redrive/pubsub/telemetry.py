@@ -12,15 +12,32 @@ https://opentelemetry.io/docs/specs/semconv/messaging/
 import contextlib
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeVar, assert_never
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING, NamedTuple, Protocol, Self, TypeVar, assert_never
 
 from redrive.amqp.field_table import FieldValue
 from redrive.errors import ConfigurationError, RedriveError
 from redrive.pubsub.handler_error import report_of, traceback_of
-from redrive.pubsub.thread_counter import counter_of
+from redrive.pubsub.instruments import (
+    CONSUMED,
+    CRITICAL_TIME,
+    DURATION,
+    GIVEN_UP,
+    HANDLED,
+    LET_GO,
+    PROCESS,
+    REDRIVEN,
+    RETRIED,
+    SCOPE,
+    SEND,
+    SENT,
+    Instruments,
+    instruments_of,
+    operation,
+)
 from redrive.pubsub.verdict import Verdict
 from redrive.redaction import redact
 from redrive.topology.decision import (
@@ -33,17 +50,17 @@ from redrive.topology.decision import (
     RetryByRepublish,
     RetryInPlace,
 )
-from redrive.topology.headers import Delivery
+from redrive.topology.headers import COUNT, Delivery
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
     from opentelemetry.metrics import MeterProvider
-    from opentelemetry.trace import TracerProvider
+    from opentelemetry.trace import Span, TracerProvider
 
 _T = TypeVar("_T")
 _Headers = Mapping[str, FieldValue]
-_SYSTEM = {"messaging.system": "rabbitmq"}
-_DURATIONS = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 30, 60)
+_CLOCKS_DIFFER_BY = 60.0
+"""Seconds that the clock of a publisher may be ahead."""
 
 
 class RunningHandler(Protocol):
@@ -63,8 +80,7 @@ class _Unwatched:
 _UNWATCHED: AbstractContextManager[RunningHandler] = contextlib.nullcontext(_Unwatched())
 
 
-@dataclass(frozen=True, slots=True)
-class Publication:
+class Publication(NamedTuple):
     """A publish on its way.
 
     Args:
@@ -114,120 +130,68 @@ class Telemetry:
                 f"sampling is {sampling}", "Give a share from 0 to 1, such as 0.01."
             )
         try:
-            from opentelemetry import metrics, propagate, trace
+            from opentelemetry import context, metrics, propagate, trace
         except ImportError as error:
             raise ConfigurationError(
                 "metrics and traces need OpenTelemetry, which is not installed",
                 "pip install 'redrive[metrics]'",
             ) from error
         self._trace = trace
+        self._current_context = context.get_current
         self._propagate = propagate
         self._sampling = sampling
         self._context_fields = frozenset(propagate.get_global_textmap().fields)
-        self._tracer = trace.get_tracer("redrive", tracer_provider=tracer_provider)
-        provider = meter_provider or metrics.get_meter_provider()
-        meter = provider.get_meter("redrive")
-        self._sent = counter_of(
-            provider,
-            "messaging.client.sent.messages",
-            "{message}",
-            "Messages that were published, and how that ended.",
-        )
-        self._consumed = counter_of(
-            provider, "messaging.client.consumed.messages", "{message}", "Attempts that were begun."
-        )
-        self._duration = meter.create_histogram(
-            "messaging.process.duration",
-            "s",
-            "How long handlers ran.",
-            explicit_bucket_boundaries_advisory=_DURATIONS,
-        )
-        self._running = counter_of(
-            provider,
-            "redrive.attempts.running",
-            "{attempt}",
-            "Handlers that run now.",
-            falls=True,
-        )
-        self._handled = counter_of(
-            provider, "redrive.messages.handled", "{message}", "Messages whose handler returned."
-        )
-        self._retried = counter_of(
-            provider,
-            "redrive.messages.retried",
-            "{message}",
-            "Failed attempts that are tried again.",
-        )
-        self._given_up = counter_of(
-            provider, "redrive.messages.given_up", "{message}", "Messages that were set aside."
-        )
-        self._let_go = counter_of(
-            provider,
-            "redrive.messages.let_go",
-            "{message}",
-            "Broadcast messages that failed and are done all the same.",
-        )
-        self._redriven = counter_of(
-            provider,
-            "redrive.messages.redriven",
-            "{message}",
-            "Failed messages that were requeued.",
-        )
+        self._tracer = trace.get_tracer(SCOPE, tracer_provider=tracer_provider)
+        self._instruments = instruments_of(meter_provider or metrics.get_meter_provider())
 
     def publishing(self, exchange: str, headers: _Headers | None) -> "Publication":
         """Begins to watch a publish."""
-        attributes = {**_operation("send", "send"), "messaging.destination.name": exchange}
-        if not self._belongs_to_trace_here() and not self._begins_a_trace():
-
-            def counted(error: RedriveError | None) -> None:
-                self._sent.add(1, {**attributes, **_outcome(error)})
-
-            return Publication(headers, counted)
+        if not self._begins_a_trace() and not self._belongs_to_trace_here():
+            return Publication(headers, partial(self._sent, exchange))
         span = self._tracer.start_span(
-            f"send {exchange}", kind=self._trace.SpanKind.PRODUCER, attributes=attributes
+            f"send {exchange}",
+            kind=self._trace.SpanKind.PRODUCER,
+            attributes={**SEND, "messaging.destination.name": exchange},
         )
         context: dict[str, str] = {}
         self._propagate.inject(context, self._trace.set_span_in_context(span))
 
         def ended(error: RedriveError | None) -> None:
-            self._sent.add(1, {**attributes, **_outcome(error)})
+            self._sent(exchange, error)
             if error is not None:
                 span.set_status(self._trace.StatusCode.ERROR, redact(str(error)))
             span.end()
 
         return Publication({**(headers or {}), **context}, ended)
 
-    @contextlib.contextmanager
-    def attempt(self, queue: str, delivery: Delivery) -> Iterator[RunningHandler]:
+    def _sent(self, exchange: str, error: RedriveError | None) -> None:
+        self._instruments.add(SENT, exchange, "" if error is None else type(error).__name__)
+
+    def attempt(self, queue: str, delivery: Delivery) -> "_Watched":
         """Watches a handler for as long as the block."""
-        attributes = {**_operation("process", "process"), "messaging.destination.name": queue}
-        self._consumed.add(1, attributes)
-        self._running.add(1, attributes)
-        began = time.perf_counter()
-        outcome: dict[str, str] = {}
-        try:
-            with (
-                self._tracer.start_as_current_span(
-                    f"process {queue}",
-                    context=self._context_of(delivery),
-                    kind=self._trace.SpanKind.CONSUMER,
-                    attributes={**attributes, **_about(delivery)},
-                )
-                if self._carries_context(delivery) or self._begins_a_trace()
-                else contextlib.nullcontext(self._trace.INVALID_SPAN)
-            ) as span:
-                yield _Watched(outcome, lambda error: self._mark(span, error))
-        finally:
-            self._running.add(-1, attributes)
-            self._duration.record(time.perf_counter() - began, {**attributes, **outcome})
+        if not self._begins_a_trace() and not self._carries_context(delivery):
+            return _Watched(self._instruments, queue)
+        span = self._tracer.start_as_current_span(
+            f"process {queue}",
+            context=self._context_of(delivery),
+            kind=self._trace.SpanKind.CONSUMER,
+            attributes={**PROCESS, "messaging.destination.name": queue, **_about(delivery)},
+        )
+        return _Traced(self._instruments, queue, span, self._mark)
 
     def settled(self, queue: str, delivery: Delivery | None, verdict: Verdict) -> None:
         """A verdict was carried out."""
-        attributes = {**_SYSTEM, "messaging.destination.name": queue}
+        instruments = self._instruments
         settlement = verdict.settlement
         match settlement:
             case Ack():
-                self._handled.add(1, attributes)
+                count, times = instruments.pair(HANDLED, CRITICAL_TIME, queue, "handled")
+                count.value += 1
+                seconds = _since_published(delivery)
+                if seconds is not None:
+                    times.add(seconds)
+                    if instruments.are_told:
+                        instruments.tell(CRITICAL_TIME, seconds, queue, "handled")
             case (
                 RetryByReject()
                 | RetryByRepublish()
@@ -235,25 +199,36 @@ class Telemetry:
                 | RetryByBroker()
                 | RetryInPlace()
             ):
-                self._retried.add(1, attributes)
+                instruments.add(RETRIED, queue)
             case Drop():
-                self._let_go.add(1, attributes)
+                instruments.add(LET_GO, queue)
+                self._done(queue, delivery, "let-go")
             case MoveToFailed(reason):
-                self._given_up.add(1, {**attributes, "redrive.reason": reason})
+                instruments.add(GIVEN_UP, queue, reason)
+                self._done(queue, delivery, "given-up")
                 if delivery is not None:
+                    attributes = {"messaging.destination.name": queue, "redrive.reason": reason}
                     self._note(
                         f"give up {queue}",
                         delivery,
-                        {**attributes, **_operation("give up", "settle"), "redrive.reason": reason},
+                        {**operation("give up", "settle"), **attributes},
                     )
             case _:
                 assert_never(settlement)
 
+    def _done(self, queue: str, delivery: Delivery | None, outcome: str) -> None:
+        seconds = _since_published(delivery)
+        if seconds is not None:
+            self._instruments.record(CRITICAL_TIME, seconds, queue, outcome)
+
     def redriven(self, queue: str, delivery: Delivery) -> None:
         """A failed message is back in its main queue."""
-        attributes = {**_SYSTEM, "messaging.destination.name": queue}
-        self._redriven.add(1, attributes)
-        self._note(f"redrive {queue}", delivery, {**attributes, **_operation("redrive", "send")})
+        self._instruments.add(REDRIVEN, queue)
+        self._note(
+            f"redrive {queue}",
+            delivery,
+            {**operation("redrive", "send"), "messaging.destination.name": queue},
+        )
 
     def _note(self, name: str, delivery: Delivery, attributes: dict[str, str]) -> None:
         """A moment in the trace of a message, if it belongs to one."""
@@ -269,11 +244,18 @@ class Telemetry:
 
     def _belongs_to_trace_here(self) -> bool:
         """Whether what is published now goes on with a trace, sampled or not."""
-        return self._trace.get_current_span().get_span_context().is_valid
+        # Most have no context at all, and to be told that costs a third.
+        return (
+            bool(self._current_context())
+            and self._trace.get_current_span().get_span_context().is_valid
+        )
 
     def _carries_context(self, delivery: Delivery) -> bool:
         """Whether a message says that it belongs to a trace, sampled or not."""
-        return not self._context_fields.isdisjoint(map(str.lower, delivery.properties.headers))
+        for name, _ in delivery.properties.headers.raw_fields():
+            if name.lower() in self._context_fields:
+                return True
+        return False
 
     def _context_of(self, delivery: Delivery) -> "Context":
         table = delivery.properties.headers
@@ -282,8 +264,7 @@ class Telemetry:
         }
         return self._propagate.extract(carrier)
 
-    def _mark(self, span: object, error: BaseException) -> None:
-        assert isinstance(span, self._trace.Span)
+    def _mark(self, span: "Span", error: BaseException) -> None:
         if (
             span.is_recording()
         ):  # its record_exception would show secrets, and fails where the error has no text
@@ -298,25 +279,89 @@ class Telemetry:
 
 
 class _Watched:
-    """A running handler that is watched."""
+    """A running handler that is counted and timed."""
 
-    def __init__(self, outcome: dict[str, str], mark: Callable[[BaseException], None]) -> None:
-        self._outcome = outcome
-        self._mark = mark
+    __slots__ = ("_began", "_error", "_instruments", "_queue", "_times")
+
+    def __init__(self, instruments: Instruments, queue: str) -> None:
+        self._instruments = instruments
+        self._queue = queue
+        self._error = ""
+
+    def __enter__(self) -> Self:
+        count, self._times = self._instruments.pair(CONSUMED, DURATION, self._queue)
+        count.value += 1
+        self._began = time.perf_counter()
+        return self
 
     def failed(self, error: BaseException) -> None:
         """It raised."""
-        self._outcome["error.type"] = type(error).__qualname__
-        self._mark(error)
+        self._error = type(error).__qualname__
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        seconds = time.perf_counter() - self._began
+        if self._error:
+            self._instruments.record(DURATION, seconds, self._queue, self._error)
+            return
+        self._times.add(seconds)
+        if self._instruments.are_told:
+            self._instruments.tell(DURATION, seconds, self._queue)
 
 
-def _outcome(error: RedriveError | None) -> dict[str, str]:
-    return {} if error is None else {"error.type": type(error).__name__}
+class _Traced(_Watched):
+    """The same, with a span."""
+
+    __slots__ = ("_current", "_mark", "_span")
+
+    def __init__(
+        self,
+        instruments: Instruments,
+        queue: str,
+        span: "AbstractContextManager[Span]",
+        mark: "Callable[[Span, BaseException], None]",
+    ) -> None:
+        super().__init__(instruments, queue)
+        self._current = span
+        self._mark = mark
+
+    def __enter__(self) -> Self:
+        self._span = self._current.__enter__()
+        super().__enter__()
+        return self
+
+    def failed(self, error: BaseException) -> None:
+        """It raised."""
+        super().failed(error)
+        self._mark(self._span, error)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        super().__exit__(kind, error, trace)
+        self._current.__exit__(kind, error, trace)
 
 
-def _operation(name: str, kind: str) -> dict[str, str]:
-    """Source: https://opentelemetry.io/docs/specs/semconv/messaging/messaging-spans/"""
-    return {**_SYSTEM, "messaging.operation.name": name, "messaging.operation.type": kind}
+def _since_published(delivery: Delivery | None) -> float | None:
+    """Seconds since a message was published; None where it does not say when that was, or was
+    requeued by a person since."""
+    if delivery is None:
+        return None
+    published = delivery.properties.timestamp
+    if published is None or COUNT in delivery.properties.headers.raw_by_name():
+        return None
+    seconds = time.time() - published
+    if seconds < 0:
+        # Beyond what clocks differ by, a time that is yet to come is none.
+        return 0.0 if seconds >= -_CLOCKS_DIFFER_BY else None
+    return seconds
 
 
 def _about(delivery: Delivery) -> dict[str, str]:

@@ -1,0 +1,238 @@
+"""The instruments that redrive measures with, and how OpenTelemetry reads them: names, units and
+attributes are those of its conventions for messaging, and `redrive.…` where there is none.
+
+Source: https://opentelemetry.io/docs/specs/semconv/messaging/messaging-metrics/
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+from redrive.pubsub import sdk_histograms
+from redrive.pubsub.thread_tally import Count, Distribution, Series, ThreadTally
+
+if TYPE_CHECKING:
+    from opentelemetry.metrics import CallbackOptions, Histogram, MeterProvider, Observation
+
+SCOPE = "redrive"
+SYSTEM = {"messaging.system": "rabbitmq"}
+
+
+def operation(name: str, kind: str) -> dict[str, str]:
+    """Source: https://opentelemetry.io/docs/specs/semconv/messaging/messaging-spans/"""
+    return {**SYSTEM, "messaging.operation.name": name, "messaging.operation.type": kind}
+
+
+PROCESS = operation("process", "process")
+SEND = operation("send", "send")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Instrument:
+    """What is measured.
+
+    Args:
+        name: its name.
+        unit: what is counted, or a second.
+        description: for people.
+        attributes: of all its series.
+        detail: the attribute that a series' detail is.
+        bounds: of a histogram, the upper bounds of its buckets; a counter has none.
+    """
+
+    name: str
+    unit: str
+    description: str
+    attributes: Mapping[str, str] = field(default_factory=lambda: SYSTEM)
+    detail: str = ""
+    bounds: tuple[float, ...] = ()
+
+    def attributes_of(self, series: Series) -> dict[str, str]:
+        """The attributes of a series."""
+        _, destination, detail = series
+        found = {**self.attributes, "messaging.destination.name": destination}
+        return {**found, self.detail: detail} if detail else found
+
+
+SENT = Instrument(
+    "messaging.client.sent.messages",
+    "{message}",
+    "Messages that were published, and how that ended.",
+    SEND,
+    "error.type",
+)
+CONSUMED = Instrument(
+    "messaging.client.consumed.messages", "{message}", "Attempts that were begun.", PROCESS
+)
+HANDLED = Instrument("redrive.messages.handled", "{message}", "Messages whose handler returned.")
+RETRIED = Instrument(
+    "redrive.messages.retried", "{message}", "Failed attempts that are tried again."
+)
+GIVEN_UP = Instrument(
+    "redrive.messages.given_up",
+    "{message}",
+    "Messages that were set aside.",
+    detail="redrive.reason",
+)
+LET_GO = Instrument(
+    "redrive.messages.let_go",
+    "{message}",
+    "Broadcast messages that failed and are done all the same.",
+)
+REDRIVEN = Instrument(
+    "redrive.messages.redriven", "{message}", "Failed messages that were requeued."
+)
+COUNTERS = (SENT, CONSUMED, HANDLED, RETRIED, GIVEN_UP, LET_GO, REDRIVEN)
+
+RUNNING = Instrument("redrive.attempts.running", "{attempt}", "Handlers that run now.", PROCESS)
+DURATION = Instrument(
+    "messaging.process.duration",
+    "s",
+    "How long handlers ran.",
+    PROCESS,
+    "error.type",
+    (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 30, 60),
+)
+CRITICAL_TIME = Instrument(
+    "redrive.critical_time",
+    "s",
+    "From when a message was published until it was done.",
+    detail="redrive.outcome",
+    # A publisher's timestamp is in whole seconds: below one there is nothing to tell.
+    bounds=(1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800, 3600, 14400, 86400, 604800),
+)
+HISTOGRAMS = (DURATION, CRITICAL_TIME)
+
+
+class Instruments:
+    """The instruments of a provider of metrics, which reads them when it collects.
+
+    Args:
+        provider: who reads them.
+    """
+
+    def __init__(self, provider: "MeterProvider") -> None:
+        self._tally = ThreadTally()
+        meter = provider.get_meter(SCOPE)
+        for one in COUNTERS:
+            meter.create_observable_counter(
+                one.name, [self._observer(one)], one.unit, one.description
+            )
+        meter.create_observable_up_down_counter(
+            RUNNING.name, [self._running], RUNNING.unit, RUNNING.description
+        )
+        made = {
+            one: meter.create_histogram(
+                one.name, one.unit, one.description, explicit_bucket_boundaries_advisory=one.bounds
+            )
+            for one in HISTOGRAMS
+        }
+        self._own: dict[Instrument, Histogram] = (
+            {} if sdk_histograms.feed(provider, made.values(), self._distributions) else made
+        )
+        self.are_told = bool(self._own)
+        """Whether the provider has to be told each time, since it does not read the histograms."""
+
+    def pair(
+        self, counter: Instrument, histogram: Instrument, queue: str, detail: str = ""
+    ) -> tuple[Count, Distribution]:
+        """A count of this thread and a distribution, which are added to for each message.
+
+        Args:
+            counter: the counter.
+            histogram: the histogram.
+            queue: whose.
+            detail: which of the queue's distributions.
+        """
+        shard = self._tally.own()
+        found = shard.known.get((counter.name, queue))
+        if found is None:
+            found = shard.known[counter.name, queue] = (
+                shard.count((counter.name, queue, "")),
+                shard.distribution((histogram.name, queue, detail), histogram.bounds),
+            )
+        return found
+
+    def add(self, counter: Instrument, destination: str, detail: str = "") -> None:
+        """Counts one more.
+
+        Args:
+            counter: the counter.
+            destination: the queue or exchange.
+            detail: what else tells one count from another.
+        """
+        self._tally.own().count((counter.name, destination, detail)).value += 1
+
+    def record(self, histogram: Instrument, seconds: float, queue: str, detail: str) -> None:
+        """Adds a time to a histogram.
+
+        Args:
+            histogram: the histogram.
+            seconds: the time.
+            queue: whose.
+            detail: which of the queue's distributions.
+        """
+        series = (histogram.name, queue, detail)
+        self._tally.own().distribution(series, histogram.bounds).add(seconds)
+        if self.are_told:
+            self.tell(histogram, seconds, queue, detail)
+
+    def tell(self, histogram: Instrument, seconds: float, queue: str, detail: str = "") -> None:
+        """Tells the provider of a time, as it has to be."""
+        series = (histogram.name, queue, detail)
+        self._own[histogram].record(seconds, histogram.attributes_of(series))
+
+    def _observer(
+        self, instrument: Instrument
+    ) -> "Callable[[CallbackOptions], Iterator[Observation]]":
+        from opentelemetry.metrics import Observation
+
+        def observe(_: "CallbackOptions") -> "Iterator[Observation]":
+            for series, count in self._tally.total().counts.items():
+                if series[0] == instrument.name:
+                    yield Observation(count.value, instrument.attributes_of(series))
+
+        return observe
+
+    def _running(self, options: "CallbackOptions") -> "Iterator[Observation]":
+        from opentelemetry.metrics import Observation
+
+        total = self._tally.total()
+        running = {
+            queue: count.value
+            for (name, queue, _), count in total.counts.items()
+            if name == CONSUMED.name
+        }
+        for (name, queue, _), distribution in total.distributions.items():
+            if name == DURATION.name:
+                running[queue] -= distribution.count
+        for queue, begun in running.items():
+            yield Observation(begun, RUNNING.attributes_of((RUNNING.name, queue, "")))
+
+    def _distributions(self) -> "list[sdk_histograms.Collected]":
+        total = self._tally.total().distributions
+        return [
+            sdk_histograms.Collected(
+                one.name,
+                one.unit,
+                one.description,
+                [
+                    (one.attributes_of(series), distribution)
+                    for series, distribution in total.items()
+                    if series[0] == one.name and distribution.count
+                ],
+            )
+            for one in HISTOGRAMS
+        ]
+
+
+_known: "WeakKeyDictionary[MeterProvider, Instruments]" = WeakKeyDictionary()
+
+
+def instruments_of(provider: "MeterProvider") -> Instruments:
+    """The instruments of a provider; the same each time, since it takes an observable one once."""
+    found = _known.get(provider)
+    if found is None:
+        found = _known[provider] = Instruments(provider)
+    return found
