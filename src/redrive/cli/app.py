@@ -32,6 +32,10 @@ app = lazy_group(
         "doctor": Listed("redrive.cli.doctor:doctor", "Find problems and print their fixes."),
         "publish": Listed("redrive.cli.publish:publish", "Publish one message."),
         "run": Listed("redrive.cli.run:run", "Run an app, or the subscribers of a program."),
+        "exporter": Listed(
+            "redrive.cli.exporter:exporter",
+            "Serve how much is in the queues to Prometheus, without any worker.",
+        ),
         "failed": Listed(
             "redrive.cli.failed:app", "Look at failed messages, requeue them, or delete them."
         ),

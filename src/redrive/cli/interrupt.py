@@ -1,4 +1,4 @@
-"""What Ctrl-C does to a command that has something to finish first."""
+"""What Ctrl-C does to a command that has something to finish first, or runs until then."""
 
 import signal
 import threading
@@ -25,3 +25,24 @@ def interruptible() -> Iterator[threading.Event]:
         yield cancel
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def ended_by_signals() -> Iterator[threading.Event]:
+    """An event that Ctrl-C and SIGTERM set; a second one of them interrupts."""
+    ended = threading.Event()
+
+    def end(_: int, __: FrameType | None) -> None:
+        if ended.is_set():
+            raise KeyboardInterrupt
+        ended.set()
+
+    if threading.current_thread() is not threading.main_thread():
+        yield ended
+        return
+    before = [(one, signal.signal(one, end)) for one in (signal.SIGINT, signal.SIGTERM)]
+    try:
+        yield ended
+    finally:
+        for one, handler in before:
+            signal.signal(one, handler)

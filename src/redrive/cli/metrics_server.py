@@ -1,5 +1,5 @@
-"""What a running worker serves over HTTP: `/metrics` for Prometheus, `/health` and `/ready` for
-whatever keeps it running."""
+"""What a running worker or exporter serves over HTTP: `/metrics` for Prometheus, `/health` and
+`/ready` for whatever keeps it running."""
 
 import contextlib
 import errno
@@ -8,7 +8,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -93,9 +93,26 @@ def serving(
         "/ready": lambda: probes.readiness(subscribers),
     }
     try:
+        with serving_pages(place, pages) as port:
+            yield port
+    finally:
+        telemetry.uninstrument()
+
+
+@contextlib.contextmanager
+def serving_pages(place: Place, pages: Mapping[str, Callable[[], Answer]]) -> Iterator[int]:
+    """Serves pages for as long as the block; gives the port.
+
+    Args:
+        place: where to listen.
+        pages: what is answered, by its path.
+
+    Raises:
+        ConfigurationError: the port is in use or not allowed, or the host is none of this machine.
+    """
+    try:
         server = _Server(place, _handler_for(pages))
     except OSError as error:
-        telemetry.uninstrument()
         raise ConfigurationError(
             f"metrics can't be served at {Endpoint(place.host or '*', place.port)}: "
             f"{error.strerror or error}",
@@ -108,7 +125,6 @@ def serving(
     finally:
         server.shutdown()
         server.server_close()
-        telemetry.uninstrument()
 
 
 class _Server(ThreadingHTTPServer):
@@ -178,7 +194,7 @@ def _family_of(host: str) -> socket.AddressFamily:
     return min((family for family, *_ in found), key=lambda family: family != socket.AF_INET)
 
 
-def _handler_for(pages: dict[str, Callable[[], Answer]]) -> type[BaseHTTPRequestHandler]:
+def _handler_for(pages: Mapping[str, Callable[[], Answer]]) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         """Answers GET, and logs nothing: a scrape each few seconds is no news."""
 

@@ -17,6 +17,8 @@ from redrive.errors import ConfigurationError
 from redrive.pubsub.logs import JsonFormatter, TextFormatter
 from redrive.pubsub.url import Endpoint
 
+_CLIENTS = frozenset({"pika", "httpx", "httpcore"})
+
 
 class LogFormat(StrEnum):
     """How a log line looks."""
@@ -136,7 +138,7 @@ def run(
             "--reload is for one process, and --workers for several", "Leave one of them out."
         )
     place = None if metrics is None else place_of(metrics)
-    _log_to_stderr(log_level, log_format)
+    log_to_stderr(log_level, log_format)
 
     def words(number: int) -> list[str]:
         """What the worker with this number, from 1, is told."""
@@ -179,10 +181,11 @@ def _next_place(place: Place, further: int) -> Endpoint:
     return Endpoint(place.host, place.port + further if place.port else 0)
 
 
-def _log_to_stderr(level: Level, form: LogFormat) -> None:
+def log_to_stderr(level: Level, form: LogFormat) -> None:
+    """Log to standard error, without the lines of client libraries."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if form is LogFormat.JSON else TextFormatter())
-    # Of pika's debug lines there are dozens for each message, and what goes wrong redrive says
-    # itself.
-    handler.addFilter(lambda record: record.name.partition(".")[0] != "pika")
+    # Of pika's debug lines there are dozens for each message, httpx has one for each request, and
+    # what goes wrong redrive says itself.
+    handler.addFilter(lambda record: record.name.partition(".")[0] not in _CLIENTS)
     logging.basicConfig(level=level.name, handlers=[handler])

@@ -1,17 +1,14 @@
 """`redrive web`: the console, in a browser."""
 
-import contextlib
-import signal
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
-from types import FrameType
 from typing import Annotated
 
 import typer
 
 from redrive.cli import job_options, options
+from redrive.cli.interrupt import ended_by_signals
 from redrive.cli.output import Form, Printer
 from redrive.failures.mask import Mask
 from redrive.pubsub.url import BrokerURL
@@ -176,7 +173,7 @@ def web(
         reach=reach,
     )
     # Before the link is printed: whoever reads it may end this at once.
-    with _ended_by_signals() as ended, opened_server(settings, place) as server:
+    with ended_by_signals() as ended, opened_server(settings, place) as server:
         link = server.new_link() if reach.login is Login.LINK else None
         printer.result({"address": server.address, "link": link, "broker": url.address})
         may = ", ".join(sorted(settings.permits)) or "nothing but reading"
@@ -196,24 +193,3 @@ def _serve(server: ConsoleServer, ended: threading.Event) -> None:
         pass
     server.stop()
     thread.join()
-
-
-@contextlib.contextmanager
-def _ended_by_signals() -> Iterator[threading.Event]:
-    """An event that Ctrl-C and SIGTERM set; a second one of them interrupts."""
-    ended = threading.Event()
-
-    def end(_: int, __: FrameType | None) -> None:
-        if ended.is_set():
-            raise KeyboardInterrupt
-        ended.set()
-
-    if threading.current_thread() is not threading.main_thread():
-        yield ended
-        return
-    before = [(one, signal.signal(one, end)) for one in (signal.SIGINT, signal.SIGTERM)]
-    try:
-        yield ended
-    finally:
-        for one, handler in before:
-            signal.signal(one, handler)

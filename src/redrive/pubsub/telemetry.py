@@ -50,7 +50,7 @@ from redrive.topology.decision import (
     RetryByRepublish,
     RetryInPlace,
 )
-from redrive.topology.headers import COUNT, Delivery
+from redrive.topology.headers import COUNT, Delivery, seconds_since
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
@@ -59,8 +59,6 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 _Headers = Mapping[str, FieldValue]
-_CLOCKS_DIFFER_BY = 60.0
-"""Seconds that the clock of a publisher may be ahead."""
 
 
 class RunningHandler(Protocol):
@@ -352,16 +350,9 @@ class _Traced(_Watched):
 def _since_published(delivery: Delivery | None) -> float | None:
     """Seconds since a message was published; None where it does not say when that was, or was
     requeued by a person since."""
-    if delivery is None:
+    if delivery is None or COUNT in delivery.properties.headers.raw_by_name():
         return None
-    published = delivery.properties.timestamp
-    if published is None or COUNT in delivery.properties.headers.raw_by_name():
-        return None
-    seconds = time.time() - published
-    if seconds < 0:
-        # Beyond what clocks differ by, a time that is yet to come is none.
-        return 0.0 if seconds >= -_CLOCKS_DIFFER_BY else None
-    return seconds
+    return seconds_since(delivery.properties.timestamp, time.time())
 
 
 def _about(delivery: Delivery) -> dict[str, str]:

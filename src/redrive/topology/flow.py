@@ -28,6 +28,8 @@ class QueueCount:
         held_back: failed messages that the broker itself holds back until their delay is over. AMQP
             does not report these either.
         holds_back: whether it was declared to do so.
+        head_published: when the message at its head was published, in seconds since 1970, as its
+            publisher says; None where that says nothing. Only classic queues tell.
     """
 
     ready: int = 0
@@ -40,6 +42,7 @@ class QueueCount:
     dead_lettering: int = 0
     held_back: int = 0
     holds_back: bool = False
+    head_published: int | None = None
 
     @property
     def total(self) -> int:

@@ -64,6 +64,8 @@ for each queue and reason, the latest first, so a longer one is not of a broker'
 behind has nothing to do with this queue.
 
 Source: RabbitMQ 3.10.8, 4.0.5 and 4.3.6."""
+_CLOCKS_DIFFER_BY = 60.0
+"""Seconds that the clock of a publisher may be ahead."""
 _MOST_OF_A_DEATH = 16  # a broker writes at most seven fields
 _ROUTING_KEYS = "routing-keys"
 
@@ -95,6 +97,25 @@ def moment(timestamp: int | None) -> datetime | None:
         return None if timestamp is None else datetime.fromtimestamp(timestamp, UTC)
     except (OverflowError, OSError, ValueError):
         return None
+
+
+def seconds_since(timestamp: int | None, now: float) -> float | None:
+    """How long ago a message was published, by its timestamp; None where it says nothing usable.
+
+    A timestamp is in whole seconds, rounded down by redrive's publishers, so it is up to a second
+    too much. One that is ahead by no more than clocks may differ counts as now; one that is further
+    ahead, such as one in milliseconds, as none.
+
+    Args:
+        timestamp: the publisher's, in seconds since 1970.
+        now: the time, in seconds since 1970.
+    """
+    if timestamp is None:
+        return None
+    seconds = now - timestamp
+    if seconds < 0:
+        return 0.0 if seconds >= -_CLOCKS_DIFFER_BY else None
+    return seconds
 
 
 def text(value: FieldValue) -> str | None:

@@ -21,6 +21,7 @@ TICK = timedelta(seconds=1)
 _MILLISECOND = timedelta(milliseconds=1)
 _LONGEST_TICK = timedelta(days=1)
 _LEVEL = re.compile(r"\.delay(?:-(?P<ms>[0-9]{1,8})ms)?\.[0-9]+")
+_LEVEL_AT_THE_END = re.compile(rf"{_LEVEL.pattern}\Z")
 _LADDER = re.compile(rf"(?:{re.escape(DELIVER_SUFFIX)}|{_LEVEL.pattern})$")
 _OF_TAGS = re.compile(
     rf"(?P<queue>.+){re.escape(TAGS_SUFFIX)}(?P<filter>\.[0-9a-f]{{8}})?", re.DOTALL
@@ -203,6 +204,13 @@ def tick_of_level(main: str, name: str) -> timedelta | None:
     if found is None:
         return None
     return TICK if found["ms"] is None else int(found["ms"]) * _MILLISECOND
+
+
+def ladder_of_level(name: str) -> str | None:
+    """The main exchange whose delay ladder an exchange or a queue is a level of; None where it is
+    none."""
+    found = _LEVEL_AT_THE_END.search(name)
+    return None if found is None else name[: found.start()]
 
 
 def is_of_a_ladder(exchange: str) -> bool:

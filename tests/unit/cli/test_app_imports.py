@@ -89,6 +89,7 @@ def test_completing_a_command_imports_none() -> None:
         ("declare", HEAVY - {"pika"}),
         ("failed_list", {"duckdb", "httpx", "rich", "sqlite3"}),
         ("failed_requeue", {"duckdb", "httpx", "rich"}),
+        ("exporter", HEAVY - TYPER - {"pika"}),
         ("publish", {"duckdb", "httpx", "rich", "sqlite3"}),
         ("watch", {"duckdb", "httpx", "rich", "sqlite3"}),
     ],

@@ -15,6 +15,7 @@ COMMANDS = [
     "status",
     "publish",
     "run",
+    "exporter",
     "failed",
     "failed list",
     "failed show",

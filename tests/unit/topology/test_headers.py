@@ -385,3 +385,25 @@ def test_a_message_that_came_by_another_way_at_first_has_no_notes_of_ours(
 @given(hostile_tables())
 def test_no_headers_make_asking_for_a_note_raise(table: Table) -> None:
     assert returned(table).job is None or headers.JOB in table
+
+
+# --- how long ago ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "seconds"),
+    [
+        (None, None),
+        (1000, 500.5),
+        (1500, 0.5),
+        (1530, 0.0),
+        (1560, 0.0),
+        (1561, None),
+        (1500_000, None),
+        (2**64 - 1, None),
+    ],
+)
+def test_a_message_is_as_old_as_its_timestamp_says_unless_that_is_ahead_of_all_clocks(
+    timestamp: int | None, seconds: float | None
+) -> None:
+    assert headers.seconds_since(timestamp, 1500.5) == seconds

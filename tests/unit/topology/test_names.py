@@ -12,6 +12,7 @@ from redrive.topology.names import (
     check_routing_key,
     family_of,
     job_lock,
+    ladder_of_level,
 )
 
 
@@ -129,3 +130,13 @@ def test_an_empty_routing_key_is_one() -> None:
 def test_a_routing_key_that_amqp_cannot_carry_is_refused(key: str) -> None:
     with pytest.raises(ConfigurationError, match="routing key"):
         check_routing_key(key)
+
+
+def test_a_level_names_the_ladder_that_it_is_of() -> None:
+    assert ladder_of_level("master.delay.0") == "master"
+    assert ladder_of_level("a.delay.b.delay-250ms.27") == "a.delay.b"
+
+
+@pytest.mark.parametrize("name", ["master", "master.delay", "master.delay.x", "master.delay.1\n"])
+def test_what_is_no_level_names_none(name: str) -> None:
+    assert ladder_of_level(name) is None

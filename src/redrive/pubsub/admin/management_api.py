@@ -44,6 +44,7 @@ _COLUMNS = (
     "messages_delayed",
     "arguments",
     "consumers",
+    "head_message_timestamp",
     *_RATED,
     *(f"{rated}_details.avg_rate" for rated in _RATED),
 )
@@ -490,6 +491,7 @@ def _count_of(queue: Mapping[str, Any]) -> QueueCount:
     # A queue that nothing went through has no counts. Where `management.rates_mode` is `none` no
     # queue has any, nor this rate.
     idle = None if growth is None else 0.0
+    head = queue.get("head_message_timestamp")
     return QueueCount(
         ready=int(queue.get("messages_ready", 0)),
         held=int(queue.get("messages_unacknowledged", 0)),
@@ -501,6 +503,7 @@ def _count_of(queue: Mapping[str, Any]) -> QueueCount:
         dead_lettering=_dead_lettering(queue),
         held_back=_held_back(queue),
         holds_back=_holds_back(queue),
+        head_published=head if isinstance(head, int) else None,
     )
 
 

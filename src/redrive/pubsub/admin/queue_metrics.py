@@ -1,19 +1,20 @@
-"""How much is in the queues of subscribers, as a metric. The broker's management API tells it: AMQP
-does not report what a consumer holds, nor what a quorum queue is dead-lettering."""
+"""How much is in queues, as metrics. The broker's management API tells it: AMQP does not report
+what a consumer holds, nor what a quorum queue is dead-lettering."""
 
 import contextlib
 import logging
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from redrive.errors import ConfigurationError, RedriveError
 from redrive.pubsub.admin.management_api import ManagementAPI
 from redrive.pubsub.subscriber_base import SubscriberBase
 from redrive.topology.flow import QueueCount
-from redrive.topology.names import failed_queue, retry_queue
+from redrive.topology.headers import seconds_since
+from redrive.topology.queue_role import QueueRole, of_subscription
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation
@@ -26,13 +27,77 @@ _AGE = 5.0
 """Seconds for which numbers are kept: the broker's own are as old."""
 
 
+class Gauge(NamedTuple):
+    """Something that is measured of a queue.
+
+    Args:
+        name: its name, as OpenTelemetry writes names.
+        unit: what is counted, or `s`.
+        description: for people.
+    """
+
+    name: str
+    unit: str
+    description: str
+
+
+class Sample(NamedTuple):
+    """A gauge's value, and what it is of."""
+
+    gauge: Gauge
+    value: float
+    attributes: dict[str, str]
+
+
+MESSAGES = Gauge(
+    "redrive.queue.messages",
+    "{message}",
+    "Messages that are in a queue, by state.",
+)
+CONSUMERS = Gauge("redrive.queue.consumers", "{consumer}", "Consumers that a queue has.")
+HEAD_AGE = Gauge(
+    "redrive.queue.head_age",
+    "s",
+    "How long ago the message at the head of a queue was published. Only classic queues tell.",
+)
+GAUGES = (MESSAGES, CONSUMERS, HEAD_AGE)
+
+
+def samples_of(role: QueueRole, count: QueueCount, now: float) -> Iterator[Sample]:
+    """What is measured of a queue.
+
+    Args:
+        role: which queue, and what it is for.
+        count: what the broker tells of it.
+        now: the time, in seconds since 1970.
+    """
+    attributes = {
+        "messaging.system": "rabbitmq",
+        "messaging.destination.name": role.queue,
+        "redrive.role": role.role,
+        **({"redrive.subscription": role.subscription} if role.subscription else {}),
+    }
+    for state, messages in (
+        ("ready", count.ready),
+        ("held", count.held),
+        ("dead-lettering", count.dead_lettering),
+        *((("held-back", count.held_back),) if count.holds_back else ()),
+    ):
+        yield Sample(MESSAGES, messages, {**attributes, "redrive.state": state})
+    yield Sample(CONSUMERS, count.consumers, attributes)
+    age = seconds_since(count.head_published, now)
+    if age is not None:
+        yield Sample(HEAD_AGE, age, attributes)
+
+
 def observe_queues(
     *subscribers: SubscriberBase,
     management_url: str | None = None,
     meter_provider: "MeterProvider | None" = None,
 ) -> None:
-    """Measures how much is in the queues of these subscribers: `redrive.queue.messages`, by queue
-    and by state. It is asked for when the metrics are collected, and at most every five seconds.
+    """Measures the queues of these subscribers: `redrive.queue.messages`, by queue and by state,
+    `redrive.queue.consumers`, and `redrive.queue.head_age`. They are asked for when the metrics are
+    collected, and at most every five seconds.
 
     A number that the API does not tell is not made up: there is none then, and a warning in the
     log.
@@ -64,29 +129,19 @@ def observe_queues(
         ManagementAPI(subscriber.access.url, management_url).close()
     counts = _Counts(subscribers, management_url)
 
-    def observe(_: "CallbackOptions") -> Iterator["Observation"]:
-        for name, count in counts.now():
-            for state, messages in (
-                ("ready", count.ready),
-                ("held", count.held),
-                ("dead-lettering", count.dead_lettering),
-                *((("held-back", count.held_back),) if count.holds_back else ()),
-            ):
-                yield metrics.Observation(
-                    messages,
-                    {
-                        "messaging.system": "rabbitmq",
-                        "messaging.destination.name": name,
-                        "redrive.state": state,
-                    },
-                )
+    def observer(gauge: Gauge) -> "Callable[[CallbackOptions], Iterator[Observation]]":
+        def observe(_: "CallbackOptions") -> "Iterator[Observation]":
+            now = time.time()
+            for role, count in counts.now():
+                for sample in samples_of(role, count, now):
+                    if sample.gauge is gauge:
+                        yield metrics.Observation(sample.value, sample.attributes)
 
-    metrics.get_meter("redrive", meter_provider=meter_provider).create_observable_gauge(
-        "redrive.queue.messages",
-        [observe],
-        "{message}",
-        "Messages in the main, the retry and the failed queue.",
-    )
+        return observe
+
+    meter = metrics.get_meter("redrive", meter_provider=meter_provider)
+    for gauge in GAUGES:
+        meter.create_observable_gauge(gauge.name, [observer(gauge)], gauge.unit, gauge.description)
 
 
 class _Counts:
@@ -96,11 +151,11 @@ class _Counts:
         self._subscribers = subscribers
         self._management_url = management_url
         self._lock = threading.Lock()
-        self._known: list[tuple[str, QueueCount]] = []
+        self._known: list[tuple[QueueRole, QueueCount]] = []
         self._asked_at = -_AGE
         self._unknown: set[str] = set()
 
-    def now(self) -> list[tuple[str, QueueCount]]:
+    def now(self) -> list[tuple[QueueRole, QueueCount]]:
         """What is known; a queue that is not there is left out, as is one that nobody tells of."""
         with self._lock:
             if time.monotonic() - self._asked_at >= _AGE:
@@ -108,14 +163,14 @@ class _Counts:
                 self._asked_at = time.monotonic()
             return self._known
 
-    def _of(self, subscriber: SubscriberBase) -> list[tuple[str, QueueCount]]:
+    def _of(self, subscriber: SubscriberBase) -> list[tuple[QueueRole, QueueCount]]:
         queue = subscriber.subscription.queue
-        found: list[tuple[str, QueueCount]] = []
+        found: list[tuple[QueueRole, QueueCount]] = []
         try:
             with ManagementAPI.of(subscriber.access, self._management_url, _PATIENCE) as management:
-                for name in (queue, retry_queue(queue), failed_queue(queue)):
+                for role in of_subscription(queue):
                     with contextlib.suppress(ConfigurationError):  # it is not there
-                        found.append((name, management.count(name)))
+                        found.append((role, management.count(role.queue)))
         except RedriveError as error:
             if queue not in self._unknown:
                 self._unknown.add(queue)

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import time
 
 import pytest
 from opentelemetry.sdk.metrics import MeterProvider
@@ -16,18 +17,21 @@ BROKER = "amqp://shop:s3cr3t@localhost/orders"
 COUNTED = json.dumps({"messages_ready": 7, "messages_unacknowledged": 2, "messages_dlx": 3})
 
 
-def measured(reader: InMemoryMetricReader) -> dict[tuple[str, str], int | float]:
-    """The measurements, by queue and state."""
+def measured(
+    reader: InMemoryMetricReader, gauge: str = "redrive.queue.messages"
+) -> dict[tuple[str, str], int | float]:
+    """The measurements of a gauge, by queue and state."""
     data = reader.get_metrics_data()
     return {
         (
             str((point.attributes or {})["messaging.destination.name"]),
-            str((point.attributes or {})["redrive.state"]),
+            str((point.attributes or {}).get("redrive.state")),
         ): point.value  # type: ignore[union-attr]
         for resource in (data.resource_metrics if data else ())
         for scope in resource.scope_metrics
         for metric in scope.metrics
         for point in metric.data.data_points
+        if metric.name == gauge
     }
 
 
@@ -58,6 +62,39 @@ def test_what_the_broker_holds_back_is_measured_where_it_holds_something_back() 
         found = measured(observing(address))
     assert found["shop@orders", "held-back"] == 4
     assert found["shop@orders", "ready"] == 0
+
+
+def test_each_queue_says_how_many_consume_it_and_how_old_its_head_is_if_that_is_told() -> None:
+    told = {"consumers": 3, "head_message_timestamp": int(time.time()) - 60}
+    with answering(200, json.dumps(told)) as address:
+        reader = observing(address)
+        consumers, ages = (
+            measured(reader, gauge)
+            for gauge in ("redrive.queue.consumers", "redrive.queue.head_age")
+        )
+    assert set(consumers.values()) == {3}
+    assert all(60 <= age < 120 for age in ages.values())
+    assert len(consumers) == len(ages) == 3
+
+
+@pytest.mark.parametrize("told", [{}, {"head_message_timestamp": 10**15}])
+def test_no_age_is_made_up(told: dict[str, int]) -> None:
+    with answering(200, json.dumps(told)) as address:
+        assert measured(observing(address), "redrive.queue.head_age") == {}
+
+
+def test_a_measurement_names_the_role_and_the_subscription_of_its_queue() -> None:
+    with answering(200, COUNTED) as address:
+        data = observing(address).get_metrics_data()
+    assert data is not None
+    attributes = [
+        dict(point.attributes or {})
+        for metric in data.resource_metrics[0].scope_metrics[0].metrics
+        for point in metric.data.data_points
+    ]
+    assert {(one["redrive.role"], one["redrive.subscription"]) for one in attributes} == {
+        (role, "shop@orders") for role in ("main", "retry", "failed")
+    }
 
 
 def test_a_queue_that_is_not_there_has_no_number() -> None:

@@ -1,0 +1,175 @@
+"""`redrive exporter`: serves how much is in the queues of a broker to Prometheus, without any
+worker."""
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from redrive.cli import options
+from redrive.cli.interrupt import ended_by_signals
+from redrive.cli.metrics_server import place_of, serving_pages
+from redrive.cli.output import Form, Printer
+from redrive.cli.run import Level, LogFormat, log_to_stderr
+from redrive.errors import ConfigurationError
+from redrive.pubsub.admin.broker_watch import QUEUES, SURVEYS, BrokerWatch, Told
+from redrive.pubsub.admin.queue_metrics import GAUGES, Gauge, Sample, samples_of
+from redrive.pubsub.probes import TEXT, Answer
+from redrive.pubsub.url import BrokerURL
+from redrive.topology.durations import duration_of
+
+if TYPE_CHECKING:
+    from prometheus_client import Metric
+
+MANAGEMENT_UP = Gauge(
+    "redrive.management.up",
+    "1",
+    "Whether the management API tells of the queues, and which are dead-letter queues of others.",
+)
+
+
+@options.expanded
+def exporter(
+    metrics: Annotated[
+        str,
+        typer.Option(
+            "--metrics",
+            metavar="HOST:PORT",
+            help="Serve /metrics for Prometheus, /health and /ready at this address. :9464 is that "
+            "port on every interface; write an IPv6 address in brackets, [::1]:9464.",
+        ),
+    ] = "127.0.0.1:9464",
+    every: Annotated[
+        str,
+        typer.Option("--every", metavar="DURATION", help="How often to ask the management API."),
+    ] = "15s",
+    log_level: Annotated[
+        Level, typer.Option("--log-level", help="How much to log, to standard error.")
+    ] = Level.INFO,
+    log_format: Annotated[
+        LogFormat,
+        typer.Option(
+            "--log-format", metavar="text|json", help="Log text, or one JSON object per line."
+        ),
+    ] = LogFormat.TEXT,
+    *,
+    broker: options.BrokerOptions,
+    output: options.Output = Form.TABLE,
+) -> None:
+    """Serve how much is in the queues to Prometheus, without any worker.
+
+    It serves the messages, by state, and the consumers of each main, retry and failed queue of the
+    virtual host, of delay ladders, and of the dead-letter queues that redrive did not make; and how
+    long ago the message at the head of a queue was published, if the broker tells. The names are
+    those that redrive run --metrics serves. It asks the management API and nothing else, so it
+    touches no message.
+
+    If the API does not answer, there are no numbers: redrive_management_up is 0, /ready says why,
+    and it goes on asking. It runs until SIGTERM or Ctrl-C, and exits with 0.
+
+    \b
+    Example:
+      redrive exporter --metrics :9464 --management-url http://rabbit:15672
+    """
+    printer = Printer(output)
+    place = place_of(metrics)
+    pause = duration_of(every, "--every")
+    if pause.total_seconds() < 1:
+        raise ConfigurationError(
+            f"--every is {every}, and the broker counts every five seconds",
+            "Give a second or more.",
+        )
+    url = BrokerURL.parse(broker.url)
+    log_to_stderr(log_level, log_format)
+    watch = BrokerWatch(url, broker.management_url, pause)
+    scrape = _scraper(watch)
+    pages = {
+        "/metrics": lambda: Answer(200, TEXT, scrape()),
+        "/health": lambda: _answer(watch.alive, {"healthy": watch.alive}),
+        "/ready": lambda: _readiness(watch.now()),
+    }
+    with ended_by_signals() as ended:
+        watch.start()
+        with serving_pages(place, pages) as port:
+            address = f"http://{place.host or '*'}:{port}/metrics"
+            printer.result({"address": address, "broker": url.address})
+            printer.say(f"Serving the queues of {url.address} at {address}. Ctrl-C ends it.")
+            sys.stdout.flush()
+            ended.wait()
+        watch.stop()
+
+
+def _answer(well: bool, said: Mapping[str, object]) -> Answer:
+    return Answer(200 if well else 503, "application/json", json.dumps(said).encode() + b"\n")
+
+
+def _readiness(told: Told) -> Answer:
+    """Answers 200 while the queues are told of, and else 503 and why they are not."""
+    ready = QUEUES not in told.problems
+    known = {survey: survey not in told.problems for survey in SURVEYS}
+    return _answer(ready, {"ready": ready, "measured": known, "problems": dict(told.problems)})
+
+
+def _scraper(watch: BrokerWatch) -> Callable[[], bytes]:
+    """What gives the metrics in Prometheus' format.
+
+    Raises:
+        ConfigurationError: its client is not installed.
+    """
+    try:
+        from prometheus_client import CollectorRegistry, generate_latest
+    except ImportError as error:
+        raise ConfigurationError(
+            "redrive exporter needs prometheus_client, which is not installed",
+            "pip install 'redrive[metrics]'",
+        ) from error
+
+    class Collector:
+        """Gives what is known when it is asked."""
+
+        def collect(self) -> "Iterator[Metric]":
+            return _families(watch.now())
+
+    registry = CollectorRegistry()
+    registry.register(Collector())
+    return lambda: generate_latest(registry)
+
+
+def _families(told: Told) -> "Iterator[Metric]":
+    now = time.time()
+    samples = [one for role, count in told.queues for one in samples_of(role, count, now)]
+    for gauge in GAUGES:
+        yield _family(gauge, [one for one in samples if one.gauge is gauge])
+    yield _family(
+        MANAGEMENT_UP,
+        [
+            Sample(MANAGEMENT_UP, survey not in told.problems, {"redrive.survey": survey})
+            for survey in SURVEYS
+        ],
+    )
+
+
+def _family(gauge: Gauge, samples: Iterable[Sample]) -> "Metric":
+    """A gauge as Prometheus has it, by the rules by which OpenTelemetry makes its names."""
+    from prometheus_client.core import GaugeMetricFamily
+
+    known = list(samples)
+    keys = sorted({key for one in known for key in one.attributes})
+    family = GaugeMetricFamily(
+        gauge.name.replace(".", "_"),
+        gauge.description,
+        labels=[key.replace(".", "_") for key in keys],
+        unit="seconds" if gauge.unit == "s" else "",
+    )
+    for one in known:
+        # A name is what somebody has sent: what is no text must not end the scrape.
+        values = [one.attributes.get(key, "") for key in keys]
+        family.add_metric([_text(value) for value in values], one.value)
+    return family
+
+
+def _text(value: str) -> str:
+    return value.encode("utf-8", "backslashreplace").decode()

@@ -1,0 +1,148 @@
+"""Watches how much is in the queues of a virtual host, over the management API alone: no message is
+looked at, and nothing is moved or held."""
+
+import logging
+import threading
+import time
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from redrive.errors import BrokerUnavailable, RedriveError
+from redrive.pubsub.admin.management_api import ManagementAPI
+from redrive.pubsub.admin.management_survey import routes_over_management
+from redrive.pubsub.url import BrokerURL
+from redrive.topology.dead_letter_queues import dead_letter_queues
+from redrive.topology.flow import QueueCount
+from redrive.topology.queue_role import QueueRole, queue_roles
+
+logger = logging.getLogger("redrive")
+
+QUEUES, DEAD_LETTER_QUEUES = "queues", "dead-letter-queues"
+SURVEYS = (QUEUES, DEAD_LETTER_QUEUES)
+_WORDS = {QUEUES: "queues", DEAD_LETTER_QUEUES: "dead-letter queues of others"}
+_SURVEY_SECONDS = 60.0
+"""How often all queues, exchanges and bindings are listed, to find the dead-letter queues."""
+_GRACE_SECONDS = 30.0
+"""How long past its time an answer may be, before what was told is too old to be told again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What the broker has told.
+
+    Args:
+        queues: what is in each queue that has a role.
+        problems: why a survey, of `queues` or of `dead-letter-queues`, has told nothing.
+    """
+
+    queues: tuple[tuple[QueueRole, QueueCount], ...] = ()
+    problems: Mapping[str, str] = field(default_factory=dict)
+
+
+class BrokerWatch:
+    """Asks the management API every so often, on a thread of its own, and keeps what it tells until
+    it tells something else. What it does not tell now is not known: nothing older is kept.
+
+    Args:
+        url: the broker's address: user, password and virtual host.
+        management_url: where the management API is; port 15672 of the broker's host (15671 with
+            TLS) where none is given.
+        every: how often to ask.
+
+    Raises:
+        ConfigurationError: httpx is not installed, or an address is none.
+    """
+
+    def __init__(self, url: BrokerURL, management_url: str | None, every: timedelta) -> None:
+        self._management = ManagementAPI(url, management_url)
+        self._every = every.total_seconds()
+        self._told = Told()
+        self._told_at = 0.0
+        self._dead_letter_queues: Collection[str] = ()
+        self._surveyed_at = -_SURVEY_SECONDS
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="redrive-watch", daemon=True)
+
+    def start(self) -> None:
+        """Asks once, and from then on until `stop`. A broker that does not answer is asked again.
+
+        Raises:
+            PermissionDenied: the user may not ask.
+            ConfigurationError: there is no such virtual host.
+        """
+        try:
+            self._look()
+        except BrokerUnavailable as error:
+            self._fails(error)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends it."""
+        self._ended.set()
+
+    @property
+    def alive(self) -> bool:
+        """Whether it goes on asking."""
+        return self._thread.is_alive()
+
+    def now(self) -> Told:
+        """What is known now."""
+        late = time.monotonic() - self._told_at - self._every
+        if late > _GRACE_SECONDS and not self._told.problems:
+            problem = f"the management API has not answered for {late + self._every:.0f} s"
+            return Told(problems=dict.fromkeys(SURVEYS, problem))
+        return self._told
+
+    def _run(self) -> None:
+        while not self._ended.wait(self._every):
+            try:
+                self._look()
+            except RedriveError as error:
+                self._fails(error)
+        self._management.close()
+
+    def _look(self) -> None:
+        counts = self._management.counts()
+        problem = self._survey()
+        roles = queue_roles(counts, self._dead_letter_queues)
+        self._tell(
+            Told(
+                tuple((role, counts[role.queue]) for role in roles),
+                {DEAD_LETTER_QUEUES: problem} if problem else {},
+            )
+        )
+
+    def _survey(self) -> str:
+        """Finds the dead-letter queues, if it is time to; returns why it can't."""
+        if time.monotonic() - self._surveyed_at < _SURVEY_SECONDS:
+            return ""
+        try:
+            found = dead_letter_queues(routes_over_management(self._management))
+        except RedriveError as error:
+            self._dead_letter_queues = ()
+            return _line(error)
+        self._dead_letter_queues = [one.name for one in found]
+        self._surveyed_at = time.monotonic()
+        return ""
+
+    def _fails(self, error: RedriveError) -> None:
+        self._tell(Told(problems=dict.fromkeys(SURVEYS, _line(error))))
+
+    def _tell(self, told: Told) -> None:
+        if self._ended.is_set():
+            return
+        for survey in SURVEYS:
+            problem, before = told.problems.get(survey), self._told.problems.get(survey)
+            if problem and not before:
+                logger.warning("the %s are not measured: %s", _WORDS[survey], problem)
+            elif before and not problem:
+                logger.info("the %s are measured again", _WORDS[survey])
+            if QUEUES in {**told.problems, **self._told.problems}:
+                break  # without these there are none of the others
+        self._told = told
+        self._told_at = time.monotonic()
+
+
+def _line(error: RedriveError) -> str:
+    return str(error).partition("\n")[0]

@@ -1,0 +1,64 @@
+"""What the queues of a virtual host are for, by their names."""
+
+from collections.abc import Collection, Iterator
+from typing import Literal, NamedTuple
+
+from redrive.topology import names
+
+Role = Literal["main", "retry", "failed", "delay", "unrouted", "dead-letter"]
+
+
+class QueueRole(NamedTuple):
+    """What a queue is for.
+
+    Args:
+        queue: its name.
+        role: the `main`, `retry` or `failed` queue of a subscription; a level of a `delay` ladder,
+            or what `unrouted` messages of one end in; a `dead-letter` queue that redrive did not
+            make.
+        subscription: the main queue of its subscription; empty for a queue of none.
+    """
+
+    queue: str
+    role: Role
+    subscription: str = ""
+
+
+def of_subscription(queue: str) -> tuple[QueueRole, QueueRole, QueueRole]:
+    """The main, the retry and the failed queue of a subscription, there or not."""
+    return (
+        QueueRole(queue, "main", queue),
+        QueueRole(names.retry_queue(queue), "retry", queue),
+        QueueRole(names.failed_queue(queue), "failed", queue),
+    )
+
+
+def queue_roles(
+    queues: Collection[str], dead_letter_queues: Collection[str] = ()
+) -> list[QueueRole]:
+    """Those of the queues that have a role.
+
+    Args:
+        queues: all of a virtual host.
+        dead_letter_queues: those of them that are dead-letter queues of others.
+    """
+    return [
+        *(
+            one
+            for queue in names.main_queues(queues)
+            for one in of_subscription(queue)
+            if one.queue in queues
+        ),
+        *_of_ladders(queues),
+        *(QueueRole(queue, "dead-letter") for queue in dead_letter_queues if queue in queues),
+    ]
+
+
+def _of_ladders(queues: Collection[str]) -> Iterator[QueueRole]:
+    suffix = names.UNROUTED_SUFFIX
+    mains = {main for queue in queues if (main := names.ladder_of_level(queue)) is not None}
+    for queue in sorted(queues):
+        if names.ladder_of_level(queue) is not None:
+            yield QueueRole(queue, "delay")
+        elif queue.endswith(suffix) and queue.removesuffix(suffix) in mains:
+            yield QueueRole(queue, "unrouted")
