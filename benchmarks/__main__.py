@@ -16,7 +16,8 @@ def main() -> int:
     """Runs what the command line asks for; the exit status is 1 where a run failed, whether or not
     the targets are met."""
     options = _options()
-    missing = machine.missing()
+    scenarios: list[Scenario] = options.only or list(SCENARIOS)
+    missing = machine.missing({one.module for each in scenarios for one in each.entries})
     if missing:
         print(
             f"The peers to measure against are not all installed: {', '.join(missing)} missing.",

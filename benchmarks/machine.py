@@ -4,10 +4,11 @@ import importlib.metadata
 import os
 import platform
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
+_PEERS = frozenset({"aio-pika", "celery", "dramatiq", "faststream"})
 _REQUIREMENTS = Path(__file__).with_name("requirements.txt")
 
 
@@ -18,9 +19,13 @@ def requirements() -> dict[str, str]:
     )
 
 
-def missing() -> list[str]:
-    """The packages that are not installed."""
-    return [name for name in requirements() if _version(name) is None]
+def missing(contenders: Collection[str]) -> list[str]:
+    """The packages that are not installed: those of these contenders, and what all need."""
+    return [
+        name
+        for name in requirements()
+        if _version(name) is None and (name not in _PEERS or name.replace("-", "_") in contenders)
+    ]
 
 
 def description() -> list[tuple[str, str]]:

@@ -1,5 +1,5 @@
-"""redrive with metrics and traces on: every message is counted, timed and traced, and the numbers
-stay in memory."""
+"""redrive with metrics and traces on, whose numbers stay in memory: every message is counted and
+timed, and all, one in a hundred, or none begins a trace."""
 
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
@@ -11,16 +11,40 @@ from redrive import instrument
 
 
 def publish(place: Place, load: Load, clock: Clock) -> int:
-    """As redrive's own entry."""
-    _switch_on()
+    """As redrive's own entry; each publish has a span."""
+    _switch_on(1.0)
+    return redrive.publish(place, load, clock)
+
+
+def publish_sampled(place: Place, load: Load, clock: Clock) -> int:
+    """The same with a span for one publish in a hundred."""
+    _switch_on(0.01)
+    return redrive.publish(place, load, clock)
+
+
+def publish_counted(place: Place, load: Load, clock: Clock) -> int:
+    """The same without spans."""
+    _switch_on(0.0)
     return redrive.publish(place, load, clock)
 
 
 def consume(place: Place, ledger: Ledger) -> None:
-    """As redrive's own entry."""
-    _switch_on()
+    """As redrive's own entry; each attempt has a span."""
+    _switch_on(1.0)
     redrive.consume(place, ledger)
 
 
-def _switch_on() -> None:
-    instrument(MeterProvider([InMemoryMetricReader()]), TracerProvider())
+def consume_sampled(place: Place, ledger: Ledger) -> None:
+    """The same with a span for one attempt in a hundred."""
+    _switch_on(0.01)
+    redrive.consume(place, ledger)
+
+
+def consume_counted(place: Place, ledger: Ledger) -> None:
+    """The same without spans."""
+    _switch_on(0.0)
+    redrive.consume(place, ledger)
+
+
+def _switch_on(sampling: float) -> None:
+    instrument(MeterProvider([InMemoryMetricReader()]), TracerProvider(), sampling=sampling)

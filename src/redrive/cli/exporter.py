@@ -1,6 +1,7 @@
 """`redrive exporter`: serves how much is in the queues of a broker to Prometheus, without any
 worker."""
 
+import contextlib
 import json
 import sys
 import time
@@ -18,7 +19,7 @@ from redrive.errors import ConfigurationError
 from redrive.pubsub.admin.broker_watch import QUEUES, SURVEYS, BrokerWatch, Told
 from redrive.pubsub.admin.queue_metrics import GAUGES, Gauge, Sample, samples_of
 from redrive.pubsub.probes import TEXT, Answer
-from redrive.pubsub.url import BrokerURL
+from redrive.pubsub.url import BrokerURL, Endpoint
 from redrive.topology.durations import duration_of
 
 if TYPE_CHECKING:
@@ -91,15 +92,15 @@ def exporter(
         "/health": lambda: _answer(watch.alive, {"healthy": watch.alive}),
         "/ready": lambda: _readiness(watch.now()),
     }
-    with ended_by_signals() as ended:
+    with ended_by_signals() as ended, contextlib.ExitStack() as stack:
+        stack.callback(watch.stop)
         watch.start()
         with serving_pages(place, pages) as port:
-            address = f"http://{place.host or '*'}:{port}/metrics"
+            address = f"http://{Endpoint(place.host or '*', port)}/metrics"
             printer.result({"address": address, "broker": url.address})
             printer.say(f"Serving the queues of {url.address} at {address}. Ctrl-C ends it.")
             sys.stdout.flush()
             ended.wait()
-        watch.stop()
 
 
 def _answer(well: bool, said: Mapping[str, object]) -> Answer:

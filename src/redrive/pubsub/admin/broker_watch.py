@@ -20,6 +20,7 @@ logger = logging.getLogger("redrive")
 
 QUEUES, DEAD_LETTER_QUEUES = "queues", "dead-letter-queues"
 SURVEYS = (QUEUES, DEAD_LETTER_QUEUES)
+_LAST_SECONDS = 1.0
 _WORDS = {QUEUES: "queues", DEAD_LETTER_QUEUES: "dead-letter queues of others"}
 _SURVEY_SECONDS = 60.0
 """How often all queues, exchanges and bindings are listed, to find the dead-letter queues."""
@@ -78,8 +79,12 @@ class BrokerWatch:
         self._thread.start()
 
     def stop(self) -> None:
-        """Ends it."""
+        """Ends it, whether it has started or not; a request that is under way is not waited for."""
         self._ended.set()
+        if self._thread.is_alive():
+            self._thread.join(_LAST_SECONDS)
+        else:
+            self._management.close()
 
     @property
     def alive(self) -> bool:
@@ -130,8 +135,6 @@ class BrokerWatch:
         self._tell(Told(problems=dict.fromkeys(SURVEYS, _line(error))))
 
     def _tell(self, told: Told) -> None:
-        if self._ended.is_set():
-            return
         for survey in SURVEYS:
             problem, before = told.problems.get(survey), self._told.problems.get(survey)
             if problem and not before:

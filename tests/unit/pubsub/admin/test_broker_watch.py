@@ -67,8 +67,7 @@ def watch(api: API) -> Iterator[BrokerWatch]:
     made = BrokerWatch(URL, api.address, SOON)
     yield made
     made.stop()
-    if made.alive:
-        made._thread.join()
+    assert not made.alive
 
 
 def depths(watch: BrokerWatch) -> dict[str, tuple[str, int]]:
