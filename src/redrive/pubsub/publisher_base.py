@@ -299,8 +299,7 @@ class PublisherBase(ABC):
         body, routing_key, *rest = message
         headers = rest[0] if rest else None
         if telemetry.active is not None:
-            publication = telemetry.active.publishing(self._exchanges.main, headers)
-            headers, settled = publication.headers, publication.watched(settled)
+            headers, settled = telemetry.active.watched(self._exchanges.main, headers, settled)
         extras = self._with_correlation(NO_EXTRAS)
         envelope = seal(body, routing_key, headers, extras=extras, codec=self._codec)
         return Outgoing(

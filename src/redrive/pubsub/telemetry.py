@@ -89,17 +89,6 @@ class Publication(NamedTuple):
     headers: _Headers | None
     ended: Callable[[RedriveError | None], None]
 
-    def watched(
-        self, settled: Callable[[_T, RedriveError | None], None]
-    ) -> Callable[[_T, RedriveError | None], None]:
-        """Does what `settled` does, and ends this."""
-
-        def settle(outgoing: _T, error: RedriveError | None) -> None:
-            self.ended(error)
-            settled(outgoing, error)
-
-        return settle
-
 
 def _unwatched(_: RedriveError | None) -> None:
     """Nobody watches."""
@@ -144,7 +133,7 @@ class Telemetry:
 
     def publishing(self, exchange: str, headers: _Headers | None) -> "Publication":
         """Begins to watch a publish."""
-        if not self._begins_a_trace() and not self._belongs_to_trace_here():
+        if self._is_untraced():
             return Publication(headers, partial(self._sent, exchange))
         span = self._tracer.start_span(
             f"send {exchange}",
@@ -161,6 +150,29 @@ class Telemetry:
             span.end()
 
         return Publication({**(headers or {}), **context}, ended)
+
+    def watched(
+        self,
+        exchange: str,
+        headers: _Headers | None,
+        settled: Callable[[_T, RedriveError | None], None],
+    ) -> tuple[_Headers | None, Callable[[_T, RedriveError | None], None]]:
+        """Watches one publish of many: the headers to send, and what to call when it is settled."""
+        if self._is_untraced():
+            add = self._instruments.add
+
+            def count(outgoing: _T, error: RedriveError | None) -> None:
+                add(SENT, exchange, "" if error is None else type(error).__name__)
+                settled(outgoing, error)
+
+            return headers, count
+        publication = self.publishing(exchange, headers)
+
+        def settle(outgoing: _T, error: RedriveError | None) -> None:
+            publication.ended(error)
+            settled(outgoing, error)
+
+        return publication.headers, settle
 
     def _sent(self, exchange: str, error: RedriveError | None) -> None:
         self._instruments.add(SENT, exchange, "" if error is None else type(error).__name__)
@@ -235,6 +247,10 @@ class Telemetry:
         self._tracer.start_span(
             name, context=self._context_of(delivery), attributes={**attributes, **_about(delivery)}
         ).end()
+
+    def _is_untraced(self) -> bool:
+        """Whether what is published now neither belongs to a trace nor begins one."""
+        return not self._begins_a_trace() and not self._belongs_to_trace_here()
 
     def _begins_a_trace(self) -> bool:
         """Whether a message that belongs to no trace begins one, by chance."""
