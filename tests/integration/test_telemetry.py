@@ -1,7 +1,6 @@
 """Metrics, traces, health and JSON logs of a service on a real broker."""
 
 import json
-import re
 import socket
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -24,7 +23,6 @@ from redrive.testing.ports import free_ports
 from redrive.testing.proxy import Proxy
 from waiting import wait_until
 
-_METRIC = re.compile(r"\b(?:messaging|redrive)_[a-z_]+_(?:total|bucket|running)\b")
 SHOP = """
 import os
 from datetime import timedelta
@@ -372,32 +370,3 @@ def _messages_in_queues(port: int) -> Counter[str]:
             for sample in family.samples:
                 messages[sample.labels["messaging_destination_name"]] += int(sample.value)
     return +messages
-
-
-def test_the_dashboard_asks_for_metrics_that_are_there(rabbitmq_url: str) -> None:
-    dashboard = json.loads(
-        (Path(__file__).resolve().parents[2] / "examples/06-grafana/dashboard.json").read_text()
-    )
-    asked = {
-        name
-        for panel in dashboard["panels"]
-        for target in panel["targets"]
-        for name in _METRIC.findall(target["expr"])
-    }
-    service = Service(rabbitmq_url, retry=retrying(1))
-    subscriber = Subscriber(rabbitmq_url, service.queue, service.routing_keys, retry=service.retry)
-    subscriber.handler(always_fails)
-    service.declare()
-    with serving(Place("127.0.0.1", 0), [subscriber]) as port:
-        subscriber.start()
-        service.publish()
-        service.wait_for_failed()
-        subscriber.stop()
-        subscriber.wait()
-        with service.subscriber(Recorder()):
-            service.failed_queue.requeue()
-            wait_until(
-                lambda: _samples(port)["redrive_messages_handled_total"] == 1, "it is handled"
-            )
-        assert asked
-        assert asked <= set(_samples(port))
