@@ -125,6 +125,7 @@ class Telemetry:
             ) from error
         self._trace = trace
         self._current_context = context.get_current
+        self._has_tracer = tracer_provider is not None
         self._propagate = propagate
         self._sampling = sampling
         self._context_fields = frozenset(propagate.get_global_textmap().fields)
@@ -253,8 +254,16 @@ class Telemetry:
         return not self._begins_a_trace() and not self._belongs_to_trace_here()
 
     def _begins_a_trace(self) -> bool:
-        """Whether a message that belongs to no trace begins one, by chance."""
-        return self._sampling == 1 or random.random() < self._sampling
+        """Whether a message that belongs to no trace begins one, by chance; none does before there
+        is a provider that makes spans."""
+        if self._sampling < 1 and random.random() >= self._sampling:
+            return False
+        if not self._has_tracer:
+            provider = self._trace.get_tracer_provider()
+            self._has_tracer = not isinstance(
+                provider, self._trace.ProxyTracerProvider | self._trace.NoOpTracerProvider
+            )
+        return self._has_tracer
 
     def _belongs_to_trace_here(self) -> bool:
         """Whether what is published now goes on with a trace, sampled or not."""

@@ -1,6 +1,7 @@
 """What is traced of messages, with a tracer provider that keeps its spans."""
 
 import pytest
+from opentelemetry import trace
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
@@ -64,6 +65,17 @@ def test_an_attempt_without_a_trace_begins_one_if_it_is_sampled(
     with telemetry.attempt("shop@orders", delivered({})) as attempt:
         attempt.failed(ValueError("no"))
     assert len(kept.get_finished_spans()) == spans
+
+
+def test_nothing_is_done_for_spans_before_there_is_a_provider_that_makes_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    telemetry = Telemetry(MeterProvider())
+    assert telemetry.publishing("master", None).headers is None
+    provider = TracerProvider()
+    monkeypatch.setattr(trace, "get_tracer_provider", lambda: provider)
+    monkeypatch.setattr(telemetry, "_tracer", provider.get_tracer("redrive"))
+    assert set(telemetry.publishing("master", None).headers or {}) == {"traceparent"}
 
 
 @pytest.mark.parametrize("sampling", [-0.1, 1.1])
