@@ -21,6 +21,8 @@ logger = logging.getLogger("redrive")
 QUEUES, DEAD_LETTER_QUEUES = "queues", "dead-letter-queues"
 SURVEYS = (QUEUES, DEAD_LETTER_QUEUES)
 _LAST_SECONDS = 1.0
+_UNREADABLE = (AttributeError, KeyError, TypeError, ValueError)
+"""What an answer of another shape raises."""
 _WORDS = {QUEUES: "queues", DEAD_LETTER_QUEUES: "dead-letter queues of others"}
 _SURVEY_SECONDS = 60.0
 """How often all queues, exchanges and bindings are listed, to find the dead-letter queues."""
@@ -74,7 +76,7 @@ class BrokerWatch:
         """
         try:
             self._look()
-        except BrokerUnavailable as error:
+        except (BrokerUnavailable, *_UNREADABLE) as error:
             self._fails(error)
         self._thread.start()
 
@@ -103,7 +105,7 @@ class BrokerWatch:
         while not self._ended.wait(self._every):
             try:
                 self._look()
-            except RedriveError as error:
+            except (RedriveError, *_UNREADABLE) as error:
                 self._fails(error)
         self._management.close()
 
@@ -124,14 +126,14 @@ class BrokerWatch:
             return ""
         try:
             found = dead_letter_queues(routes_over_management(self._management))
-        except RedriveError as error:
+        except (RedriveError, *_UNREADABLE) as error:
             self._dead_letter_queues = ()
             return _line(error)
         self._dead_letter_queues = [one.name for one in found]
         self._surveyed_at = time.monotonic()
         return ""
 
-    def _fails(self, error: RedriveError) -> None:
+    def _fails(self, error: Exception) -> None:
         self._tell(Told(problems=dict.fromkeys(SURVEYS, _line(error))))
 
     def _tell(self, told: Told) -> None:
@@ -147,5 +149,7 @@ class BrokerWatch:
         self._told_at = time.monotonic()
 
 
-def _line(error: RedriveError) -> str:
+def _line(error: Exception) -> str:
+    if isinstance(error, _UNREADABLE):
+        return f"the management API's answer can't be read: {type(error).__name__}"
     return str(error).partition("\n")[0]

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 import pytest
 
@@ -153,3 +154,24 @@ def test_what_is_too_old_is_not_told(watch: BrokerWatch, monkeypatch: pytest.Mon
     watch.start()
     assert watch.now().queues == ()
     assert "has not answered for" in watch.now().problems[QUEUES]
+
+
+@pytest.mark.parametrize(
+    "queues",
+    [
+        ["shop@orders"],
+        [{}],
+        [{"name": "shop@orders", "messages_ready": "many"}],
+        [None],
+        {"a": 1},
+        3,
+    ],
+)
+def test_an_answer_that_is_none_of_a_management_api_ends_nothing(
+    api: API, watch: BrokerWatch, queues: Any
+) -> None:
+    good, api.queues = api.queues, queues
+    watch.start()
+    assert "can't be read" in watch.now().problems[QUEUES]
+    api.queues = good
+    wait_until(lambda: "shop@orders" in depths(watch), "it is known")
