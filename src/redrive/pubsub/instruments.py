@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from redrive.pubsub import sdk_histograms
-from redrive.pubsub.thread_tally import Count, Distribution, Series, ThreadTally
+from redrive.pubsub.thread_tally import Count, Distribution, Series, Shard, ThreadTally
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import CallbackOptions, Histogram, MeterProvider, Observation
@@ -103,6 +103,7 @@ CRITICAL_TIME = Instrument(
     bounds=(1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800, 3600, 14400, 86400, 604800),
 )
 HISTOGRAMS = (DURATION, CRITICAL_TIME)
+HANDLED_OUTCOME = "handled"
 
 
 class Instruments:
@@ -134,25 +135,21 @@ class Instruments:
         self.are_told = bool(self._own)
         """Whether the provider has to be told each time, since it does not read the histograms."""
 
-    def pair(
-        self, counter: Instrument, histogram: Instrument, queue: str, detail: str = ""
-    ) -> tuple[Count, Distribution]:
-        """A count of this thread and a distribution, which are added to for each message.
+    def attempts_of(self, queue: str) -> tuple[Count, Distribution]:
+        """The attempts of a queue that were begun on this thread, and how long those took that did
+        not fail."""
+        shard = self._tally.own.shard
+        return shard.attempts.get(queue) or shard.attempts.setdefault(
+            queue, _pair(shard, queue, CONSUMED, DURATION)
+        )
 
-        Args:
-            counter: the counter.
-            histogram: the histogram.
-            queue: whose.
-            detail: which of the queue's distributions.
-        """
-        shard = self._tally.own()
-        found = shard.known.get((counter.name, queue))
-        if found is None:
-            found = shard.known[counter.name, queue] = (
-                shard.count((counter.name, queue, "")),
-                shard.distribution((histogram.name, queue, detail), histogram.bounds),
-            )
-        return found
+    def ends_of(self, queue: str) -> tuple[Count, Distribution]:
+        """The messages of a queue that this thread has told were handled, and how long that took
+        from when they were published."""
+        shard = self._tally.own.shard
+        return shard.ends.get(queue) or shard.ends.setdefault(
+            queue, _pair(shard, queue, HANDLED, CRITICAL_TIME, HANDLED_OUTCOME)
+        )
 
     def add(self, counter: Instrument, destination: str, detail: str = "") -> None:
         """Counts one more.
@@ -162,7 +159,7 @@ class Instruments:
             destination: the queue or exchange.
             detail: what else tells one count from another.
         """
-        self._tally.own().count((counter.name, destination, detail)).value += 1
+        self._tally.own.shard.count((counter.name, destination, detail)).value += 1
 
     def record(self, histogram: Instrument, seconds: float, queue: str, detail: str) -> None:
         """Adds a time to a histogram.
@@ -174,7 +171,7 @@ class Instruments:
             detail: which of the queue's distributions.
         """
         series = (histogram.name, queue, detail)
-        self._tally.own().distribution(series, histogram.bounds).add(seconds)
+        self._tally.own.shard.distribution(series, histogram.bounds).add(seconds)
         if self.are_told:
             self.tell(histogram, seconds, queue, detail)
 
@@ -225,6 +222,15 @@ class Instruments:
             )
             for one in HISTOGRAMS
         ]
+
+
+def _pair(
+    shard: Shard, queue: str, counter: Instrument, histogram: Instrument, detail: str = ""
+) -> tuple[Count, Distribution]:
+    return (
+        shard.count((counter.name, queue, "")),
+        shard.distribution((histogram.name, queue, detail), histogram.bounds),
+    )
 
 
 _known: "WeakKeyDictionary[MeterProvider, Instruments]" = WeakKeyDictionary()

@@ -8,7 +8,7 @@ message, a service has little time left for the message.
 import math
 import threading
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 Series = tuple[str, str, str]
 """What is counted or timed together: the instrument's name, the queue or exchange, and what else
@@ -43,7 +43,9 @@ class Distribution:
 
     def add(self, value: float) -> None:
         """Adds a value."""
-        self.buckets[bisect_left(self.bounds, value)] += 1
+        bounds = self.bounds
+        # Most handlers are faster than the first bound.
+        self.buckets[0 if value <= bounds[0] else bisect_left(bounds, value)] += 1
         self.total += value
         if value < self.least:
             self.least = value
@@ -68,13 +70,15 @@ class Distribution:
 class Shard:
     """What one thread has counted and timed; no other thread writes to it."""
 
-    __slots__ = ("counts", "distributions", "known")
+    __slots__ = ("attempts", "counts", "distributions", "ends")
 
     def __init__(self) -> None:
         self.counts: dict[Series, Count] = {}
         self.distributions: dict[Series, Distribution] = {}
-        self.known: dict[tuple[str, str], tuple[Count, Distribution]] = {}
-        """What is added to together for each message, found in one step; by whose it is."""
+        self.attempts: dict[str, tuple[Count, Distribution]] = {}
+        """What each attempt adds to, found in one step by its queue."""
+        self.ends: dict[str, tuple[Count, Distribution]] = {}
+        """The same of each message that is handled."""
 
     def count(self, series: Series) -> Count:
         """The count of a series."""
@@ -104,22 +108,24 @@ _MOST_SHARDS = 64
 
 
 class _Own(threading.local):
-    shard: Shard | None = None
+    """The shard of the thread that asks."""
+
+    def __init__(self, begin: Callable[[], Shard]) -> None:
+        self.shard = begin()  # once in each thread
 
 
 class ThreadTally:
-    """A shard for each thread, and their sum."""
+    """A shard for each thread, and their sum.
+
+    `own.shard` is that of the thread that asks: no call, since it is asked for each message.
+    """
 
     def __init__(self) -> None:
-        self._own = _Own()
         self._lock = threading.Lock()
         self._shards: list[tuple[threading.Thread, Shard]] = []
         self._ended = Shard()
         """What threads have counted that have ended."""
-
-    def own(self) -> Shard:
-        """The shard of the thread that asks."""
-        return self._own.shard or self._new()
+        self.own = _Own(self._new)
 
     def total(self) -> Shard:
         """What all threads have counted and timed."""
@@ -131,7 +137,7 @@ class ThreadTally:
         return total
 
     def _new(self) -> Shard:
-        shard = self._own.shard = Shard()
+        shard = Shard()
         with self._lock:
             if len(self._shards) >= _MOST_SHARDS:
                 ended = [one for one in self._shards if not one[0].is_alive()]

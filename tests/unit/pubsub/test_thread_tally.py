@@ -13,8 +13,8 @@ def test_what_threads_count_and_time_at_once_is_all_there_also_after_they_have_e
 
     def count() -> None:
         for _ in range(2000):
-            tally.own().count(SERIES).value += 1
-            tally.own().distribution(SERIES, (1, 2)).add(1)
+            tally.own.shard.count(SERIES).value += 1
+            tally.own.shard.distribution(SERIES, (1, 2)).add(1)
 
     rounds = thread_tally._MOST_SHARDS // 4 + 2
     for _ in range(rounds):
