@@ -26,7 +26,8 @@ _ATTRIBUTES = (
     "autocomplete placeholder spellcheck data-search data-row data-progress data-value "
     "datetime title scope viewbox width height x y for list rows inputmode maxlength "
     "formmethod formaction formnovalidate selected data-copy data-plan data-choice "
-    "preserveaspectratio rel checked open hidden data-live data-live-from data-causes data-news"
+    "preserveaspectratio rel checked open hidden data-live data-live-from data-causes data-news "
+    "data-needs"
 )
 ATTRIBUTES = frozenset(_ATTRIBUTES.split())
 _ADDRESSES = ("href", "src", "action", "formaction", "data-progress", "data-live-from")
@@ -160,6 +161,9 @@ def test_a_plan_is_text(console: OpenConsole) -> None:
         "/journal",
         "/job",
         "/store",
+        "/me",
+        "/",
+        "/job/messages",
     ],
 )
 def test_what_an_address_says_is_text_on_the_page_that_it_leads_to(

@@ -1,10 +1,15 @@
 """Jobs from pages: in a process of their own, one at a time, approved by somebody else, proved."""
 
+import csv
+import html
+import io
 import json
 import os
+import re
 import signal
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -12,7 +17,7 @@ from cli_support import run_redrive
 from contract.administration import Administration
 from contract.plain import drain
 from contract.support import Recorder, Service
-from redrive import FailedQueue
+from redrive import FailedQueue, Message
 from redrive.web.console_settings import Permit
 from waiting import wait_until
 from web.conftest import LOOKUP, QUEUE, SLOW, OpenConsole, Opens, fail, failure
@@ -92,6 +97,48 @@ def test_a_command_line_beside_a_console_is_told_who_began_and_sends_nothing_twi
     came = handled_by(service.url)
     assert len(came) == ALL
     assert set(came.values()) == {1}
+
+
+def test_the_messages_of_a_job_are_listed_with_what_became_of_them(
+    console: OpenConsole, service: Service
+) -> None:
+    def fails(message: Message) -> None:
+        if str(message.message_id).startswith("slow"):
+            raise ValueError("still broken")
+
+    with service.subscriber(Recorder(fails)):
+        id_ = begun(console, planned=str(ALL), reason="fixed", canary="0", stop_at="100")
+        wait_for_end(console, id_)
+        wait_until(
+            lambda: sum_of(console.get("/job", id=id_).text)["Succeeded"] == LOOKUP,
+            "who has succeeded is known",
+        )
+    console.look()
+    answer = console.get("/job/messages", id=id_, format="json")
+    assert answer.status_code == 200, answer.text
+    told = answer.json()
+    link = re.findall(r'href="([^"]*)">What failed again', console.get("/job", id=id_).text)[0]
+    assert f"{SLOW} messages in 1 cause that match" in console.get(html.unescape(link)).text
+    slow = [f"slow-{number}" for number in range(SLOW)]
+    assert sorted(one["message_id"] for one in told["messages"]) == slow
+    assert {one["outcome"] for one in told["messages"]} == {"failed again"}
+    assert {one["error_type"] for one in told["messages"]} == {"ValueError"}
+    assert told["sum"]["succeeded"] == LOOKUP
+    answer = console.get("/job/messages", id=id_, format="csv")
+    assert answer.headers["content-disposition"] == 'attachment; filename="messages.csv"'
+    rows = list(csv.DictReader(io.StringIO(answer.text)))
+    assert sorted(one["message_id"] for one in rows) == slow
+
+
+def test_messages_that_nobody_has_looked_for_are_no_empty_list(
+    console: OpenConsole, opens: Opens, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    id_ = begun(console, planned=str(ALL), reason="fixed", canary="0", stop_at="100")
+    wait_for_end(console, id_)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "another machine"))
+    answer = opens().get("/job/messages", id=id_, format="csv")
+    assert answer.status_code == 400
+    assert "is known from a look, and none is kept" in answer.text
 
 
 def test_a_job_goes_on_when_its_page_is_closed(console: OpenConsole, service: Service) -> None:

@@ -50,6 +50,19 @@ def test_the_overview_has_the_causes_of_all_queues_once_they_were_looked_at(
     assert "KeyError" in console.get("/").text
 
 
+def test_a_word_finds_causes_and_queues_on_the_overview(opens: Opens, service: Service) -> None:
+    console = opens()
+    console.look()
+    wait_until(lambda: "TimeoutError" in console.get("/").text, "the causes are there")
+    by_error = console.get("/", word="timeout").text
+    assert "TimeoutError" in by_error
+    assert "KeyError" not in by_error
+    by_queue = console.get("/", word="ORDERS").text
+    assert "TimeoutError" in by_queue
+    assert "KeyError" in by_queue
+    assert "No cause and no queue has this in it." in console.get("/", word="no such").text
+
+
 def test_a_page_of_a_queue_that_nobody_looked_at_says_so_and_looks_at_nothing(
     opens: Opens, service: Service
 ) -> None:
@@ -133,7 +146,7 @@ def test_a_cause_says_why_its_messages_are_one_and_which_they_are(
     text = console.get("/cause", queue=QUEUE, group=group_of["KeyError"]).text
     assert f"<strong>{LOOKUP} messages</strong>" in text
     assert "1 frame of libraries" in text
-    assert text.count("data-row") == LOOKUP
+    assert text.count("<tr data-row>") == LOOKUP
 
 
 def test_a_cause_that_is_gone_is_said(opens: Opens, service: Service) -> None:

@@ -56,6 +56,14 @@ def test_what_is_in_a_copy_is_shown_without_its_queue(
     assert "KeyError" in text
 
 
+def test_a_copy_is_found_by_a_word_of_its_name(console: OpenConsole) -> None:
+    copied(console)
+    assert 'class="title"' in console.get("/store", word="ORDERS").text
+    nothing = console.get("/store", word="no such").text
+    assert 'class="title"' not in nothing
+    assert "No copy is called so." in nothing
+
+
 def test_a_copy_is_restored_once_and_the_journal_says_who_and_why(
     console: OpenConsole, service: Service
 ) -> None:

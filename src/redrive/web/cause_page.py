@@ -8,9 +8,11 @@ from starlette.responses import Response
 
 from redrive.errors import RedriveError
 from redrive.failures.cause import Cause, cause_of
-from redrive.failures.cause_book import CauseBook
+from redrive.failures.cause_book import CauseBook, CauseStanding
 from redrive.failures.cause_example import parts_of_message, trace_of
 from redrive.failures.cause_history import jobs_of
+from redrive.failures.cause_remark import CauseState
+from redrive.failures.columns import COLUMNS
 from redrive.failures.facet import Facet, FacetValue, offered
 from redrive.failures.failed_message import FailedMessage
 from redrive.failures.filter import Filter, OpenFilter
@@ -19,7 +21,13 @@ from redrive.failures.job_record import JobRecord
 from redrive.failures.look import Look
 from redrive.failures.message_lookup import NothingFound
 from redrive.web.asked import Asked, QueuePlace
-from redrive.web.command_words import list_command
+from redrive.web.command_words import (
+    list_command,
+    merge_command,
+    say_command,
+    split_command,
+    undo_command,
+)
 from redrive.web.desk import Desk, Freshness
 from redrive.web.filter_bar import chips_of, offer_of, where_of, with_term
 from redrive.web.histogram import with_links
@@ -97,9 +105,20 @@ def show(desk: Desk, asked: Asked) -> Response:
                 (tracker.host, tracker.address(cause, place.name))
                 for tracker in desk.settings.trackers
             ],
+            "columns": COLUMNS,
+            "say": _say_command(cause, book.standing_of(group)),
+            "merge": merge_command(cause.group_id),
+            "split": split_command(cause.group_id, where),
+            "undo": undo_command(),
             "command": list_command(place, Filter(where or None, groups=asked.filter.groups)),
         },
     )
+
+
+def _say_command(cause: Cause, said: CauseStanding) -> str:
+    """The command that says of a cause what is said of it, to be changed."""
+    state = CauseState.FIXED if said.fixed_in else said.state
+    return say_command(cause.group_id, state.value, said.fixed_in, said.note)
 
 
 def _group(

@@ -18,6 +18,21 @@ def list_command(place: QueuePlace, filter_: Filter) -> str:
     return _joined("failed", "list", *_source(place), *_filter(filter_))
 
 
+def all_groups_command() -> str:
+    """What lists the causes of all queues."""
+    return _joined("failed", "groups")
+
+
+def snapshot_command(place: QueuePlace, path: str) -> str:
+    """What copies the messages of a queue into a file."""
+    return _joined("failed", "snapshot", *_source(place), "-o", path)
+
+
+def rights_command() -> str:
+    """What says which rights somebody who acts has, and lacks."""
+    return _joined("doctor", "--role", "operator")
+
+
 def show_command(place: QueuePlace, id_: str) -> str:
     """What shows a message."""
     return _joined("failed", "show", *_source(place), id_)
@@ -59,6 +74,40 @@ def discard_command(place: QueuePlace, filter_: Filter, reason: str) -> str:
     """What moves messages to a file."""
     words = [*_source(place), *_filter(filter_), "-o", "discarded.jsonl", "--reason", reason]
     return _joined("failed", "discard", *words)
+
+
+def edit_command(place: QueuePlace, id_: str, reason: str) -> str:
+    """What edits the body of one message, and requeues it so."""
+    words = ["--id", id_, "--edit", *(["--reason", reason] if reason else [])]
+    return _joined("failed", "requeue", *_source(place), *words)
+
+
+def say_command(group: str, state: str, fixed_in: str, note: str) -> str:
+    """What says how far people are with a cause."""
+    words = ["--state", state]
+    words += ["--fixed-in", fixed_in] if fixed_in else []
+    words += ["--note", note] if note else []
+    return _joined("causes", "say", group, *words)
+
+
+def split_command(group: str, where: str) -> str:
+    """What makes messages of a cause another one, whose name is to be put in."""
+    return _joined("causes", "split", group, "--where", where, "--name", "NAME")
+
+
+def merge_command(group: str) -> str:
+    """What makes a cause the same as another one, whose group is to be put in."""
+    return _joined("causes", "merge", group, "GROUP")
+
+
+def undo_command() -> str:
+    """What takes back what was said of a cause; its id is to be put in."""
+    return _joined("causes", "undo", "REMARK")
+
+
+def job_command(id_: str) -> str:
+    """What shows a job, and asks what became of its messages."""
+    return _joined("jobs", "show", id_)
 
 
 def resume_command(id_: str) -> str:

@@ -21,6 +21,7 @@ from redrive.errors import (
     PermissionDenied,
     RedriveError,
 )
+from redrive.failures.filter import Filter
 from redrive.failures.look import NothingKept
 from redrive.failures.message_lookup import NothingFound
 from redrive.web import (
@@ -29,6 +30,7 @@ from redrive.web import (
     discard_page,
     edit_page,
     expire_page,
+    job_messages,
     job_page,
     journal_page,
     live_page,
@@ -42,6 +44,7 @@ from redrive.web import (
     store_page,
 )
 from redrive.web.asked import Asked
+from redrive.web.command_words import groups_command
 from redrive.web.console_settings import ConsoleSettings
 from redrive.web.desk import Desk, Freshness
 from redrive.web.entrance import Entrance
@@ -71,6 +74,7 @@ _READING: dict[str, Page] = {
     "/discard": discard_page.show,
     "/expire": expire_page.show,
     "/job": job_page.show,
+    "/job/messages": job_messages.show,
     "/journal": journal_page.show,
     "/store": store_page.show,
     "/progress/store": store_page.progress,
@@ -259,7 +263,11 @@ class Console:
             "unseen",
             asked,
             place.name,
-            {"place": place, "standing": Freshness.of(desk, place, None)},
+            {
+                "place": place,
+                "standing": Freshness.of(desk, place, None),
+                "command": groups_command(place, Filter()),
+            },
             409,
         )
 

@@ -16,6 +16,7 @@ from redrive.failures.readable_values import body_of, body_text_of
 from redrive.redaction import printable
 from redrive.topology.doctor.act_rights import OperatorAct
 from redrive.web.asked import Asked
+from redrive.web.command_words import edit_command
 from redrive.web.desk import Desk, Freshness
 
 _MOST_BYTES = 128 * 1024
@@ -156,6 +157,7 @@ def _page(
             "reason": asked.text("reason"),
             "may_send": desk.may(OperatorAct.EDIT, asked.place),
             "problem": problem,
+            "command": edit_command(asked.place, message.failure_id, asked.reason),
         },
         400 if problem else 200,
     )

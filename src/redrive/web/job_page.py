@@ -8,14 +8,20 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 
 from redrive.errors import ConfigurationError
 from redrive.failures.approval_rule import check_may_approve, is_same, waits_for_none
+from redrive.failures.facet import Facet
 from redrive.failures.job_record import JobRecord, State
 from redrive.failures.order import Order
 from redrive.failures.running_job import check_alone
 from redrive.redaction import in_one_line
 from redrive.topology.doctor.act_rights import OperatorAct
-from redrive.topology.headers import counted
+from redrive.topology.headers import JOB, counted
 from redrive.web.asked import Asked, QueuePlace
-from redrive.web.command_words import approve_command, requeue_command, resume_command
+from redrive.web.command_words import (
+    approve_command,
+    job_command,
+    requeue_command,
+    resume_command,
+)
 from redrive.web.console_job import ConsoleJob
 from redrive.web.desk import Desk
 
@@ -98,7 +104,9 @@ def show(desk: Desk, asked: Asked) -> Response:
             and (own is None or own.has_ended),
             "is_own": is_own,
             "chosen": [] if record is None else causes_of(record),
+            "sent_by_it": "" if record is None else sent_by(record),
             "begun_with": "" if record is None else begun_with(record),
+            "shown_by": job_command(asked.text("id")),
             "resume": resume_command(asked.text("id")),
             "approve": approve_command(asked.text("id")),
             "place": None if record is None else _place_of(record),
@@ -258,6 +266,11 @@ def causes_of(record: JobRecord) -> list[ChosenCause]:
         for one in (found if isinstance(found, list) else [])
         if isinstance(one, dict)
     ]
+
+
+def sent_by(record: JobRecord) -> str:
+    """The filter that means the failed messages that a job has sent."""
+    return Facet.named(f"header:{JOB}").term(record.id)
 
 
 def begun_with(record: JobRecord) -> str:

@@ -15,6 +15,7 @@ from redrive.topology.doctor.act_rights import (
 )
 from redrive.topology.doctor.permissions import VERBS, Right, Verb
 from redrive.web.asked import Asked, QueuePlace
+from redrive.web.command_words import rights_command
 from redrive.web.desk import Desk
 
 _MOST_QUEUES = 200
@@ -63,6 +64,7 @@ def show(desk: Desk, asked: Asked) -> Response:
             "more": max(0, len(places) - _MOST_QUEUES),
             "problem": problem,
             "standing": standing,
+            "command": rights_command(),
             "virtual_host": BrokerURL.parse(desk.settings.url).virtual_host,
         },
     )

@@ -1,5 +1,6 @@
 """The page that says what is failing, of all queues."""
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -7,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from starlette.responses import RedirectResponse, Response
 
 from redrive.errors import RedriveError
+from redrive.failures.cause import Cause
 from redrive.failures.cause_book import CauseStanding
 from redrive.failures.cause_remark import CauseState
 from redrive.failures.filter import Filter, OpenFilter
@@ -16,6 +18,7 @@ from redrive.failures.overview import Overview, SharedGroup
 from redrive.topology.doctor.act_rights import OperatorAct
 from redrive.web.asked import Asked, QueuePlace
 from redrive.web.board import BoardLine
+from redrive.web.command_words import all_groups_command
 from redrive.web.desk import Desk, Freshness
 from redrive.web.histogram import hours_of
 
@@ -59,19 +62,26 @@ def show(desk: Desk, asked: Asked) -> Response:
     desk.ask_rights(line.place for line in lines)
     found = _found(desk, lines, now)
     said = {id(one): desk.memory.book.standing_of(one.group) for one in found.overview.latest_first}
-    causes = _in_order(found.overview.latest_first, said)
+    every = _in_order(found.overview.latest_first, said)
+    states = Counter(said[id(one)].state for one in every)
+    word = asked.text("word")
+    causes = [one for one in every if _has(one, found, word.casefold())]
     unseen = [line for line in lines if line.failed and found.standings[line.queue].look is None]
     return desk.page(
         "overview",
         asked,
         "Overview",
         {
-            "lines": lines,
+            "lines": [line for line in lines if word.casefold() in line.place.name.casefold()],
+            "has_queues": bool(lines),
+            "word": word,
+            "new": states[CauseState.NEW],
+            "failing_again": states[CauseState.FAILING_AGAIN],
             "problem": problem,
             "found": found,
             "causes": [(one, said[id(one)], _rate(one, now)) for one in causes[:_MOST_CAUSES]],
             "more": max(0, len(causes) - _MOST_CAUSES),
-            "muted": len(said) - len(causes),
+            "muted": len(said) - len(every),
             "unseen": unseen,
             "failed": sum(one.live.depth or 0 for one in found.standings.values()),
             "failing": sum(found.recent.values()) / (_NOW / timedelta(minutes=1)),
@@ -83,6 +93,7 @@ def show(desk: Desk, asked: Asked) -> Response:
                 if job.state is State.RUNNING and desk.may_see(job)
             ][:10],
             "is_quiet": not problem and all(line.failed == 0 for line in lines) and not said,
+            "command": all_groups_command(),
         },
     )
 
@@ -103,6 +114,14 @@ def _in_order(causes: Iterable[SharedGroup], said: dict[int, CauseStanding]) -> 
     latest first among those of one state."""
     shown = [one for one in causes if said[id(one)].state in _ORDER]
     return sorted(shown, key=lambda one: _ORDER.index(said[id(one)].state))
+
+
+def _has(shared: SharedGroup, found: _Found, word: str) -> bool:
+    """Whether a word stands in what people read of a cause, its queues included."""
+    key = shared.group.key
+    texts = [found.places[queue].name for queue in shared.queues]
+    texts += [key.what, key.frame] if isinstance(key, Cause) else []
+    return not word or any(word in text.casefold() for text in texts)
 
 
 def _rate(shared: SharedGroup, now: datetime) -> float:

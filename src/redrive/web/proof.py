@@ -10,6 +10,7 @@ from starlette.responses import Response
 from redrive.failures.job_record import JobRecord
 from redrive.redaction import in_one_line
 from redrive.web.asked import Asked, QueuePlace
+from redrive.web.command_words import job_command
 from redrive.web.desk import Desk
 from redrive.web.download import download
 from redrive.web.html import moment_in_words
@@ -41,7 +42,15 @@ def show(desk: Desk, asked: Asked) -> Response:
         return download(text, "text/plain", "proof.txt")
     title = f"Proof of job {record.id[:8]}"
     return desk.page(
-        "proof", asked, title, {"record": record, "text": text, "sum": JobSum.of(record)}
+        "proof",
+        asked,
+        title,
+        {
+            "record": record,
+            "text": text,
+            "sum": JobSum.of(record),
+            "command": job_command(record.id),
+        },
     )
 
 

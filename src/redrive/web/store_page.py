@@ -15,7 +15,7 @@ from redrive.failures.snapshot import Snapshot
 from redrive.pubsub.reports import LookProgress
 from redrive.pubsub.url import BrokerURL
 from redrive.web.asked import Asked, QueuePlace
-from redrive.web.command_words import restore_command
+from redrive.web.command_words import restore_command, snapshot_command
 from redrive.web.desk import Desk
 from redrive.web.store import StoreWork
 
@@ -29,7 +29,7 @@ def show(desk: Desk, asked: Asked) -> Response:
         PermissionDenied: people log in here, and a file has messages of any queue.
     """
     check_user(desk)
-    name = asked.text("name")
+    name, word = asked.text("name"), asked.text("word")
     if name:
         return _one(desk, asked, name)
     # As it stands before the files are listed: what ends meanwhile is to be asked for again.
@@ -44,7 +44,14 @@ def show(desk: Desk, asked: Asked) -> Response:
         "Store",
         {
             "folder": str(desk.store.folder),
-            "files": desk.store.files(),
+            "word": word,
+            "files": [
+                file for file in desk.store.files() if word.casefold() in file.name.casefold()
+            ],
+            "command": snapshot_command(
+                queues[0] if queues else QueuePlace("QUEUE"),
+                str(desk.store.folder / "copy.parquet"),
+            ),
             "work": work,
             "queues": queues,
             "may_expire": desk.settings.may_discard,

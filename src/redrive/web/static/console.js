@@ -68,6 +68,16 @@ function follow(place) {
   setTimeout(ask, 1000);
 }
 
+// The list of keys has those that do something on this page.
+for (const one of document.querySelectorAll("[data-needs]")) one.hidden = !document.querySelector(one.dataset.needs);
+
+function search() {
+  const place = document.querySelector("[data-search]");
+  if (place) place.focus();
+  else location.href = `${document.querySelector("a.brand").href}#search`;
+}
+if (location.hash === "#search") document.querySelector("[data-search]")?.focus();
+
 const rows = [...document.querySelectorAll("[data-row]")];
 let current = -1;
 
@@ -120,8 +130,7 @@ function help() {
 addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey) return;
   if (event.target instanceof Element && event.target.closest("input:not([type=checkbox]), textarea, select")) return;
-  const search = document.querySelector("[data-search]");
-  if (event.key === "/" && search) search.focus();
+  if (event.key === "/") search();
   else if (event.key === "j") choose(current + 1);
   else if (event.key === "k") choose(current - 1);
   else if (event.key === "x" && rows[current]) rows[current].querySelector("[type=checkbox]")?.click();

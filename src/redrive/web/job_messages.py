@@ -1,0 +1,105 @@
+"""The messages of a job that are known one by one, with what became of each, as CSV or JSON."""
+
+import csv
+import io
+import json
+from collections.abc import Sequence
+
+from starlette.responses import Response
+
+from redrive.errors import ConfigurationError
+from redrive.failures.job_record import JobRecord
+from redrive.failures.look import NothingKept
+from redrive.failures.message_source import checked_query
+from redrive.web.asked import Asked, QueuePlace
+from redrive.web.csv_cell import inert
+from redrive.web.desk import Desk
+from redrive.web.download import download
+from redrive.web.job_page import JobSum, sent_by
+
+_COLUMNS = ("failure_id", "message_id", "outcome", "failed_at", "error_type")
+Row = dict[str, object]
+
+
+def show(desk: Desk, asked: Asked) -> Response:
+    """The messages of a requeue by id: which failed again, could not be sent, or may have been
+    delivered twice.
+
+    Raises:
+        ConfigurationError: there is no such job, it is no requeue, or nobody has looked at its
+            queue.
+        PermissionDenied: what is known of its queue is not for this user.
+    """
+    with desk.worker.journal() as journal:
+        record = journal.job(asked.text("id"))
+    place = QueuePlace(record.queue, record.literal)
+    desk.check_look(place)
+    if record.kind != "requeue":
+        raise ConfigurationError(
+            f"job {record.id} is a {record.kind}, not a requeue",
+            "Its messages are in its file, where it has one.",
+        )
+    rows = rows_of(record, _failed_again(desk, place, record))
+    if asked.text("format") == "csv":
+        return download(_csv(rows), "text/csv", "messages.csv")
+    return download(json.dumps(json_of(record, rows)), "application/json", "messages.json")
+
+
+def rows_of(record: JobRecord, failed_again: Sequence[Row]) -> list[Row]:
+    """The messages that are known one by one: those that failed again first.
+
+    Args:
+        record: the job, which has the ids of the others.
+        failed_again: those in the failed queue that the job has sent.
+    """
+    return [
+        *({**_row("", "failed again"), **row} for row in failed_again),
+        *(_row(one, "could not be sent") for one in record.not_sent_ids),
+        *(_row(one, "possible duplicate") for one in record.duplicate_ids),
+    ]
+
+
+def json_of(record: JobRecord, rows: Sequence[Row]) -> dict[str, object]:
+    """The same with the sum of the job: most messages are only counted there.
+
+    Args:
+        record: the job.
+        rows: its messages that are known one by one.
+    """
+    of_job = JobSum.of(record)
+    return {
+        "job": record.id,
+        "queue": record.queue,
+        "sum": {name: getattr(of_job, name) for name in of_job.__slots__},
+        "possible_duplicates": record.possible_duplicates,
+        "messages": list(rows),
+    }
+
+
+def _row(id_: str, outcome: str) -> Row:
+    return {**dict.fromkeys(_COLUMNS), "failure_id": id_, "outcome": outcome}
+
+
+def _failed_again(desk: Desk, place: QueuePlace, record: JobRecord) -> list[Row]:
+    """The messages of a job that are known to be in its failed queue."""
+    sql, columns = checked_query(
+        "select failure_id, message_id, failed_at, error_type from failed "
+        f"where {sent_by(record)} order by failed_at, failure_id"
+    )
+    try:
+        found, _ = desk.recollection.ask(place, lambda look: look.query(sql, columns))
+    except NothingKept as error:
+        raise ConfigurationError(
+            "which messages failed again is known from a look, and none is kept",
+            "Ask for the outcome on the page of the job, or look at the queue.",
+        ) from error
+    return found.rows
+
+
+def _csv(rows: Sequence[Row]) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, quoting=csv.QUOTE_ALL)
+    writer.writerow(_COLUMNS)
+    for row in rows:
+        writer.writerow([inert(row[name]) for name in _COLUMNS])
+    return text.getvalue()
