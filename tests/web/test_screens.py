@@ -3,7 +3,7 @@ and without scripts, by keys, magnified, without motion, and in forced colours."
 
 import re
 from collections.abc import Iterator
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
@@ -144,6 +144,56 @@ def test_a_message_is_left_for_the_next_one_by_a_key(
     expect(page.locator("h1")).to_have_text("Message sku-3")
 
 
+SEARCHES = {
+    "overview": "Find a cause or a queue",
+    "causes": "Filter",
+    "cause": "Filter",
+    "message": "Find another by its id",
+    "query": "SQL, over the table failed",
+    "journal": "Find",
+    "store": "Find",
+    "me": "Only of the queue",
+}
+"""What a slash leads to, on the pages that have something to search."""
+
+
+def test_a_slash_leads_to_what_searches_a_page_or_to_that_of_the_overview(
+    browser: Browser, console: OpenConsole, service: Service
+) -> None:
+    page = visit(browser, console).page
+    wait_until(lambda: QUEUE in console.get("/").text, "the overview has the queue")
+    found = {}
+    for name in each_page(page, console, service):
+        page.keyboard.press("/")
+        focused = page.locator("[data-search]:focus")
+        expect(focused).to_have_count(1, timeout=60_000)
+        label = focused.evaluate("one => one.labels[0].textContent")
+        found[name] = (urlsplit(page.url).fragment, label)
+    there = {name: ("", label) for name, label in SEARCHES.items()}
+    overview = ("search", SEARCHES["overview"])
+    assert {name: found[name] for name in there} == there
+    assert {found[name] for name in ("edit", "discard", "expire", "proof")} == {overview}
+
+
+def test_the_list_of_keys_has_those_that_do_something_on_the_page(
+    browser: Browser, console: OpenConsole, service: Service
+) -> None:
+    page = visit(browser, console).page
+    wait_until(lambda: QUEUE in console.get("/").text, "the overview has the queue")
+    found = {}
+    for name in each_page(page, console, service):
+        page.keyboard.press("?")
+        shown = page.locator("#keys dl > div:visible dt").all_text_contents()
+        found[name] = " ".join(shown).split()
+    assert found["overview"] == ["/", "j", "k", "Enter", "g"]
+    assert found["causes"] == ["/", "j", "k", "Enter", "x", "r", "g"]
+    assert found["cause"] == ["/", "j", "k", "Enter", "r", "g"]
+    assert found["message"] == ["/", "n", "p", "g"]
+    assert found["journal"] == ["/", "j", "k", "Enter", "g"]
+    assert found["store"] == ["/", "j", "k", "Enter", "g"]
+    assert found["query"] == found["me"] == found["edit"] == found["proof"] == ["/", "g"]
+
+
 def test_an_id_is_copied_where_there_are_scripts(browser: Browser, console: OpenConsole) -> None:
     page = visit(browser, console).page
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
@@ -192,6 +242,18 @@ def test_magnified_to_200_percent_nothing_has_to_be_moved_sideways(
         "getComputedStyle(document.documentElement).getPropertyValue('text-size-adjust')"
     )
     assert texts_in_pixels in ("100%", "")
+
+
+def test_each_screen_is_shown_as_its_command_line(
+    browser: Browser, console: OpenConsole, service: Service
+) -> None:
+    page = visit(browser, console).page
+    bare = [
+        name
+        for name in each_page(page, console, service)
+        if not str(page.locator(".command code").last.text_content()).startswith("redrive ")
+    ]
+    assert bare == []
 
 
 def test_who_wants_no_motion_sees_none(
