@@ -15,7 +15,11 @@ import pytest
 from contract.administration import Administration
 from contract.support import Service, retrying
 from redrive import FailedQueue
-from redrive.topology.doctor.act_rights import OperatorAct, rights_wanted
+from redrive.topology.doctor.act_rights import (
+    OperatorAct,
+    rights_needed,
+    rights_wanted,
+)
 from redrive.topology.doctor.permissions import VERBS, Right, granted_pattern
 from redrive.topology.names import ExchangeFamily
 from redrive.web.console_settings import Permit
@@ -242,6 +246,23 @@ def test_who_may_not_read_a_queue_sees_nothing_that_another_has_found_in_it(
         assert "KeyError" not in answer.text
     wait_until(lambda: QUEUE in console.get("/").text, "the broker counts them")
     assert "KeyError" not in console.get("/").text
+
+
+def test_who_may_read_a_queue_and_nothing_else_sees_each_page_and_that_nothing_is_followed(
+    console: OpenConsole, administration: Administration
+) -> None:
+    read = rights_needed(OperatorAct.LOOK, QUEUE, ExchangeFamily(), literal=False)
+    patterns = {verb: granted_pattern(read, verb) for verb in VERBS}
+    user = administration.unique("reader")
+    with administration.user(user, password=PASSWORD, tags="management", **patterns):
+        look(console, user)
+        for path in ("/", "/me", "/journal", "/query"):
+            assert console.get(path).status_code == 200, path
+        for path in ("/causes", "/message", "/edit", "/plan", "/discard"):
+            answer = console.get(path, queue=QUEUE, id="sku-1")
+            assert answer.status_code == 200, path
+            assert "What fails is not followed" in answer.text, path
+        assert console.get("/live", queue=QUEUE).status_code in (200, 204)
 
 
 @pytest.mark.parametrize("path", ["/look", "/begin", "/discard/begin"])
