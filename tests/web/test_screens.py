@@ -12,7 +12,8 @@ from contract.support import Service
 from redrive.web.console_settings import Permit
 from waiting import wait_until
 from web.browsing import chromium
-from web.conftest import LOOKUP, QUEUE, SLOW, OpenConsole, Opens
+from web.conftest import LOOKUP, QUEUE, SLOW, OpenConsole, Opens, fail, failure
+from web.test_acting import begun, wait_for_end
 from web.test_browser import Scheme, group_of, visit
 
 KILOBYTE = 1000
@@ -93,6 +94,29 @@ def test_no_screen_breaks_a_rule_asks_another_host_or_says_an_error(
             *seen.violations(),
             *(["wider than the screen"] if seen.is_wider_than_the_screen() else []),
         ]
+    assert {name: faults for name, faults in found.items() if faults} == {}
+    assert seen.faults == []
+
+
+@pytest.mark.parametrize("width", [1280, 320])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_plan_that_warns_and_a_job_that_has_ended_break_no_rule(
+    browser: Browser, opens: Opens, service: Service, scheme: Scheme, width: int
+) -> None:
+    fail(service, failure("often", "KeyError", "'often'", more={"redrive-count": 5}))
+    console = opens(Permit.REQUEUE)
+    console.look()
+    seen = visit(browser, console, scheme=scheme, width=width)
+    seen.page.goto(f"/plan?{urlencode({'queue': QUEUE})}")
+    expect(seen.page.locator("main")).to_contain_text("1 message left out: requeued 5 times before")
+    seen.wait_until_asked()
+    found = {"plan": seen.violations(), "plan is wide": seen.is_wider_than_the_screen()}
+    id_ = begun(console, planned=str(LOOKUP + SLOW), reason="fixed", canary="0", stop_at="100")
+    wait_for_end(console, id_)
+    seen.page.goto(f"/job?{urlencode({'id': id_})}")
+    expect(seen.page.locator("h1")).to_contain_text("done")
+    seen.wait_until_asked()
+    found |= {"job": seen.violations(), "job is wide": seen.is_wider_than_the_screen()}
     assert {name: faults for name, faults in found.items() if faults} == {}
     assert seen.faults == []
 
