@@ -425,6 +425,11 @@ class FakeLink:
             wire.lose()
             self._listener.disconnected(error)
 
+    @property
+    def waits(self) -> bool:
+        """Whether something is to run once time has passed."""
+        return bool(self._timers)
+
     def run(self) -> None:
         """Runs what was to run on the connection's thread."""
         while self.calls:
