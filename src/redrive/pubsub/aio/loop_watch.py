@@ -26,7 +26,6 @@ class LoopWatch:
     """Watches the event loop that it is made in, by a thread that has it answer once a second."""
 
     def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
         self._users = 0
         self._over = threading.Event()
@@ -38,7 +37,10 @@ class LoopWatch:
         if self._users == 1:
             over = self._over = threading.Event()
             threading.Thread(
-                target=self._watch, args=(over,), name="redrive-loop-watch", daemon=True
+                target=self._watch,
+                args=(asyncio.get_running_loop(), over),
+                name="redrive-loop-watch",
+                daemon=True,
             ).start()
 
     def leave(self) -> None:
@@ -47,11 +49,11 @@ class LoopWatch:
         if not self._users:
             self._over.set()
 
-    def _watch(self, over: threading.Event) -> None:
+    def _watch(self, loop: asyncio.AbstractEventLoop, over: threading.Event) -> None:
         while not over.wait(_BETWEEN_BEATS):
             answered = threading.Event()
             try:
-                self._loop.call_soon_threadsafe(answered.set)
+                loop.call_soon_threadsafe(answered.set)
             except RuntimeError:
                 return  # it is closed
             began = time.monotonic()
@@ -60,7 +62,7 @@ class LoopWatch:
             frame = sys._current_frames().get(self._thread)
             if time.monotonic() - began < _IN_TIME * LONGEST_STANDSTILL:
                 self._warn(frame)
-            while not (answered.wait(_BETWEEN_BEATS) or over.is_set() or self._loop.is_closed()):
+            while not (answered.wait(_BETWEEN_BEATS) or over.is_set() or loop.is_closed()):
                 pass  # it is said once, however long it takes
 
     def _warn(self, frame: FrameType | None) -> None:

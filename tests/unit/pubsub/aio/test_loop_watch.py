@@ -1,11 +1,13 @@
 """A handler that keeps the event loop from running is told of, and nothing else is."""
 
 import asyncio
+import gc
 import inspect
 import logging
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from types import FrameType
 
@@ -141,6 +143,22 @@ def test_a_loop_that_is_closed_is_left(heard: Heard) -> None:
 
     asyncio.run(forget())
     wait_until(lambda: not watchers(), "nobody watches")
+
+
+def test_a_loop_that_has_ended_is_not_kept(heard: Heard) -> None:
+    async def watched() -> weakref.ref[asyncio.AbstractEventLoop]:
+        watch = watch_of_loop()
+        watch.enter()
+        watch.leave()
+        return weakref.ref(asyncio.get_running_loop())
+
+    loop = asyncio.run(watched())
+
+    def is_gone() -> bool:
+        gc.collect()
+        return loop() is None
+
+    wait_until(is_gone, "nothing holds the loop")
 
 
 def test_code_outside_of_handlers_is_not_told_of() -> None:
