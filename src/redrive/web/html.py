@@ -53,6 +53,11 @@ def size_in_words(size: float) -> str:
     return f"{size:.1f} MiB"
 
 
+def rate_in_words(rate: float) -> str:
+    """How many in some time: with one decimal while that says something."""
+    return f"{rate:,.0f}" if rate >= 10 or rate == int(rate) else f"{rate:.1f}"
+
+
 def count_in_words(count: int, what: str) -> str:
     """A number of things."""
     return f"{count:,} {what}{'' if count == 1 else 's'}"
@@ -73,6 +78,7 @@ def _environment() -> Environment:
         moment=moment_in_words,
         bytes=size_in_words,
         count=count_in_words,
+        rate=rate_in_words,
         number=lambda number: f"{number:,}",
         line=lambda text: in_one_line(text_of(str(text))),
         histogram=drawn,

@@ -24,6 +24,7 @@ from redrive.web.command_words import (
 )
 from redrive.web.console_job import ConsoleJob
 from redrive.web.desk import Desk
+from redrive.web.html import rate_in_words
 
 _STATES = {
     State.RUNNING: "running",
@@ -127,7 +128,7 @@ def progress(desk: Desk, asked: Asked) -> Response:
                 "planned": "…" if own.planned is None else f"{own.planned:,}",
                 "sent": f"{own.sent:,}",
                 "looked_at": f"{own.looked_at:,}",
-                "rate": f"{own.rate:,.1f}",
+                "rate": rate_in_words(own.rate),
                 "succeeded": f"{own.succeeded:,}",
                 "retrying": f"{own.retrying:,}",
                 "failed_again": f"{own.failed_again:,}",

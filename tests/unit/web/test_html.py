@@ -5,7 +5,14 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from redrive.web.gate import Refusal
-from redrive.web.html import age_in_words, count_in_words, moment_in_words, page, size_in_words
+from redrive.web.html import (
+    age_in_words,
+    count_in_words,
+    moment_in_words,
+    page,
+    rate_in_words,
+    size_in_words,
+)
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -41,6 +48,11 @@ def test_numbers_have_commas_and_units() -> None:
     assert count_in_words(1200, "message") == "1,200 messages"
     assert count_in_words(1, "message") == "1 message"
     assert [size_in_words(size) for size in (5, 2048, 3 * 1024**2)] == ["5 B", "2 KiB", "3.0 MiB"]
+
+
+def test_a_rate_has_a_decimal_while_that_says_something() -> None:
+    rates = (0.26, 2.0, 9.96, 12.4, 1000.0)
+    assert [rate_in_words(rate) for rate in rates] == ["0.3", "2", "10.0", "12", "1,000"]
 
 
 def test_what_stands_on_a_page_is_text_without_what_steers_or_hides() -> None:
