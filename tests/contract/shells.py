@@ -55,7 +55,7 @@ from redrive.topology.outcome_events import Outcomes
 
 T = TypeVar("T")
 
-Handles = Callable[..., object]
+Handles = Callable[..., Any]
 """A handler; its argument is what its annotation asks for."""
 
 Publishable = tuple[object, str] | tuple[object, str, Mapping[str, FieldValue]]

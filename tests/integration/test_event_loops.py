@@ -505,7 +505,7 @@ def test_a_plain_handler_is_refused_with_the_way_out() -> None:
     def plain(message: Message) -> None: ...
 
     with pytest.raises(ConfigurationError) as told:
-        AsyncSubscriber("amqp://localhost/", "shop@orders").handler(plain)
+        AsyncSubscriber("amqp://localhost/", "shop@orders").handler(plain)  # type: ignore[type-var]
 
     assert_it_helps(told.value, "plain", "use Subscriber")
 

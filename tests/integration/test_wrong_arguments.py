@@ -56,7 +56,7 @@ def a_handler_of_what_cannot_be(message: Opaque) -> None:
     ],
 )
 def test_a_handler_that_cannot_be_is_refused_when_it_is_given(
-    handler: Callable[..., object], found: str
+    handler: Callable[..., Any], found: str
 ) -> None:
     with pytest.raises(ConfigurationError) as told:
         Subscriber(URL, "shop@orders").handler(handler)

@@ -6,7 +6,7 @@ import inspect
 import logging
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import (
@@ -19,6 +19,7 @@ from typing import (
     TypeVar,
     Unpack,
     cast,
+    overload,
 )
 
 from redrive.errors import ConfigurationError
@@ -29,6 +30,7 @@ from redrive.pubsub.publisher_base import DEFAULT_TIMEOUT, PublisherBase
 from redrive.pubsub.router_base import AnySubscriber, Route, RouterBase, chosen_routes
 from redrive.pubsub.service_connection import Address
 from redrive.pubsub.subscriber_base import SubscriberOptions
+from redrive.pubsub.surroundings import AsyncShell, BlockingShell
 from redrive.pubsub.tls import ContextSource
 from redrive.pubsub.url import Credentials, seconds_of
 from redrive.pubsub.work import ConsumeOptions
@@ -42,6 +44,10 @@ logger = logging.getLogger("redrive")
 
 AnyPublisher = TypeVar("AnyPublisher", bound=PublisherBase)
 _Lifespan = TypeVar("_Lifespan", bound=Callable[..., object])
+_App = TypeVar("_App", bound=BlockingShell)
+_AsyncApp = TypeVar("_AsyncApp", bound=AsyncShell)
+_LifespanIterator = TypeVar("_LifespanIterator", bound=Iterator[object])
+_AsyncLifespanIterator = TypeVar("_AsyncLifespanIterator", bound=AsyncIterator[object])
 
 
 class AppAddress(NamedTuple):
@@ -175,6 +181,16 @@ class AppBase(RouterBase[AnySubscriber], Generic[AnySubscriber, AnyPublisher]):
                 ),
             )
         return self._opened
+
+    @overload
+    def lifespan(
+        self: _App, function: Callable[[_App], _LifespanIterator]
+    ) -> Callable[[_App], _LifespanIterator]: ...
+
+    @overload
+    def lifespan(
+        self: _AsyncApp, function: Callable[[_AsyncApp], _AsyncLifespanIterator]
+    ) -> Callable[[_AsyncApp], _AsyncLifespanIterator]: ...
 
     def lifespan(self, function: _Lifespan) -> _Lifespan:
         """Has a generator function with one `yield` run around the app's life; a decorator.

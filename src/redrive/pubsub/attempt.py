@@ -99,6 +99,8 @@ AsyncMiddleware = Callable[[Attempt], AsyncIterator[None]]
 """The same, asynchronous."""
 GiveUpHook = Callable[[Attempt], object]
 """Told of a message that is being set aside."""
+PlainGiveUpHook = Callable[[Attempt], None]
+"""One that is not awaited, as a type checker takes it."""
 
 
 class Layer(contextlib.AbstractContextManager[None]):

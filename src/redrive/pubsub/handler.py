@@ -9,6 +9,11 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Gene
 from redrive.errors import ConfigurationError
 
 Handler = Callable[..., object]
+PlainHandler = Callable[..., None]
+"""A handler that runs on a thread, as a type checker takes it. What it returns is ignored, and no
+type says `anything but an awaitable`: so one that returns a value is only refused there."""
+AsyncHandler = Callable[..., Awaitable[object]]
+"""A handler that is awaited."""
 
 _NEVER_ENTERED = (contextlib.ContextDecorator, contextlib.AsyncContextDecorator)
 """What calling a function gives that `contextlib` has made a context manager of; its body runs when

@@ -8,11 +8,18 @@ from datetime import timedelta
 from typing import TypedDict, TypeVar, overload
 
 from redrive.errors import ConfigurationError
-from redrive.pubsub.handler import Handler, check_handler, check_runs_when_called, is_async
+from redrive.pubsub.handler import (
+    AsyncHandler,
+    Handler,
+    PlainHandler,
+    check_handler,
+    check_runs_when_called,
+    is_async,
+)
 from redrive.pubsub.handler_table import HandlerTable
 from redrive.pubsub.lifecycle import BrokerAccess, default_name
 from redrive.pubsub.service_connection import Address
-from redrive.pubsub.surroundings import Surroundings
+from redrive.pubsub.surroundings import AsyncShell, BlockingShell, Surroundings
 from redrive.pubsub.tls import ContextSource
 from redrive.pubsub.url import Credentials, seconds_of
 from redrive.pubsub.work import ConsumeOptions, DropCount, Where
@@ -26,6 +33,8 @@ from redrive.topology.tags import TagFilter
 logger = logging.getLogger("redrive")
 
 _Handler = TypeVar("_Handler", bound=Handler)
+_PlainHandler = TypeVar("_PlainHandler", bound=PlainHandler)
+_AsyncHandler = TypeVar("_AsyncHandler", bound=AsyncHandler)
 
 PREFETCH_PER_HANDLER = 30
 
@@ -230,10 +239,16 @@ class SubscriberBase(Surroundings):
         return self._dropped.let_go
 
     @overload
-    def handler(self, function: _Handler, /) -> _Handler: ...
+    def handler(self: BlockingShell, function: _PlainHandler, /) -> _PlainHandler: ...
 
     @overload
-    def handler(self, key: str, /) -> Callable[[_Handler], _Handler]: ...
+    def handler(self: BlockingShell, key: str, /) -> Callable[[_PlainHandler], _PlainHandler]: ...
+
+    @overload
+    def handler(self: AsyncShell, function: _AsyncHandler, /) -> _AsyncHandler: ...
+
+    @overload
+    def handler(self: AsyncShell, key: str, /) -> Callable[[_AsyncHandler], _AsyncHandler]: ...
 
     def handler(self, what: _Handler | str, /) -> _Handler | Callable[[_Handler], _Handler]:
         """Makes a function a handler; a decorator, `@subscriber.handler` for one that gets every
@@ -257,6 +272,12 @@ class SubscriberBase(Surroundings):
         if isinstance(what, str):
             return lambda function: self._take_handler(function, what)
         return self._take_handler(what, None)
+
+    @overload
+    def __call__(self: BlockingShell, function: _PlainHandler, /) -> _PlainHandler: ...
+
+    @overload
+    def __call__(self: AsyncShell, function: _AsyncHandler, /) -> _AsyncHandler: ...
 
     def __call__(self, function: _Handler, /) -> _Handler:
         """Makes a function its handler, as `handler` does: a subscriber is a decorator."""

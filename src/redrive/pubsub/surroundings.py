@@ -3,15 +3,30 @@
 import inspect
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import ClassVar, TypeVar
+from typing import ClassVar, Literal, Protocol, TypeVar, overload
 
 from redrive.errors import ConfigurationError
-from redrive.pubsub.attempt import AsyncMiddleware, GiveUpHook, Middleware
+from redrive.pubsub.attempt import AsyncMiddleware, GiveUpHook, Middleware, PlainGiveUpHook
 from redrive.pubsub.handler import check_runs_when_called, is_async, name_of
 from redrive.pubsub.work import ConsumeOptions
 
-_Middleware = TypeVar("_Middleware", bound=Middleware | AsyncMiddleware)
+_AnyMiddleware = TypeVar("_AnyMiddleware", bound=Middleware | AsyncMiddleware)
+_Middleware = TypeVar("_Middleware", bound=Middleware)
+_AsyncMiddleware = TypeVar("_AsyncMiddleware", bound=AsyncMiddleware)
 _Hook = TypeVar("_Hook", bound=GiveUpHook)
+_PlainHook = TypeVar("_PlainHook", bound=PlainGiveUpHook)
+
+
+class BlockingShell(Protocol):
+    """Whose handlers are plain functions, and so what is around them; for type checkers."""
+
+    _handlers_are_async: ClassVar[Literal[False]]
+
+
+class AsyncShell(Protocol):
+    """Whose handlers are awaited; for type checkers."""
+
+    _handlers_are_async: ClassVar[Literal[True]]
 
 
 class Surroundings:
@@ -21,7 +36,13 @@ class Surroundings:
     _middleware: tuple[Middleware | AsyncMiddleware, ...] = ()
     _hooks: tuple[GiveUpHook, ...] = ()
 
-    def middleware(self, function: _Middleware) -> _Middleware:
+    @overload
+    def middleware(self: BlockingShell, function: _Middleware) -> _Middleware: ...
+
+    @overload
+    def middleware(self: AsyncShell, function: _AsyncMiddleware) -> _AsyncMiddleware: ...
+
+    def middleware(self, function: _AnyMiddleware) -> _AnyMiddleware:
         """Has a generator function with one `yield` run around each attempt; a decorator.
 
         It gets the `Attempt`. What is before the `yield` runs before the handler; the handler's
@@ -45,6 +66,12 @@ class Surroundings:
             )
         self._middleware = (*self._middleware, function)
         return function
+
+    @overload
+    def on_give_up(self: BlockingShell, function: _PlainHook) -> _PlainHook: ...
+
+    @overload
+    def on_give_up(self: AsyncShell, function: _Hook) -> _Hook: ...
 
     def on_give_up(self, function: _Hook) -> _Hook:
         """Has a function told of each message that is being set aside, with its `Attempt`; a

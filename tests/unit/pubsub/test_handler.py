@@ -6,7 +6,7 @@ import functools
 import gc
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -58,7 +58,7 @@ def of_two(_: object, message: Message) -> Iterator[None]:
     yield
 
 
-def passing_on(function: Callable[[Message], object]) -> Callable[[Message], object]:
+def passing_on(function: Callable[[Message], object]) -> Callable[[Message], Any]:
     """A decorator that is no more than a call."""
 
     @functools.wraps(function)
@@ -102,7 +102,7 @@ ASYNC = [
 @pytest.mark.parametrize("subscriber", [Subscriber, AsyncSubscriber])
 @pytest.mark.parametrize("handler", GENERATORS, ids=range(len(GENERATORS)))
 def test_a_generator_function_is_refused_when_it_is_given(
-    subscriber: type[Subscriber] | type[AsyncSubscriber], handler: Callable[..., object]
+    subscriber: type[Subscriber] | type[AsyncSubscriber], handler: Callable[..., Any]
 ) -> None:
     with pytest.raises(ConfigurationError, match="generator function") as told:
         subscriber(URL, "shop@orders").handler(handler)
@@ -112,7 +112,7 @@ def test_a_generator_function_is_refused_when_it_is_given(
 
 @pytest.mark.parametrize("handler", ASYNC, ids=range(len(ASYNC)))
 def test_what_is_async_in_any_wrapping_is_refused_by_a_subscriber_on_threads_and_taken_on_a_loop(
-    handler: Callable[..., object],
+    handler: Callable[..., Any],
 ) -> None:
     with pytest.raises(ConfigurationError, match="is async"):
         Subscriber(URL, "shop@orders").handler(handler)
@@ -127,7 +127,7 @@ def test_a_plain_wrapper_around_an_async_function_is_taken_on_a_loop_and_a_plain
 
     for handler in (plain, passing_on(plain), lambda message: a_coroutine(message)):
         with pytest.raises(ConfigurationError, match="is a plain function"):
-            AsyncSubscriber(URL, "shop@orders").handler(handler)
+            AsyncSubscriber(URL, "shop@orders").handler(cast(Callable[..., Any], handler))
 
 
 @pytest.mark.parametrize("predicate", [a_generator, an_async_generator, a_coroutine])

@@ -1,6 +1,7 @@
 """What a subscriber refuses when it is made, and what it is told of."""
 
 from datetime import timedelta
+from typing import ClassVar, Literal
 
 import pytest
 
@@ -17,7 +18,7 @@ from redrive.pubsub.work import ConsumeOptions
 class Subscriber(SubscriberBase):
     """A subscriber that never connects."""
 
-    _handlers_are_async = False
+    _handlers_are_async: ClassVar[Literal[False]] = False
 
     def _make_connector(
         self,

@@ -109,7 +109,7 @@ def members(module: ast.Module, node: ast.ClassDef) -> dict[str, str]:
         match statement:
             case ast.FunctionDef() | ast.AsyncFunctionDef():
                 if is_public(statement.name):
-                    found[statement.name] = signature(statement)
+                    found[statement.name] = signatures(node, statement)
                 if statement.name == "__init__":
                     found |= attributes(statement)
             case ast.AnnAssign(target=ast.Name(id=name)) if is_public(name):
@@ -158,6 +158,18 @@ def signature(function: Function, path: str | None = None) -> str:
     return f"{made}{kind} {path or function.name}({ast.unparse(function.args)}) -> {returns}"
 
 
+def signatures(node: ast.ClassDef, method: Function) -> str:
+    """A method in one line; in several where it is overloaded, as callers see it."""
+    overloads = [
+        signature(other)
+        for other in node.body
+        if isinstance(other, Function)
+        and other.name == method.name
+        and "overload" in map(ast.unparse, other.decorator_list)
+    ]
+    return "\n    ".join(overloads or [signature(method)])
+
+
 def public_api() -> str:
     """The whole list."""
     paths = [*(f"redrive.{name}" for name in redrive.__all__), *DEEP_PATHS]
@@ -194,6 +206,11 @@ class Example(Base):
     @property
     def name(self) -> str: ...
     async def changed(self, *, all: bool = True) -> None: ...
+    @overload
+    def either(self, x: int) -> int: ...
+    @overload
+    def either(self, x: str) -> str: ...
+    def either(self, x: int | str) -> int | str: ...
     def _hidden(self) -> None: ...
     def __repr__(self) -> str: ...
 """
@@ -207,6 +224,8 @@ def test_a_class_is_described_by_its_public_members_with_those_it_inherits() -> 
         "__init__": "def __init__(self, url: str) -> None",
         "changed": "async def changed(self, *, all: bool=True) -> None",
         "count": "count: int",
+        "either": "@overload def either(self, x: int) -> int\n"
+        "    @overload def either(self, x: str) -> str",
         "kept": "def kept(self, x: int=1) -> str",
         "name": "name: str",
         "size": "size: int = 3",

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Sequence
 from types import TracebackType
-from typing import Self, cast
+from typing import ClassVar, Literal, Self, cast
 
 from redrive.errors import ConfigurationError
 from redrive.pubsub.aio.connection import Connector, Link
@@ -27,7 +27,7 @@ class AsyncRouter(RouterBase[AsyncSubscriber]):
     app.include(router)
     """
 
-    _handlers_are_async = True
+    _handlers_are_async: ClassVar[Literal[True]] = True
     _subscriber = AsyncSubscriber
 
 
@@ -52,7 +52,7 @@ class AsyncApp(AppBase[AsyncSubscriber, AsyncPublisher]):
     It belongs to the event loop that it is started in.
     """
 
-    _handlers_are_async = True
+    _handlers_are_async: ClassVar[Literal[True]] = True
     _subscriber = AsyncSubscriber
     _publisher = AsyncPublisher
     _running: "_Running | None" = None

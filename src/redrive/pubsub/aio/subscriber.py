@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
-from typing import Self
+from typing import ClassVar, Literal, Self
 
 from redrive.errors import ConfigurationError
 from redrive.pubsub.aio.connection import Connector
@@ -42,7 +42,7 @@ class AsyncSubscriber(SubscriberBase):
     It belongs to the event loop that it is started in.
     """
 
-    _handlers_are_async = True
+    _handlers_are_async: ClassVar[Literal[True]] = True
     _connector: Connector | None = None
     _processing: TaskEngine | None = None
 

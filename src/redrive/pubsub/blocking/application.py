@@ -3,7 +3,7 @@
 import contextlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import Self, cast
+from typing import ClassVar, Literal, Self, cast
 
 from redrive.errors import ConfigurationError
 from redrive.pubsub.application_base import AppBase, AppRun, lifespan_failed
@@ -26,7 +26,7 @@ class Router(RouterBase[Subscriber]):
     app.include(router)
     """
 
-    _handlers_are_async = False
+    _handlers_are_async: ClassVar[Literal[False]] = False
     _subscriber = Subscriber
 
 
@@ -48,7 +48,7 @@ class App(AppBase[Subscriber, Publisher]):
     `with app:` runs it as long as the block, beside something else.
     """
 
-    _handlers_are_async = False
+    _handlers_are_async: ClassVar[Literal[False]] = False
     _subscriber = Subscriber
     _publisher = Publisher
     _running: "_Running | None" = None

@@ -1,6 +1,7 @@
 """Subscribing: a queue, a handler, and what happens when it fails."""
 
 from collections.abc import Callable, Sequence
+from typing import ClassVar, Literal
 
 from redrive.errors import ConfigurationError
 from redrive.pubsub.blocking.connection import Connector
@@ -31,7 +32,7 @@ class Subscriber(SubscriberBase):
     connection dies before its ack, it is delivered again.
     """
 
-    _handlers_are_async = False
+    _handlers_are_async: ClassVar[Literal[False]] = False
     _connector: Connector | None = None
     _processing: ThreadEngine | None = None
 
