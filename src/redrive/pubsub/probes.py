@@ -2,12 +2,11 @@
 --metrics` serves, and an ASGI application that gives the same ones inside a service."""
 
 import json
-from collections.abc import Awaitable, Callable, Iterable, Iterator, MutableMapping
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from collections.abc import Awaitable, Callable, Iterable, Iterator, MutableMapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 from redrive.errors import ConfigurationError
 from redrive.pubsub import telemetry
-from redrive.pubsub.application_base import AppBase
 from redrive.topology.model import Subscription
 
 if TYPE_CHECKING:
@@ -32,6 +31,15 @@ class Probed(Protocol):
 
     def stopped(self) -> bool:
         """Whether it has ended."""
+
+
+@runtime_checkable
+class ProbedApp(Protocol):
+    """An app of either shell, as far as it is asked how its subscribers are."""
+
+    @property
+    def _probed(self) -> Sequence[Probed]:
+        """Its subscribers that run."""
 
 
 class Answer(NamedTuple):
@@ -82,7 +90,7 @@ def measuring(asked_by: str) -> tuple[Callable[[], bytes], "MeterProvider"]:
     return lambda: generate_latest(registry), provider
 
 
-def asgi(*subscribers: "Probed | AppBase[Any, Any]", metrics: bool = True) -> ASGIApplication:
+def asgi(*subscribers: Probed | ProbedApp, metrics: bool = True) -> ASGIApplication:
     """An ASGI application with the pages `/metrics`, `/health` and `/ready`, to be mounted in a
     service under any prefix. It needs no framework.
 
@@ -126,9 +134,9 @@ def asgi(*subscribers: "Probed | AppBase[Any, Any]", metrics: bool = True) -> AS
     return application
 
 
-def _each_of(given: "Iterable[Probed | AppBase[Any, Any]]") -> Iterator[Probed]:
+def _each_of(given: Iterable[Probed | ProbedApp]) -> Iterator[Probed]:
     for one in given:
-        if isinstance(one, AppBase):
+        if isinstance(one, ProbedApp):
             yield from one._probed
         else:
             yield one
