@@ -45,7 +45,6 @@ class SharedLink:
         """The connection; None while there is none."""
         self.preparations = _Preparations(access.name)
         self._branches: list[LinkBranch] = []
-        self._is_to_abort = False
 
     def start(self) -> None:
         """Begins to connect."""
@@ -56,14 +55,14 @@ class SharedLink:
         self._branches.append(branch)
 
     def left(self, branch: "LinkBranch", *, aborted: bool) -> None:
-        """A branch has ended; the connection ends with the last one."""
+        """A branch has ended; the connection ends with the last one, and as that one did."""
         self._branches.remove(branch)
-        self._is_to_abort |= aborted
-        if not self._branches:
-            if self._is_to_abort:
-                self.link.abort()
-            else:
-                self.link.close()
+        if self._branches:
+            return
+        if aborted:
+            self.link.abort()
+        else:
+            self.link.close()
 
     # --- on the connection's thread: the link -----------------------------------------------------
 
@@ -177,7 +176,8 @@ class LinkBranch:
         elif not self._preparing:
             self._preparing = True
             self._shared.preparations.add(
-                self._prepare, lambda error: self._shared.link.call(lambda: self._prepared(error))
+                self._prepare_unless_closed,
+                lambda error: self._shared.link.call(lambda: self._prepared(error)),
             )
 
     def down(self, error: RedriveError) -> None:
@@ -209,6 +209,11 @@ class LinkBranch:
             self._wire = None
         self._shared.left(self, aborted=self._aborted)
         self.listener.ended()
+
+    def _prepare_unless_closed(self) -> None:
+        """Runs on the thread of preparations, perhaps long after it was asked for."""
+        if self._prepare is not None and not self._closing:
+            self._prepare()
 
     def _prepared(self, error: RedriveError | None) -> None:
         self._preparing = False
@@ -301,6 +306,8 @@ class _BranchWire:
 
     def open_channel(self, events: ChannelEvents, opened: Callable[[Channel], None]) -> None:
         """Opens a channel; its messages and confirms go to `events`."""
+        if self._left:
+            return
 
         def is_open(channel: Channel) -> None:
             if self._left:
@@ -337,10 +344,11 @@ class _BranchWire:
     def leave(self) -> None:
         """Lets nothing pass any more."""
         self._left = True
+        self._on_blocked.clear()
 
     def close(self, done: Done) -> None:
         """Closes the channels, and calls `done` once the broker has closed them all."""
-        self._left = True
+        self.leave()
         closing = [one for one in self._channels if one.is_open]
         self._channels.clear()
         missing = len(closing)

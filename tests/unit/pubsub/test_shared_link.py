@@ -1,6 +1,7 @@
 """What subscribers that share a connection have of each other: the connection, and nothing else."""
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 
@@ -20,11 +21,16 @@ REFUSED = PermissionDenied("declaring queue 'orders'", "ACCESS_REFUSED")
 class Share:
     """A subscriber that opens one channel on each connection, and notes what it is told."""
 
-    def __init__(self, shared: SharedLink, prepare: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self,
+        shared: SharedLink,
+        prepare: Callable[[], None] | None = None,
+        patience: timedelta = timedelta(0),
+    ) -> None:
         self.told: list[str] = []
         self.failure: RedriveError | None = None
         self.wire: Wire | None = None
-        self.branch = LinkBranch(shared, self, prepare=prepare, patience=timedelta(0))
+        self.branch = LinkBranch(shared, self, prepare=prepare, patience=patience)
         self.branch.start()
 
     @property
@@ -39,9 +45,14 @@ class Share:
             lambda reason: self.told.append(f"blocked: {reason}"),
             lambda: self.told.append("unblocked"),
         )
-        connection.open_channel(
+        self.open_channel()
+
+    def open_channel(self) -> None:
+        """Opens one more."""
+        assert self.wire is not None
+        self.wire.open_channel(
             ChannelEvents(
-                delivered=lambda _: None,
+                delivered=lambda received: self.told.append(f"got {received.body.decode()}"),
                 confirmed=lambda *_: None,
                 returned=lambda _: None,
                 closed=self._closed,
@@ -159,6 +170,36 @@ def test_a_channel_that_breaks_hurts_its_own_subscriber_alone(
     assert connection.link.reconnects == []
 
 
+def test_two_channels_that_break_start_their_subscriber_over_once(
+    connection: Connection, shares: tuple[Share, Share]
+) -> None:
+    one, _ = shares
+    first = fake(one)
+    one.open_channel()
+    connection.sleep(0)
+    first.close_by_broker()
+    fake(one).close_by_broker()
+    connection.sleep(LONGEST_DELAY)
+    assert (one.told.count("disconnected"), one.told.count("connected")) == (1, 1)
+
+
+def test_a_channel_that_breaks_while_its_subscriber_closes_starts_nothing_over(
+    connection: Connection, shares: tuple[Share, Share]
+) -> None:
+    one, _ = shares
+    one.branch.close()
+    one.branch.reconnect("its queue was deleted")
+    connection.sleep(LONGEST_DELAY)
+    assert one.told == ["ended"]
+
+
+def test_deliveries_come_to_the_subscriber_of_their_channel(shares: tuple[Share, Share]) -> None:
+    one, other = shares
+    fake(one).consume("orders")
+    fake(one).deliver(b"an order")
+    assert (one.told, other.told) == (["got an order"], [])
+
+
 def test_one_that_starts_over_closes_its_channel(
     connection: Connection, shares: tuple[Share, Share]
 ) -> None:
@@ -202,6 +243,29 @@ def test_what_is_written_after_leaving_is_dropped(
     connection.link.run()
     before.write(b"no frame, and the connection would say so")
     assert not before.is_open
+
+
+def test_no_channel_is_opened_for_one_that_has_left(
+    connection: Connection, shares: tuple[Share, Share]
+) -> None:
+    one, _ = shares
+    one.branch.close()
+    connection.sleep(0)
+    one.open_channel()
+    assert connection.link.wire is not None
+    assert not connection.link.wire.asked
+
+
+def test_one_that_is_leaving_hears_nothing_of_a_broker_that_takes_no_messages(
+    connection: Connection, shares: tuple[Share, Share]
+) -> None:
+    one, other = shares
+    one.branch.close()
+    connection.link.run()
+    assert connection.link.wire is not None
+    connection.link.wire.block("low on memory")
+    connection.link.wire.unblock()
+    assert (one.told, other.told) == ([], ["blocked: low on memory", "unblocked"])
 
 
 # --- the connection -------------------------------------------------------------------------------
@@ -354,6 +418,47 @@ def test_nothing_runs_for_one_that_has_ended(
     assert ran == []
 
 
+def test_the_connection_ends_in_order_though_another_had_aborted(
+    connection: Connection, shares: tuple[Share, Share]
+) -> None:
+    one, other = shares
+    one.branch.abort()
+    connection.sleep(0)
+    other.branch.close()
+    connection.sleep(0)
+    assert (connection.ends, connection.link.ended, connection.link.aborted) == (1, True, False)
+
+
+def test_one_that_closes_can_be_aborted(
+    connection: Connection, shares: tuple[Share, Share]
+) -> None:
+    one, other = shares
+    other.branch.close()
+    one.branch.close()
+    connection.link.run()
+    one.branch.abort()
+    connection.link.run()
+    assert (one.told, other.told) == (["ended"], [])
+
+
+def test_one_that_closes_without_a_connection_ends_at_once(connection: Connection) -> None:
+    one, other = Share(connection.shared), Share(connection.shared)
+    one.branch.close()
+    connection.link.run()
+    connection.connect()
+    assert (one.told, other.told) == (["ended"], ["connected", "opened"])
+
+
+def test_one_that_closes_before_it_starts_over_ends_at_once(
+    connection: Connection, shares: tuple[Share, Share]
+) -> None:
+    one, _ = shares
+    one.branch.reconnect("its queue was deleted")
+    one.branch.close()
+    connection.sleep(LONGEST_DELAY)
+    assert one.told == ["disconnected", "ended"]
+
+
 # --- preparations ---------------------------------------------------------------------------------
 
 
@@ -432,15 +537,100 @@ def test_a_defect_in_a_preparation_is_told_to_whoever_waits(connection: Connecti
     assert "ZeroDivisionError" in str(share.failure)
 
 
-def test_preparations_run_one_after_the_other(connection: Connection, gate: Gate) -> None:
+def test_preparations_run_one_after_the_other(connection: Connection) -> None:
+    running: list[int] = []
+    ran: list[tuple[int, int]] = []
+
+    def preparation(number: int) -> Callable[[], None]:
+        def prepare() -> None:
+            running.append(number)
+            time.sleep(0.02)
+            ran.append((number, len(running)))
+            running.remove(number)
+
+        return prepare
+
+    for number in range(5):
+        Share(connection.shared, preparation(number))
+    connection.connect()
+    connection.until(lambda: not declaring(), "all are prepared")
+    assert ran == [(number, 1) for number in range(5)]
+
+
+def test_a_preparation_that_fails_for_a_while_is_tried_again_as_long_as_its_patience_has_it(
+    connection: Connection,
+) -> None:
+    errors = [LOST, LOST, LOST]
+
+    def prepare() -> None:
+        if errors:
+            raise errors.pop()
+
+    patient = Share(connection.shared, prepare, timedelta(hours=1))
+    connection.connect()
+    connection.until(lambda: connection.link.waits, "it is to be tried again")
+    hasty = Share(connection.shared, prepare)
+    hasty.branch.up()
+    connection.until_told(hasty, "gave up", "ended")
+    assert (hasty.failure, patient.told) == (LOST, [])
+    connection.sleep(LONGEST_DELAY)
+    connection.until(lambda: connection.link.waits or patient.told, "it is tried again")
+    connection.sleep(LONGEST_DELAY)
+    connection.until_told(patient, "connected", "opened")
+
+
+def test_the_connection_ends_where_the_only_preparation_is_refused(connection: Connection) -> None:
+    def refused() -> None:
+        raise REFUSED
+
+    share = Share(connection.shared, refused)
+    connection.connect()
+    connection.until_told(share, "gave up", "ended")
+    assert (connection.ends, connection.link.ended) == (1, True)
+
+
+def test_one_that_starts_over_prepares_again(connection: Connection, gate: Gate) -> None:
+    gate.open.set()
+    share = Share(connection.shared, gate)
+    connection.connect()
+    connection.until_told(share, "connected", "opened")
+    share.branch.reconnect("its queue was deleted")
+    connection.sleep(LONGEST_DELAY)
+    connection.until_told(share, "connected", "opened", "disconnected", "connected", "opened")
+    assert gate.times == 2
+
+
+@pytest.mark.parametrize("leave", [LinkBranch.close, LinkBranch.abort])
+def test_one_that_leaves_before_its_turn_is_not_prepared(
+    connection: Connection, gate: Gate, leave: Callable[[LinkBranch], None]
+) -> None:
     ran = threading.Event()
-    Share(connection.shared, gate)
-    Share(connection.shared, ran.set)
+    one, other = Share(connection.shared, gate), Share(connection.shared, ran.set)
     connection.connect()
     assert gate.begun.wait(DEADLINE)
-    assert not ran.is_set()
+    leave(other.branch)
+    connection.link.run()
     gate.open.set()
-    assert ran.wait(DEADLINE)
+    connection.until_told(other, "ended")
+    connection.until(lambda: not declaring(), "what was to be prepared has ended")
+    connection.until_told(one, "connected", "opened")
+    assert not ran.is_set()
+
+
+def test_a_preparation_that_ends_without_a_connection_is_made_again_with_the_next(
+    connection: Connection, gate: Gate
+) -> None:
+    share = Share(connection.shared, gate)
+    connection.connect()
+    assert gate.begun.wait(DEADLINE)
+    connection.link.lose()
+    gate.open.set()
+    connection.until(lambda: not declaring(), "what was to be prepared has ended")
+    connection.link.run()
+    assert share.told == []
+    connection.connect()
+    connection.until_told(share, "connected", "opened")
+    assert gate.times == 2
 
 
 def test_one_that_needs_none_does_not_wait_for_anothers(connection: Connection, gate: Gate) -> None:
