@@ -9,6 +9,9 @@ from typing import NamedTuple
 import pytest
 from mypy import api
 
+# mypy reads redrive and all that it imports: once, for whichever test is the first.
+pytestmark = pytest.mark.timeout(900)
+
 IMPORTS = """\
 from collections.abc import AsyncIterator, Iterator
 
