@@ -7,7 +7,7 @@ PYTHON := .venv/bin/python
 # Commands are started by the hundred: without it, each would compile all of its modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 ARGS :=
-TESTS := tests/unit tests/contract
+TESTS := tests/unit tests/contract tests/integration/test_recipes.py
 # Most of a test's time is waiting: several run at a time, and share a broker.
 PROCESSES := 6
 # Each has three brokers of its own, which mostly wait for each other.
@@ -91,7 +91,7 @@ constraints: ## write the pinned dependencies again (UPGRADE=1 for newer ones)
 	@.ci/setup.sh tools
 	@UPGRADE=$(UPGRADE) .ci/constraints.sh
 
-lowest: ## run the unit and contract tests with the oldest dependencies that pyproject.toml allows (TESTS="tests/unit" for some)
+lowest: ## run the unit and contract tests and the recipes with the oldest dependencies that pyproject.toml allows (TESTS="tests/unit" for some)
 	@.ci/lowest.sh --python >/dev/null
 	@.ci/setup.sh demo --broker
 	@.ci/lowest.sh -n 2 $(TESTS) $(ARGS)

@@ -17,7 +17,7 @@ what_is() {
         tools) echo "uv, which installs the others: about 60 MB" ;;
         demo) echo "the command line and a private RabbitMQ's client: about 180 MB" ;;
         spark) echo "the command line and Spark: about 1 GB, and up to 3 GB in uv's cache" ;;
-        test) echo "what the tests need, without Spark: about 620 MB" ;;
+        test) echo "what the tests need, without Spark: about 640 MB" ;;
         dev) echo "all that is developed with, Spark included: about 1.3 GB, and up to 3 GB in uv's cache" ;;
         *)
             echo "There is no set of dependencies named $1: tools, demo, spark, test or dev." >&2

@@ -9,12 +9,25 @@ PAGES = ["README.md", *sorted(f"docs/{page.name}" for page in (ROOT / "docs").gl
 """The pages whose code is run; decision records and the pages for contributors have none."""
 
 _BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_SECTION = re.compile(r"^## (.*)\n((?:(?!## ).*\n?)*)", re.MULTILINE)
 _ADDRESS = re.compile(r'"amqp://[^"]*"')
 
 
 def blocks_of(page: str) -> list[str]:
     """The blocks of Python on a page, from its top to its end."""
     return _BLOCK.findall((ROOT / page).read_text(encoding="utf-8"))
+
+
+def programs_of(page: str) -> dict[str, str]:
+    """The blocks of a page whose sections have one program each, by the section's heading."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    programs = {
+        heading: block
+        for heading, section in _SECTION.findall(text)
+        for block in _BLOCK.findall(section)
+    }
+    assert list(programs.values()) == blocks_of(page), f"a section of {page} has two programs"
+    return programs
 
 
 def addressed(block: str, url: str) -> str:

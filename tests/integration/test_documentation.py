@@ -27,7 +27,10 @@ WHOLE_PROGRAMS = {"README.md", "docs/asyncio.md"}
 OF_A_PROJECT = {"docs/testing.md": 3}
 """How many blocks of a page, from its top, are the files of a service's tests. Pytest runs them."""
 
-ELSEWHERE = {"docs/spark.md": "tests/spark/test_spark_page.py runs it, on a session of Spark"}
+ELSEWHERE = {
+    "docs/recipes.md": "tests/integration/test_recipes.py runs each on a broker in memory",
+    "docs/spark.md": "tests/spark/test_spark_page.py runs it, on a session of Spark",
+}
 
 SETUP = {
     "docs/asyncio.md": """
