@@ -14,7 +14,6 @@ from pathlib import Path
 
 import duckdb
 
-from redrive.failures.database import quoted
 from redrive.failures.failed_message import FailedMessage
 from redrive.failures.failure_feed import Copy, FailureFeed, FeedState
 from redrive.failures.index import FormerLook, Index
@@ -27,7 +26,7 @@ from redrive.failures.index_changes import (
     manifest_of,
     place_of,
 )
-from redrive.failures.index_writer import IndexWriter, reason_of
+from redrive.failures.index_writer import IndexWriter, merge, reason_of
 from redrive.failures.kept_messages import IndexUnusable
 from redrive.pubsub.blocking.connection import Connector
 from redrive.topology.names import ExchangeFamily
@@ -242,14 +241,8 @@ class FeedKeeper:
             if len(alike) < _MERGED_TOGETHER:
                 return
             file = self._index.companion(queue, str(uuid.uuid4()), ADDED)
-            names = ", ".join(quoted(self._index.folder / name) for name, _ in alike)
-            with contextlib.closing(
-                duckdb.connect(":memory:", config={"threads": 1, "memory_limit": "64MB"})
-            ) as database:
-                database.execute(
-                    f"COPY (SELECT * FROM read_parquet([{names}])) TO {quoted(file)} "
-                    "(FORMAT parquet, COMPRESSION lz4)"
-                )
+            with self._index.filling() as folder:
+                merge([self._index.folder / name for name, _ in alike], file, folder)
             file.chmod(0o600)
             for name, _ in alike:
                 self._leave(name)

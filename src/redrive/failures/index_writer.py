@@ -32,7 +32,9 @@ _AT_A_TIME = 5000
 _BYTES_AT_A_TIME = 8 * 1024 * 1024
 """Of messages that are in memory together."""
 _MEMORY = "64MB"
-_ROW_GROUP = "16MB"
+_ROW_GROUPS = ("16MB", "4MB", "1MB")
+"""Of a file's messages that are written together, and read: the largest that there is memory for.
+DuckDB takes several times as much, the more the less that can be packed of it."""
 _LENGTHS = struct.Struct(">6I")
 _NOTED_TO_KEPT = 4
 """How many times as much as may be kept is noted at most: what is kept is packed."""
@@ -193,16 +195,7 @@ class IndexWriter:
         """Writes each batch to a small file, and these to one, as a snapshot does it: so memory
         stays bounded."""
         parts: list[Path] = []
-        config: dict[str, str | bool | int | float | list[str]] = {
-            "threads": 1,
-            "memory_limit": _MEMORY,
-            "temp_directory": str(self._folder / "spilled"),
-            "autoinstall_known_extensions": False,
-            "autoload_known_extensions": False,
-        }
-        with duckdb.connect(":memory:", config=config) as database:
-            database.execute("SET TimeZone = 'UTC'")
-            database.execute("SET preserve_insertion_order = false")
+        with _database(self._folder) as database:
             for batch in self._batches():
                 parts.append(self._folder / f"{len(parts):08}.parquet")
                 rows, values = _rows_given(batch)
@@ -210,15 +203,11 @@ class IndexWriter:
                     f"COPY ({rows}) TO {quoted(parts[-1])} (FORMAT parquet, COMPRESSION lz4)",
                     values,
                 )
-            some = (
-                f"SELECT * FROM read_parquet([{', '.join(map(quoted, parts))}])"
-                if parts
-                else f"SELECT {', '.join(_nothing())} LIMIT 0"
-            )
-            database.execute(
-                f"COPY ({some}) TO {quoted(data)} "
-                f"(FORMAT parquet, COMPRESSION lz4, ROW_GROUP_SIZE_BYTES '{_ROW_GROUP}')"
-            )
+            if not parts:
+                parts.append(self._folder / "empty.parquet")
+                nothing = f"SELECT {', '.join(_nothing())} LIMIT 0"
+                database.execute(f"COPY ({nothing}) TO {quoted(parts[0])} (FORMAT parquet)")
+        merge(parts, data, self._folder)
 
     def _batches(self) -> Iterator[list[tuple[object, ...]]]:
         """What is written of the messages, some of them at a time."""
@@ -291,6 +280,49 @@ class IndexWriter:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def merge(parts: Sequence[Path], data: Path, folder: Path) -> None:
+    """Makes one file of several, in memory that is bounded however large their messages are.
+
+    Args:
+        parts: the files.
+        data: the file that they become.
+        folder: where DuckDB may put what it has no room for.
+
+    Raises:
+        duckdb.Error, OSError: it can't be written, and is not there.
+    """
+    some = f"SELECT * FROM read_parquet([{', '.join(map(quoted, parts))}])"
+    try:
+        for size in _ROW_GROUPS:
+            with _database(folder) as database, contextlib.suppress(duckdb.OutOfMemoryException):
+                database.execute(
+                    f"COPY ({some}) TO {quoted(data)} "
+                    f"(FORMAT parquet, COMPRESSION lz4, ROW_GROUP_SIZE_BYTES '{size}')"
+                )
+                return
+        raise MemoryError("the messages are too large for the memory that there is for it")
+    except BaseException:
+        data.unlink(missing_ok=True)
+        raise
+
+
+def _database(folder: Path) -> duckdb.DuckDBPyConnection:
+    """A database that writes files."""
+    database = duckdb.connect(
+        ":memory:",
+        config={
+            "threads": 1,
+            "memory_limit": _MEMORY,
+            "temp_directory": str(folder / "spilled"),
+            "autoinstall_known_extensions": False,
+            "autoload_known_extensions": False,
+        },
+    )
+    database.execute("SET TimeZone = 'UTC'")
+    database.execute("SET preserve_insertion_order = false")
+    return database
 
 
 def _plain(value: Value) -> object:

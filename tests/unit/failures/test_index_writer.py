@@ -1,6 +1,7 @@
 """A look that can't be kept is answered all the same, and leaves nothing."""
 
 import errno
+import random
 from dataclasses import replace
 from pathlib import Path
 
@@ -91,6 +92,18 @@ def test_progress_is_told_while_columns_are_made(tmp_path: Path) -> None:
             writer.note(FailedMessage(failed()))
         writer.keep(look_at(index, 5500))
     assert told == [5000, 5500]
+
+
+def test_large_messages_that_can_not_be_packed_are_kept_in_little_memory(tmp_path: Path) -> None:
+    index = index_in(tmp_path)
+    some = random.Random(7)
+    bodies = [some.randbytes(60_000) for _ in range(1000)]
+    with IndexWriter(index) as writer:
+        for body in bodies:
+            writer.note(FailedMessage(failed(body=body)))
+        writer.keep(look_at(index, len(bodies)))
+    assert not writer.problem
+    assert [message.body for message in kept(index)] == bodies
 
 
 def test_the_cause_that_the_look_has_found_is_not_looked_for_again(
