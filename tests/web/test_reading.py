@@ -189,11 +189,15 @@ def test_a_body_is_downloaded_byte_for_byte_and_opened_by_no_browser(
     assert answer.headers["content-disposition"].startswith("attachment")
 
 
-def test_where_bodies_are_hidden_none_is_shown_given_or_asked_for(
-    opens: Opens, service: Service
+def test_where_bodies_are_hidden_none_is_kept_shown_given_or_asked_for(
+    opens: Opens, service: Service, tmp_path: Path
 ) -> None:
     console = opens(hide_bodies=True)
     console.look()
+    assert not [
+        one for one in tmp_path.rglob("*") if one.is_file() and b"socks" in one.read_bytes()
+    ]
+    assert "sku-3" in console.get("/message", queue=QUEUE, id="sku-3").text
     assert "socks" not in console.get("/message", queue=QUEUE, id="sku-3").text
     assert console.get("/body", queue=QUEUE, id="sku-3").status_code == 400
     for sql in ("select body from failed", "select * from failed", "select failed from failed"):

@@ -12,7 +12,7 @@ from redrive.failures.failed_source import (
     no_such_queue,
     source_named,
 )
-from redrive.failures.index import forget, index_of
+from redrive.failures.index import forget, indexes_of
 from redrive.failures.outcome_watch import (
     Whereabouts,
     heard,
@@ -226,5 +226,5 @@ class FailedQueueFacts:
     def _removing(self) -> Iterator[Removals]:
         """What notes, beside what an earlier look has found, which of it is taken out in the
         block."""
-        with Removals(index_of(self._connector.url), self.source().queue) as removals:
+        with Removals(indexes_of(self._connector.url), self.source().queue) as removals:
             yield removals

@@ -30,7 +30,6 @@ from redrive.failures.index_writer import IndexWriter, merge, reason_of
 from redrive.failures.kept_messages import IndexUnusable
 from redrive.pubsub.blocking.connection import Connector
 from redrive.topology.names import ExchangeFamily
-from redrive.topology.outcome_events import Standing
 
 _EVERY = 0.5
 _MOST_RECENT = 20_000
@@ -111,10 +110,6 @@ class FeedKeeper:
     def problem(self) -> str:
         """Why what comes is not kept; empty while it is."""
         return self._problem
-
-    def outcome(self, job: str) -> Standing | None:
-        """What was told of a job while this follows; None where nothing was."""
-        return None if self._feed is None else self._feed.outcome(job)
 
     def start(self) -> None:
         """Begins to follow."""

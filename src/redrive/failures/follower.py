@@ -11,7 +11,6 @@ from redrive.failures.index import Index, index_of
 from redrive.pubsub.blocking.connection import Connector, default_name
 from redrive.pubsub.service_connection import Address
 from redrive.topology.names import ExchangeFamily
-from redrive.topology.outcome_events import Standing
 
 
 class Follower:
@@ -21,12 +20,20 @@ class Follower:
         url: the broker.
         family: the exchange family whose failures are followed.
         index: where they are kept; None for this user's index, if there can be one.
+        keeps_bodies: whether bodies are kept in this user's index.
     """
 
-    def __init__(self, url: Address, family: ExchangeFamily, index: Index | None = None) -> None:
+    def __init__(
+        self,
+        url: Address,
+        family: ExchangeFamily,
+        index: Index | None = None,
+        *,
+        keeps_bodies: bool = True,
+    ) -> None:
         self._depths = DepthWatch(Connector(url, default_name("depths")))
         connector = Connector(url, default_name("failures"))
-        index = index_of(connector.url) if index is None else index
+        index = index_of(connector.url, keeps_bodies=keeps_bodies) if index is None else index
         self._feed = None if index is None else FeedKeeper(index, connector, family)
         self._lock = threading.Lock()
         self._has_begun = False
@@ -51,10 +58,6 @@ class Follower:
         """What was in a queue within the last seconds; None where that is not known yet. It is
         watched from now on, for as long as somebody asks."""
         return self._depths.reading(queue)
-
-    def outcome(self, job: str) -> Standing | None:
-        """What subscribers have told of a job since this follows; None where nothing was told."""
-        return None if self._feed is None else self._feed.outcome(job)
 
     def start(self) -> None:
         """Begins to follow what fails; the second call does nothing."""

@@ -30,8 +30,8 @@ MOST_BYTES = 2 * 1024**3
 """Of all that is kept. The look that is oldest goes first."""
 MOST_OF_A_BODY = 64 * 1024
 """A longer body is not kept: a question for it looks at the queue."""
-_FORMAT = 3
-_NAME = "index"
+_FORMAT = 4
+_NAME, _NAME_WITHOUT_BODIES = "index", "index-without-bodies"
 _FILLING = "fill-"
 _DATA = ".parquet"
 _ID_LENGTH = 24
@@ -61,7 +61,7 @@ class FormerLook:
         total: the messages that were in the queue when it began.
         looked_at: how many it looked at.
         missing: how many it could not see, because others held them.
-        without_body: how many of them have a body that was too large to keep.
+        without_body: how many of them have a body that is not kept, mostly as it was too large.
         file: the file with the messages.
         size: its bytes.
         format: what has written it.
@@ -125,31 +125,42 @@ class FormerLook:
         return look
 
 
-def default_folder() -> Path:
+def default_folder(*, keeps_bodies: bool = True) -> Path:
     """Where the index is unless told otherwise: the user's state directory.
+
+    Args:
+        keeps_bodies: whether the one that keeps bodies is meant.
 
     Raises:
         ModuleNotFoundError: `redrive[cli]` is not installed.
     """
     from platformdirs import user_state_path
 
-    return user_state_path("redrive", appauthor=False) / _NAME
+    name = _NAME if keeps_bodies else _NAME_WITHOUT_BODIES
+    return user_state_path("redrive", appauthor=False) / name
 
 
 def forget(url: BrokerURL, queue: str) -> None:
     """Drops what is known of a queue, before and after some of it is taken out."""
-    # Without the extra there is no index. What can't be deleted is another user's; the next answer
-    # says that the queue has another depth since.
-    with contextlib.suppress(ModuleNotFoundError, OSError):
-        Index(url).forget(queue)
+    # What can't be deleted is another user's; the next answer says that the queue has another depth
+    # since.
+    for index in indexes_of(url):
+        with contextlib.suppress(OSError):
+            index.forget(queue)
 
 
-def index_of(url: BrokerURL) -> "Index | None":
-    """The index of a virtual host; None where what it needs is not installed."""
+def indexes_of(url: BrokerURL) -> "list[Index]":
+    """The indexes of a virtual host, with bodies and without; none where what they need is not
+    installed."""
     try:
-        return Index(url)
+        return [Index(url, keeps_bodies=keeps_bodies) for keeps_bodies in (True, False)]
     except ModuleNotFoundError:
-        return None
+        return []
+
+
+def index_of(url: BrokerURL, *, keeps_bodies: bool = True) -> "Index | None":
+    """The index of a virtual host; None where what it needs is not installed."""
+    return next((one for one in indexes_of(url) if one.keeps_bodies is keeps_bodies), None)
 
 
 def current_format() -> str:
@@ -166,16 +177,24 @@ class Index:
         url: the broker.
         folder: where all indexes are; None for the user's state directory.
         most_bytes: how much may be kept of all queues, on all brokers.
+        keeps_bodies: whether bodies are kept. Where they are not, none is ever written into its
+            folder, which is another one by default.
 
     Raises:
         ModuleNotFoundError: no folder is given, and `redrive[cli]` is not installed.
     """
 
     def __init__(
-        self, url: BrokerURL, folder: Path | None = None, *, most_bytes: int = MOST_BYTES
+        self,
+        url: BrokerURL,
+        folder: Path | None = None,
+        *,
+        most_bytes: int = MOST_BYTES,
+        keeps_bodies: bool = True,
     ) -> None:
         self.broker = ",".join(map(str, url.endpoints)) + "/" + url.virtual_host
-        self._root = default_folder() if folder is None else folder
+        self._root = default_folder(keeps_bodies=keeps_bodies) if folder is None else folder
+        self.keeps_bodies = keeps_bodies
         self.folder = self._root / _id_of(self.broker)
         self.most_bytes = most_bytes
 

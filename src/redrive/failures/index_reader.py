@@ -1,16 +1,20 @@
 """Answers from the index: by SQL over the columns that are kept, and not message by message."""
 
 import contextlib
+import json
 import re
 from array import array
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import duckdb
 
+from redrive.errors import ConfigurationError
+from redrive.failures.bodiless import with_told
 from redrive.failures.cause import Cause
-from redrive.failures.columns import COLUMNS, Column, SqlType, row_of
+from redrive.failures.columns import BODIES, COLUMNS, Column, SqlType
 from redrive.failures.database import (
     HIDDEN,
     MADE_TABLE,
@@ -28,30 +32,38 @@ from redrive.failures.index_database import lent
 from redrive.failures.index_writer import (
     CAUSE_FRAME,
     CAUSE_MESSAGE,
+    HAS_OWN_ID,
     IS_JSON,
     IS_TEXT,
     IS_WHOLE,
     MADE,
+    MARK,
     OF_PROPERTIES,
     PLACE,
     RAW_KEY,
+    TOLD,
+    WAY,
 )
 from redrive.failures.kept_messages import (
     Around,
     CauseTrip,
     IndexUnusable,
     KeptMessages,
+    Prospects,
     ValueCounts,
 )
 from redrive.failures.known_answers import KnownAnswers
 from redrive.failures.stored_message import (
     BODY,
     DEAD_LETTER_QUEUE,
+    EXCHANGE,
     NEEDED,
+    ROUTING_KEY,
     WIRE,
     message_of,
     text_of,
 )
+from redrive.failures.way_back import WayBack
 
 _AT_A_TIME = 1000
 _PLACES_AT_A_TIME = 20_000
@@ -60,18 +72,21 @@ _FAILED_AT = "failed_at"
 _MAY_BE_DIGEST = re.compile(r"[0-9a-f]{16,64}")
 _OF_THE_FILE = (duckdb.IOException, duckdb.InternalException, duckdb.FatalException)
 """What DuckDB says of a file that is gone or damaged, and never of an expression."""
-_BODIES = (MADE - OF_PROPERTIES) | {"body", "body_text", BODY}
+_BODIES = (MADE - OF_PROPERTIES) | BODIES
 """Columns that can't be told without the body. Of those that are made, a framework may say it
 there."""
 _PLACE = Column(PLACE, SqlType.NUMBER, False, "its place in the queue", lambda _: None)
 _STORED, _STORED_WITHOUT_BODY = (
-    ", ".join(body if name == BODY else name for name in (*NEEDED, DEAD_LETTER_QUEUE))
+    ", ".join(body if name == BODY else name for name in (*NEEDED, DEAD_LETTER_QUEUE, TOLD))
     for body in (f"coalesce({BODY}, ''::BLOB)", "''::BLOB")
 )
 """What a message is made of."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _HIDDEN = (
     PLACE,
+    MARK,
+    HAS_OWN_ID,
+    WAY,
     RAW_KEY,
     CAUSE_MESSAGE,
     CAUSE_FRAME,
@@ -284,15 +299,68 @@ class IndexedMessages(KeptMessages):
             for group, hosts, requeued, most in found
         }
 
+    def prospects(self, to: str | None, most_redrives: int | None, few: int) -> Prospects:
+        """What a requeue of them would do."""
+        may = "true" if most_redrives is None else f"redrive_count < {most_redrives}"
+        goes = f"({may})" if to is not None else f"({may} AND {WAY} IS NOT NULL)"
+        retried = f"epoch_us({_FAILED_AT}) - epoch_us(first_failed_at)"
+        in_order = f"ORDER BY min({PLACE})"
+        each = ", ".join(
+            (
+                f"count(*) FILTER ({goes})",
+                f"count(*) FILTER (NOT ({may}))",
+                "count(*)",
+                f"max(retries) FILTER ({goes})",
+                f"max({retried}) FILTER ({goes} AND redrive_count = 0)",
+            )
+        )
+        by_cause = f"coalesce(error_type, ''), {CAUSE_MESSAGE}, {CAUSE_FRAME}, count(*)"
+        has_own = f"{HAS_OWN_ID} = 1"
+        numbers, causes, ways, arrivals, first, shared = self._all_asked(
+            (
+                (each, ""),
+                (by_cause, f"AND {goes} GROUP BY 1, 2, 3 {in_order}"),
+                (f"{WAY}, count(*)", f"AND {goes} GROUP BY 1 {in_order}"),
+                (f"{EXCHANGE}, {ROUTING_KEY}, count(*)", f"AND {goes} GROUP BY 1, 2 {in_order}"),
+                (PLACE, f"AND {goes} ORDER BY {PLACE} LIMIT {few}"),
+                (f"{MARK}, count(*)", f"AND {goes} AND {has_own} GROUP BY 1 HAVING count(*) > 1"),
+            )
+        )
+        (count, too_often, total, retries, longest) = numbers[0]
+        going, too_many = _number(count), _number(too_often)
+        return Prospects(
+            going,
+            too_many,
+            _number(total) - going - too_many,
+            Counter({Cause(*map(str, cause)): _number(number) for *cause, number in causes}),
+            Counter({_way_of(way): _number(number) for way, number in ways})
+            if to is None
+            else Counter({WayBack("", to): going} if going else {}),
+            {WayBack(*map(_name_of, arrival)) for *arrival, _ in arrivals},
+            list(self._messages([_number(place) for (place,) in first])),
+            self._sharing([_number(mark) for mark, _ in shared], goes),
+            _number(retries or 0),
+            timedelta(seconds=round(max(0, _number(longest or 0)) / 1_000_000)),
+        )
+
+    def _sharing(self, marks: Sequence[int], goes: str) -> Iterator[FailedMessage]:
+        """The messages with these marks, of those that would go."""
+        for start in range(0, len(marks), _PLACES_AT_A_TIME):
+            some = list(marks[start : start + _PLACES_AT_A_TIME])
+            having = f"AND {goes} AND {MARK} IN (SELECT unnest(?::BIGINT[]))"
+            places = self._asked(PLACE, having, [some])
+            yield from self._messages([_number(place) for (place,) in places])
+
     def database(self, columns: Sequence[Column]) -> Database:
         """A database whose table `failed` has these columns of them, and which does not reach the
         file."""
         self._need_bodies(columns)
         if _made(columns):
-            messages = self._messages(None, _needs_bodies(columns))
+            messages = self._messages(None, self._needs_bodies(columns))
+            rows = ({column.name: column.read(one) for column in columns} for one in messages)
             with contextlib.ExitStack() as held:
                 database = held.enter_context(Database(self._filter.now, columns))
-                database.insert(row_of(message.delivery, columns) for message in messages)
+                database.insert(rows)
                 held.pop_all()
             return database
         read = ", ".join(map(_read, columns))
@@ -334,9 +402,9 @@ class IndexedMessages(KeptMessages):
                 found = None
             while found is not None and (some := found.fetchmany(_AT_A_TIME)):
                 for *raw, is_whole in some:
-                    if needs_bodies and not is_whole:
+                    if needs_bodies and not is_whole and self._index.keeps_bodies:
                         raise self._too_large()
-                    yield message_of(raw)
+                    yield _message_of(raw)
         if found is None:
             # They are large.
             yield from self._messages_at(places[:half], needs_bodies)
@@ -422,10 +490,10 @@ class IndexedMessages(KeptMessages):
         insert = f"INSERT INTO {MADE_TABLE} {rows_given((_PLACE, *made))}"
         with self._lent() as reading:
             # In no order: to sort the bodies takes the memory of all of them.
-            stored = _STORED if _needs_bodies(made) else _STORED_WITHOUT_BODY
+            stored = _STORED if self._needs_bodies(made) else _STORED_WITHOUT_BODY
             found = reading.asked(f"SELECT {PLACE}, {stored} FROM {self._rows()}")
             while some := found.fetchmany(_AT_A_TIME):
-                messages = [message_of(raw, is_sent=False) for _, *raw in some]
+                messages = [_message_of(raw, is_sent=False) for _, *raw in some]
                 values = [[column.read(message) for message in messages] for column in made]
                 database.asked(insert, [[place for place, *_ in some], *values])
 
@@ -455,8 +523,21 @@ class IndexedMessages(KeptMessages):
             raise self._index.unusable(self._look.queue, "is damaged", self._look.file) from error
 
     def _need_bodies(self, columns: Collection[Column]) -> None:
-        if self._look.without_body and _needs_bodies(columns):
+        if not self._needs_bodies(columns):
+            return
+        if not self._index.keeps_bodies:
+            raise ConfigurationError(
+                "bodies are asked for, and what was kept has none",
+                "Use other columns, or ask where bodies are not hidden.",
+            )
+        if self._look.without_body:
             raise self._too_large()
+
+    def _needs_bodies(self, columns: Collection[Column]) -> bool:
+        """Whether these columns can't be told without the bodies: where none is kept, what
+        frameworks say in them stands beside the message."""
+        needed = _BODIES if self._index.keeps_bodies else BODIES
+        return any(column.name in needed for column in columns)
 
     def _too_large(self) -> IndexUnusable:
         return IndexUnusable(
@@ -465,8 +546,11 @@ class IndexedMessages(KeptMessages):
         )
 
 
-def _needs_bodies(columns: Collection[Column]) -> bool:
-    return any(column.name in _BODIES for column in columns)
+def _message_of(raw: Sequence[object], *, is_sent: bool = True) -> FailedMessage:
+    """The message that was kept."""
+    *stored, told = raw
+    message = message_of(stored, is_sent=is_sent)
+    return message if told is None else with_told(message, str(told))
 
 
 def _made(columns: Collection[Column]) -> list[Column]:
@@ -499,6 +583,15 @@ def _key_of(by: Column, values: Sequence[object]) -> Key:
     if by.type is SqlType.TIME:
         return _moment(value)
     return value if isinstance(value, str | int) else None
+
+
+def _way_of(way: object) -> WayBack:
+    return WayBack(*json.loads(str(way)))
+
+
+def _name_of(raw: object) -> str:
+    assert isinstance(raw, bytes)
+    return text_of(raw)
 
 
 def _number(value: object) -> int:

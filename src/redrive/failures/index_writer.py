@@ -19,6 +19,7 @@ import duckdb
 
 from redrive.errors import RedriveError
 from redrive.failures import readable_values
+from redrive.failures.bodiless import told_of
 from redrive.failures.cause import Cause, cause_of
 from redrive.failures.columns import COLUMNS, SqlType, Value
 from redrive.failures.database import quoted
@@ -44,10 +45,15 @@ _PROBLEMS = (duckdb.Error, OSError, ValueError, MemoryError, ArithmeticError, Re
 """What may keep the index from being filled: no room, a message that DuckDB can't take. The look's
 own answer does not suffer from it."""
 
-PLACE, MARK, RAW_KEY, CAUSE_MESSAGE, CAUSE_FRAME, IS_TEXT, IS_JSON, IS_WHOLE = (
+PLACE, MARK, HAS_OWN_ID, WAY, TOLD, RAW_KEY = (
     "place",
     "mark",
+    "has_own_id",
+    "way",
+    "told",
     "raw_routing_key",
+)
+CAUSE_MESSAGE, CAUSE_FRAME, IS_TEXT, IS_JSON, IS_WHOLE = (
     "cause_message",
     "cause_frame",
     "is_text",
@@ -61,7 +67,7 @@ OF_PROPERTIES = frozenset(
     {"published_at", "app_id", "type", "content_type", "correlation_id", "headers"}
 )
 """Columns that are made without the body."""
-MADE = OF_PROPERTIES | {"way_back", "exchange", "traceback", "first_failed_at"}
+MADE = OF_PROPERTIES | {"way_back", "exchange", "traceback"}
 """Columns that are made of the message when they are asked for: to make all of them costs as much
 as to keep the others, and few questions speak of one."""
 _NOTED = tuple(
@@ -78,6 +84,9 @@ _WRITTEN: tuple[tuple[str, SqlType], ...] = (
     (PROPERTIES, _BYTES),
     (BODY, _BYTES),
     (RAW_KEY, _BYTES),
+    (TOLD, _TEXT),
+    (WAY, _TEXT),
+    (HAS_OWN_ID, _NUMBER),
     *((column.name, column.type) for column in _NOTED),
     (_GROUP_ID, _TEXT),
     (CAUSE_MESSAGE, _TEXT),
@@ -132,7 +141,7 @@ class IndexWriter:
     def _note_down(self, message: FailedMessage) -> None:
         delivery, key, body = message.delivery, message.routing_key, message.body
         cause = cause_known_of(message)
-        is_whole = len(body) <= MOST_OF_A_BODY
+        is_whole = self._index.keeps_bodies and len(body) <= MOST_OF_A_BODY
         if not is_whole:
             self._without_body += 1
             cause = cause_of(message)  # its framework may say it in the body
@@ -141,7 +150,12 @@ class IndexWriter:
                 is_whole,
                 mark_of(message.own_failure_id, delivery.routing_key, body),
                 not key.isascii(),
-                [_plain(column.read(message)) for column in _NOTED],
+                [
+                    None if self._index.keeps_bodies else told_of(message),
+                    None if message.way_back is None else json.dumps(message.way_back),
+                    int(message.own_failure_id is not None),
+                    *(_plain(column.read(message)) for column in _NOTED),
+                ],
                 cause,
             ]
         ).encode()

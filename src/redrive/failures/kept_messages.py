@@ -2,15 +2,19 @@
 without making each of them anew."""
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import timedelta
 from itertools import chain, islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from redrive.errors import RedriveError
+from redrive.failures.cause import Cause
 from redrive.failures.columns import Column
 from redrive.failures.failed_message import FailedMessage
 from redrive.failures.filter import Filter, OpenFilter
 from redrive.failures.groups import Groups
+from redrive.failures.way_back import WayBack
 
 if TYPE_CHECKING:
     from redrive.failures.database import Database
@@ -66,6 +70,34 @@ class ValueCounts(NamedTuple):
     different: int
 
 
+class Prospects(NamedTuple):
+    """What a requeue of messages would do, as far as it can be said without making each of them.
+
+    Args:
+        going: how many go.
+        too_often: how many stay because they were requeued too often.
+        no_way_back: how many stay because nothing says where they would go.
+        groups: how many of each cause go.
+        ways: how many go which way.
+        arrivals: by which exchanges and keys they came to where they are.
+        first: the first few.
+        sharing: those whose failure id others may have, too.
+        retries: the most retries that one of them had.
+        retried_for: the longest that one of them was retried, in whole seconds.
+    """
+
+    going: int
+    too_often: int
+    no_way_back: int
+    groups: Counter[Cause]
+    ways: Counter[WayBack]
+    arrivals: set[WayBack]
+    first: list[FailedMessage]
+    sharing: Iterator[FailedMessage]
+    retries: int
+    retried_for: timedelta
+
+
 class KeptMessages(ABC, Iterator[FailedMessage]):
     """Messages of a former look, from the oldest on.
 
@@ -117,6 +149,19 @@ class KeptMessages(ABC, Iterator[FailedMessage]):
     @abstractmethod
     def trips(self) -> dict[str, CauseTrip]:
         """What the messages of each cause have behind them, by the id of its group."""
+
+    @abstractmethod
+    def prospects(self, to: str | None, most_redrives: int | None, few: int) -> Prospects:
+        """What a requeue of them would do.
+
+        Args:
+            to: the queue that they would go to; None for the one that each failed in.
+            most_redrives: what was requeued so often stays; None for no limit.
+            few: how many are given as examples.
+
+        Raises:
+            ConfigurationError: the filter can't be said of one of them.
+        """
 
     @abstractmethod
     def database(self, columns: Sequence[Column]) -> "Database":

@@ -31,6 +31,7 @@ class Recall:
         most_bytes: how much is kept of all queues together.
         on_notice: is told, in a sentence, why nothing was kept, or could be used.
         later: is given what keeps a look, to be called once; None keeps it as soon as it has ended.
+        keeps_bodies: whether bodies are kept, too.
         or_look: whether the queue is looked at where no earlier look answers. If not, NothingKept
             is raised then, and the depth of the queue is not asked for either.
     """
@@ -40,6 +41,7 @@ class Recall:
     on_notice: Notice = lambda _: None
     later: Callable[[Keep], None] | None = None
     or_look: bool = True
+    keeps_bodies: bool = True
 
 
 class NothingKept(ConfigurationError):

@@ -36,7 +36,7 @@ class LookKeeper:
         self._index = (
             None
             if find_spec("duckdb") is None or find_spec("platformdirs") is None
-            else Index(url, most_bytes=recall.most_bytes)
+            else Index(url, most_bytes=recall.most_bytes, keeps_bodies=recall.keeps_bodies)
         )
 
     def answer(self, limit: int | None) -> Look | None:

@@ -8,7 +8,7 @@ from redrive.failures.database import Database
 from redrive.failures.failed_message import FailedMessage
 from redrive.failures.filter import Filter
 from redrive.failures.groups import Groups
-from redrive.failures.kept_messages import Around, CauseTrip, KeptMessages, ValueCounts
+from redrive.failures.kept_messages import Around, CauseTrip, KeptMessages, Prospects, ValueCounts
 from redrive.failures.look import Look
 from redrive.failures.mask import Mask, MaskedMessage
 
@@ -78,6 +78,11 @@ class MaskedMessages(KeptMessages):
     def trips(self) -> dict[str, CauseTrip]:
         """What the messages of each cause have behind them."""
         return self._kept.trips()
+
+    def prospects(self, to: str | None, most_redrives: int | None, few: int) -> Prospects:
+        """What a requeue of them would do; its examples are masked."""
+        found = self._kept.prospects(to, most_redrives, few)
+        return found._replace(first=[self._masked(message) for message in found.first])
 
     def database(self, columns: Sequence[Column]) -> Database:
         """A database whose table `failed` has these columns of them."""

@@ -10,6 +10,7 @@ from redrive.failures.cause import Cause, cause_of
 from redrive.failures.edit import difference
 from redrive.failures.failed_message import FailedMessage
 from redrive.failures.filter import OpenFilter
+from redrive.failures.kept_messages import KeptMessages, matching
 from redrive.failures.order import Order
 from redrive.failures.shared_ids import SharedIds
 from redrive.failures.way_back import WayBack
@@ -126,6 +127,16 @@ def plan_of(
     plan = Plan()
     edit = order.edit()
     direction = order.direction
+    if (
+        isinstance(messages, KeptMessages)
+        and edit is None
+        and not (under_way or job or with_fingerprint or direction.via)
+        and order.limit is None
+    ):
+        with OpenFilter(order.filter) as open_filter:
+            meant = matching(messages, open_filter)
+            if isinstance(meant, KeptMessages):
+                return _plan_of_kept(order, messages.count(), meant)
     shared = SharedIds()
     together = 0
 
@@ -169,6 +180,29 @@ def plan_of(
     plan.shared_ids = len(shared)
     plan.fingerprint = f"{together:064x}" if with_fingerprint else ""
     return plan
+
+
+def _plan_of_kept(order: Order, looked_at: int, meant: KeptMessages) -> Plan:
+    """What an order without an edit would send of what was kept: counted, and not made one by
+    one."""
+    found = meant.prospects(order.direction.to, order.most_redrives, _FEW)
+    shared = SharedIds()
+    for message in found.sharing:
+        shared.add(message)
+    is_watched = bool(order.guards.canary)
+    return Plan(
+        looked_at=looked_at,
+        count=found.going,
+        groups=found.groups,
+        first=found.first,
+        ways=found.ways,
+        arrivals=found.arrivals,
+        too_often=found.too_often,
+        no_way_back=found.no_way_back,
+        shared_ids=len(shared),
+        retries=found.retries if is_watched else 0,
+        retried_for=found.retried_for if is_watched else timedelta(0),
+    )
 
 
 def _note_change(plan: Plan, message: FailedMessage, after: bytes) -> None:

@@ -50,59 +50,50 @@ class Removals:
     is kept of the queue is dropped, as it is not true any more.
 
     Args:
-        index: where something may be kept of it; None where there is none.
+        indexes: where something may be kept of it.
         queue: the queue.
     """
 
-    def __init__(self, index: Index | None, queue: str) -> None:
-        self._index = index if index is not None and index.folder.is_dir() else None
+    def __init__(self, indexes: Iterable[Index], queue: str) -> None:
         self._queue = queue
-        self._file = (
-            None
-            if self._index is None
-            else self._index.companion(queue, str(uuid.uuid4()), REMOVALS)
-        )
+        self._files = [
+            (index, index.companion(queue, str(uuid.uuid4()), REMOVALS))
+            for index in indexes
+            if index.folder.is_dir()
+        ]
         self._stays: list[int] = []
 
     @property
     def are_noted(self) -> bool:
         """Whether anybody wants to know."""
-        return self._file is not None
+        return bool(self._files)
 
     def go(self, marks: Sequence[int]) -> None:
         """These are about to go."""
-        if marks and self._file is not None:
+        if marks and self._files:
             self._append(_GOES, marks)
 
     def stays(self, mark: int) -> None:
         """This one could not be sent after all; from any thread. It is written soon."""
-        if self._file is not None:
+        if self._files:
             self._stays.append(mark)
 
     def flush(self) -> None:
         """Writes which ones stay."""
         stay, self._stays = self._stays, []
-        if stay and self._file is not None:
+        if stay and self._files:
             self._append(_STAYS, stay)
 
     def _append(self, kind: bytes, marks: Sequence[int]) -> None:
-        assert self._file is not None
-        assert self._index is not None
         now = time.time()
         data = b"".join(_ENTRY.pack(kind, now, mark) for mark in marks)
-        try:
-            # Opened each time: whoever looks meanwhile deletes what is older than the look.
-            handle = os.open(self._file, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600)
+        for index, file in tuple(self._files):
             try:
-                written, size = os.write(handle, data), os.fstat(handle).st_size
-            finally:
-                os.close(handle)
-            if written != len(data) or size > MOST_BYTES:
-                raise OSError("there is no room for it")
-        except OSError:
-            self._file = None
-            with contextlib.suppress(OSError):  # then it is another user's
-                self._index.forget(self._queue)
+                _append(file, data)
+            except OSError:
+                self._files.remove((index, file))
+                with contextlib.suppress(OSError):  # then it is another user's
+                    index.forget(self._queue)
 
     def __enter__(self) -> Self:
         return self
@@ -114,6 +105,17 @@ class Removals:
         ___: TracebackType | None,
     ) -> None:
         self.flush()
+
+
+def _append(file: Path, data: bytes) -> None:
+    # Opened each time: whoever looks meanwhile deletes what is older than the look.
+    handle = os.open(file, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600)
+    try:
+        written, size = os.write(handle, data), os.fstat(handle).st_size
+    finally:
+        os.close(handle)
+    if written != len(data) or size > MOST_BYTES:
+        raise OSError("there is no room for it")
 
 
 def removed_since(files: Iterable[Path], moment: datetime) -> Counter[int]:

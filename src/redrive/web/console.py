@@ -80,7 +80,6 @@ _READING: dict[str, Page] = {
     "/progress/store": store_page.progress,
     "/me": me_page.show,
     "/live": live_page.show,
-    "/live/outcome": live_page.outcome,
     "/proof": proof.show,
     "/progress/look": causes_page.look_progress,
     "/progress/job": job_page.progress,

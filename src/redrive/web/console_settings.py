@@ -34,7 +34,7 @@ class ConsoleSettings:
         family: the exchange family of the subscriptions.
         management_url: where the management API is; None for the broker's host and the usual port.
         permits: what may be done; none for reading alone.
-        hide_bodies: whether no body is shown, asked for or given for download.
+        hide_bodies: whether no body is shown, asked for, given for download or kept on the disk.
         mask: what is hidden in bodies; None for nothing.
         journal: the local file of the journal; None for the one in the user's state directory.
         trackers: where the team keeps track of what is wrong.

@@ -8,7 +8,6 @@ from redrive.failures.depth_watch import Reading
 from redrive.failures.failure_feed import FeedState
 from redrive.failures.follower import Follower
 from redrive.topology.names import failed_queue
-from redrive.topology.outcome_events import Standing
 from redrive.web.asked import QueuePlace
 from redrive.web.console_settings import ConsoleSettings
 from redrive.web.html import moment_in_words
@@ -65,7 +64,9 @@ class LiveBoard:
     """
 
     def __init__(self, settings: ConsoleSettings) -> None:
-        self._follower = Follower(settings.url, settings.family)
+        self._follower = Follower(
+            settings.url, settings.family, keeps_bodies=not settings.hide_bodies
+        )
         self._lock = threading.Lock()
         self._differs: dict[QueuePlace, datetime] = {}
 
@@ -91,10 +92,6 @@ class LiveBoard:
             self._follower.away_because,
             self._follower.feed,
         )
-
-    def outcome(self, job: str) -> Standing | None:
-        """What subscribers have told of a job since this console follows."""
-        return self._follower.outcome(job)
 
     def close(self) -> None:
         """Ends what it began."""

@@ -28,29 +28,6 @@ def show(desk: Desk, asked: Asked) -> Response:
     return JSONResponse({**values, "seen": seen})
 
 
-def outcome(desk: Desk, asked: Asked) -> Response:
-    """What subscribers have told of a job since this console follows them."""
-    id_ = asked.text("id")
-    standing = desk.live.outcome(id_)
-    if standing is None or not _may_see(desk, id_):
-        return Response(status_code=204)
-    return JSONResponse(
-        {
-            "values": {
-                "succeeded": f"{standing.succeeded:,}",
-                "failed_again": f"{standing.failed_again:,}",
-                "retrying": f"{standing.retrying:,}",
-            }
-        }
-    )
-
-
-def _may_see(desk: Desk, id_: str) -> bool:
-    return not desk.has_login or any(
-        job.id == id_ and desk.may_see(job) for job in desk.memory.known.jobs
-    )
-
-
 def _of_queue(desk: Desk, place: QueuePlace) -> dict[str, object]:
     try:
         counts, look = desk.recollection.ask(place, desk.memory.book.counts_of)

@@ -97,6 +97,11 @@ def order_of(desk: Desk, asked: Asked, limit: int | None = None) -> Order:
         raise ConfigurationError(
             "this console changes no bodies", "Start it with --allow requeue,edit."
         )
+    if patch is not None and desk.settings.hide_bodies:
+        raise ConfigurationError(
+            "this console hides bodies, and can't show what a patch changes",
+            "Start it without --hide-bodies, or use the command line.",
+        )
     if desk.settings.mask is not None:
         # What it means, and what it changes, would be told of the bodies as they are.
         check_filter(desk.filter_of(asked))
@@ -187,7 +192,7 @@ def _page(desk: Desk, asked: Asked, problem: str) -> Response:
             "stop_at": 100 if order.guards.stop_at is None else round(order.guards.stop_at * 100),
             "goes_on": order.guards.unknown is Unknown.GO_ON,
             "may": desk.may(OperatorAct.REQUEUE, place),
-            "may_edit": desk.may(OperatorAct.EDIT, place),
+            "may_edit": not desk.settings.hide_bodies and desk.may(OperatorAct.EDIT, place),
             "command": requeue_command(place, order, asked.text("reason") or "…"),
         },
         400 if problem else 200,

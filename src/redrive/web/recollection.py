@@ -20,7 +20,6 @@ from redrive.web.console_settings import ConsoleSettings
 T = TypeVar("T")
 
 _EVER = timedelta(days=36500)
-_KEPT = Recall(_EVER, or_look=False)
 _LONGEST_PAGE = timedelta(seconds=10)
 """For how long after a look a page may come that was begun before its end. Not for ever: what a
 look has found may be gone again."""
@@ -121,7 +120,8 @@ class Recollection:
         """
         self._check(place)
         mask = self._settings.mask
-        return self.queue(place).ask(lambda look: question(masked_look(look, mask)), recall=_KEPT)
+        kept = Recall(_EVER, or_look=False, keeps_bodies=not self._settings.hide_bodies)
+        return self.queue(place).ask(lambda look: question(masked_look(look, mask)), recall=kept)
 
     def look_under_way(self, place: QueuePlace) -> LookUnderWay | None:
         """The last look that was asked for here; None where none was."""
@@ -142,13 +142,16 @@ class Recollection:
                 return known
             look = self._looks[place] = LookUnderWay(place)
         threading.Thread(
-            target=_look, args=(failed, look), name=f"redrive-look-{place.name}", daemon=True
+            target=_look,
+            args=(failed, look, not self._settings.hide_bodies),
+            name=f"redrive-look-{place.name}",
+            daemon=True,
         ).start()
         return look
 
 
-def _look(failed: FailedQueue, under_way: LookUnderWay) -> None:
-    recall = Recall(timedelta(0), on_notice=under_way.note_problem)
+def _look(failed: FailedQueue, under_way: LookUnderWay, keeps_bodies: bool) -> None:
+    recall = Recall(timedelta(0), on_notice=under_way.note_problem, keeps_bodies=keeps_bodies)
     try:
         with failed.look(recall=recall, on_progress=under_way.note) as look:
             for _ in look:

@@ -39,7 +39,7 @@ def mark(delivery: Delivery) -> int:
 
 
 def take_out(index: Index, deliveries: Sequence[Delivery]) -> None:
-    with Removals(index, KEPT_QUEUE) as removals:
+    with Removals([index], KEPT_QUEUE) as removals:
         removals.go([mark(one) for one in deliveries])
 
 

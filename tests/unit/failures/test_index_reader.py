@@ -1,6 +1,7 @@
 """The index answers as the look itself would have, whatever the messages hold."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from failed_deliveries import failed_deliveries
 from kept_looks import index_in, keep
 from redrive.amqp.field_table import Table
 from redrive.errors import ConfigurationError
+from redrive.failures.canary import Guards
 from redrive.failures.cause import Cause, cause_of
 from redrive.failures.columns import BY_NAME, COLUMNS, Column, row_of
 from redrive.failures.database import Database
@@ -23,6 +25,8 @@ from redrive.failures.index import MOST_OF_A_BODY
 from redrive.failures.index_reader import IndexedMessages
 from redrive.failures.kept_messages import IndexUnusable, grouped, matching
 from redrive.failures.look import Look
+from redrive.failures.order import Order
+from redrive.failures.plan import plan_of
 from redrive.topology.headers import Delivery
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
@@ -103,6 +107,43 @@ def test_a_query_finds_the_same_rows(tmp_path: Path, deliveries: list[Delivery])
     with Database(NOW) as database, keep(index_in(tmp_path), deliveries).database(COLUMNS) as kept:
         database.insert(map(row_of, deliveries))
         assert kept.query(sql) == database.query(sql)
+
+
+@in_a_folder
+@given(
+    deliveries=some_deliveries,
+    twice=st.booleans(),
+    where=st.sampled_from((None, "retries = 0", "error_type is not null")),
+    to=st.sampled_from((None, "elsewhere")),
+    canary=st.sampled_from((0, 20)),
+    force=st.booleans(),
+)
+def test_a_plan_is_that_of_the_look(
+    tmp_path: Path,
+    deliveries: list[Delivery],
+    twice: bool,
+    where: str | None,
+    to: str | None,
+    canary: int,
+    force: bool,
+) -> None:
+    more = [replace(one, body=one.body + b"!") for one in deliveries] if twice else []
+    kept = keep(index_in(tmp_path), [*deliveries, *more])
+    order = Order(Filter(where, now=NOW), to=to, guards=Guards(canary), force=force)
+    found, wanted = plan_of(order, kept), plan_of(order, looked_at([*deliveries, *more]))
+    assert [one.delivery for one in found.first] == [one.delivery for one in wanted.first]
+    assert list(found.groups.items()) == list(wanted.groups.items())
+    assert replace(found, first=[]) == replace(wanted, first=[])
+
+
+def test_a_plan_says_what_stays_and_which_ids_are_shared(tmp_path: Path) -> None:
+    often = Table.of({"redrive-count": 9})
+    shared = Table.of({"redrive-failure-id": "1", "redrive-count": 1})
+    kept = keep(
+        index_in(tmp_path), [failed(often), failed(shared, body=b"1"), failed(shared, body=b"2")]
+    )
+    plan = plan_of(Order(), kept)
+    assert (plan.looked_at, plan.count, plan.too_often, plan.shared_ids) == (3, 2, 1, 1)
 
 
 def incident() -> list[Delivery]:

@@ -34,26 +34,26 @@ def test_a_message_without_an_id_is_known_by_its_key_and_its_body() -> None:
 
 
 def test_what_is_about_to_go_is_noted_at_once(index: Index) -> None:
-    with Removals(index, KEPT_QUEUE) as removals:
+    with Removals([index], KEPT_QUEUE) as removals:
         removals.go([1, 2, 2])
         assert noted(index) == {1: 1, 2: 2}
 
 
 def test_what_could_not_be_sent_is_there_again(index: Index) -> None:
-    with Removals(index, KEPT_QUEUE) as removals:
+    with Removals([index], KEPT_QUEUE) as removals:
         removals.go([1, 2])
         removals.stays(1)
     assert noted(index) == {2: 1}
 
 
 def test_what_went_before_a_look_is_in_it_already(index: Index) -> None:
-    with Removals(index, KEPT_QUEUE) as removals:
+    with Removals([index], KEPT_QUEUE) as removals:
         removals.go([1])
     assert noted(index, datetime.now(UTC) + timedelta(minutes=1)) == {}
 
 
 def test_what_a_killed_process_has_half_written_is_no_entry(index: Index) -> None:
-    with Removals(index, KEPT_QUEUE) as removals:
+    with Removals([index], KEPT_QUEUE) as removals:
         removals.go([1, 2])
     (file,) = index.companions(KEPT_QUEUE, REMOVALS)
     file.write_bytes(file.read_bytes()[:-5])
@@ -61,14 +61,14 @@ def test_what_a_killed_process_has_half_written_is_no_entry(index: Index) -> Non
 
 
 def test_where_there_is_no_index_nothing_is_noted(tmp_path: Path) -> None:
-    with Removals(index_in(tmp_path), KEPT_QUEUE) as removals:
+    with Removals([index_in(tmp_path)], KEPT_QUEUE) as removals:
         removals.go([1])
     assert list(tmp_path.iterdir()) == []
 
 
 def test_where_it_can_not_be_noted_what_was_kept_is_dropped(index: Index) -> None:
     index.record_of(KEPT_QUEUE).write_text("{}")
-    with Removals(index, KEPT_QUEUE) as removals:
-        removals._file = index.folder / "no-such-folder" / "file"
+    with Removals([index], KEPT_QUEUE) as removals:
+        removals._files = [(index, index.folder / "no-such-folder" / "file")]
         removals.go([1])
     assert not index.record_of(KEPT_QUEUE).exists()

@@ -1,0 +1,38 @@
+"""Failed messages that are kept without their bodies: what is told of these stands beside them."""
+
+import json
+from dataclasses import asdict, replace
+from datetime import datetime
+
+from redrive.failures.dialects.failure_notes import FailureNotes
+from redrive.failures.failed_message import FailedMessage
+
+
+def told_of(message: FailedMessage) -> str:
+    """What can't be read of a message any more once its body is gone, as JSON: its ids, and what
+    its framework says of the failure, some of which say it in the body."""
+    notes = asdict(message._told)
+    if message._told.failed_at is not None:
+        notes["failed_at"] = message._told.failed_at.isoformat()
+    return json.dumps([message.queue, message.failure_id, message.digest, notes])
+
+
+def with_told(message: FailedMessage, told: str) -> FailedMessage:
+    """A message that was made without its body, as it was with it, but for the body.
+
+    Args:
+        message: the message.
+        told: what `told_of` has written of it.
+
+    Raises:
+        ValueError: that is damaged.
+    """
+    try:
+        queue, failure_id, digest, notes = json.loads(told)
+        if notes["failed_at"] is not None:
+            notes["failed_at"] = datetime.fromisoformat(notes["failed_at"])
+        found = FailedMessage(replace(message.delivery, queue=queue), FailureNotes(**notes))
+    except (TypeError, LookupError, RecursionError) as error:
+        raise ValueError(str(error)) from error
+    found._failure_id, found._digest = failure_id, digest
+    return found
