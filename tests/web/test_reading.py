@@ -11,6 +11,8 @@ import pytest
 from contract.plain import plain_channel
 from contract.support import Service
 from redrive import FailedQueue
+from redrive.web.asked import QueuePlace
+from redrive.web.board import Board, BoardLine
 from redrive.web.console_settings import Permit
 from waiting import wait_until
 from web.conftest import LOOKUP, QUEUE, SLOW, Opens, failure, publish
@@ -270,3 +272,19 @@ def deliveries(service: Service) -> list[int]:
         int(str(message.headers.get("x-delivery-count", 0)))
         for message in FailedQueue(service.url, QUEUE).browse()
     ]
+
+
+def test_a_tab_that_follows_does_not_wait_for_the_management_api(
+    opens: Opens, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    console = opens()
+    console.look()
+    desk, place = console.server.console.desk, QueuePlace(QUEUE)
+    wait_until(lambda: desk.live.knows_depth(place), "AMQP tells the depth")
+
+    def lines(_: Board) -> list[BoardLine]:
+        raise AssertionError("the management API was asked")
+
+    monkeypatch.setattr(Board, "lines", lines)
+    told = console.get("/live", queue=QUEUE).json()["values"]
+    assert (told["shown"], told["now"]) == (str(LOOKUP + SLOW), "The queue has as many now.")

@@ -31,10 +31,11 @@ from redrive.failures.kept_messages import IndexUnusable
 from redrive.pubsub.blocking.connection import Connector
 from redrive.topology.names import ExchangeFamily
 
-_EVERY = 0.5
+_EVERY = 0.25
 _MOST_RECENT = 20_000
 _MOST_RECENT_BYTES = 64 * 1024**2
-_A_FILE = 1000
+_A_FILE = 100
+"""Messages from which on a file is left as it is. Until then it is written anew with what comes."""
 _MERGED_TOGETHER = 10
 _LARGEST = 100_000
 _DELETED_AFTER = 60.0

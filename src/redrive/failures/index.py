@@ -8,6 +8,7 @@ between. Whoever deletes any of it loses nothing but time.
 """
 
 import contextlib
+import functools
 import hashlib
 import json
 import os
@@ -166,7 +167,13 @@ def index_of(url: BrokerURL, *, keeps_bodies: bool = True) -> "Index | None":
 def current_format() -> str:
     """What stands in a record that this version has written: other columns, or other rules for
     what stands in them, are another format."""
-    written = (_FORMAT, metadata.version("redrive"), [(one.name, one.type) for one in COLUMNS])
+    return _format_id(_FORMAT)
+
+
+@functools.cache
+def _format_id(number: int) -> str:
+    # Each answer asks for it, and to find out the version reads files.
+    written = (number, metadata.version("redrive"), [(one.name, one.type) for one in COLUMNS])
     return hashlib.sha256(repr(written).encode()).hexdigest()[:_ID_LENGTH]
 
 

@@ -99,6 +99,7 @@ not."""
 
 _GROUP_ID = "group_id"
 _groups_known: KnownAnswers[Groups] = KnownAnswers(4)
+_counts_known: KnownAnswers[dict[str, int]] = KnownAnswers(64)
 _places_known: KnownAnswers[list[int]] = KnownAnswers(64)
 _trips_known: KnownAnswers[dict[str, CauseTrip]] = KnownAnswers(8)
 
@@ -204,13 +205,18 @@ class IndexedMessages(KeptMessages):
 
     def _with_added(self, by: Column) -> Groups:
         """The groups of what a look saw, which are found once, with those of what came since."""
-        seen = tuple(place for place in self._changes.hidden if place < FIRST_PLACE)
-        base = self._reading_of(self._files[:1], self._changes._replace(files=(), hidden=seen))
+        base, added = self._parts()
         groups = base.groups(by)
         if groups.other:
             return self._groups(by)
-        groups.add_groups(self._reading_of(self._files[1:], self._changes)._groups(by))
+        groups.add_groups(added._groups(by))
         return groups
+
+    def _parts(self) -> tuple["IndexedMessages", "IndexedMessages"]:
+        """What a look saw, of which answers are known for long, and what came since."""
+        seen = tuple(place for place in self._changes.hidden if place < FIRST_PLACE)
+        base = self._reading_of(self._files[:1], self._changes._replace(files=(), hidden=seen))
+        return base, self._reading_of(self._files[1:], self._changes)
 
     def _reading_of(self, files: tuple[Path, ...], changes: Changes) -> "IndexedMessages":
         part = IndexedMessages(self._index, self._look, None, self._filter, changes=changes)
@@ -261,6 +267,14 @@ class IndexedMessages(KeptMessages):
 
     def counts(self) -> dict[str, int]:
         """How many of them each group has, by its id."""
+        if self._filter.where is not None:
+            return self._counts()
+        if not self._changes.files or self._limit is not None:
+            return dict(_counts_known.of(self._state, self._counts))
+        base, added = self._parts()
+        return dict(Counter(base.counts()) + Counter(added._counts()))
+
+    def _counts(self) -> dict[str, int]:
         found = self._asked("group_id, count(*)", "GROUP BY group_id")
         return {str(group): _number(count) for group, count in found}
 

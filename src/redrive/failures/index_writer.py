@@ -221,7 +221,10 @@ class IndexWriter:
                 parts.append(self._folder / "empty.parquet")
                 nothing = f"SELECT {', '.join(_nothing())} LIMIT 0"
                 database.execute(f"COPY ({nothing}) TO {quoted(parts[0])} (FORMAT parquet)")
-        merge(parts, data, self._folder)
+        if len(parts) == 1:
+            parts[0].replace(data)
+        else:
+            merge(parts, data, self._folder)
 
     def _batches(self) -> Iterator[list[tuple[object, ...]]]:
         """What is written of the messages, some of them at a time."""

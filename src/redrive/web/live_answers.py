@@ -5,8 +5,8 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-_FRESH = 0.4
-_OF_ITS_COST = 4.0
+_FRESH = 0.25
+_OF_ITS_COST = 2.0
 """How many times as long as it takes an answer serves whoever asks meanwhile."""
 
 

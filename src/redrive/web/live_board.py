@@ -79,8 +79,7 @@ class LiveBoard:
             counted: how many the management API says it has, which is used until AMQP has told.
         """
         self._follower.start()
-        queue = place.name if place.literal else failed_queue(place.name)
-        reading = self._follower.reading(queue)
+        reading = self._reading(place)
         depth = counted if reading is None or reading.all is None else reading.all
         difference = None if depth is None or shown is None else depth - shown
         return LiveState(
@@ -92,6 +91,14 @@ class LiveBoard:
             self._follower.away_because,
             self._follower.feed,
         )
+
+    def knows_depth(self, place: QueuePlace) -> bool:
+        """Whether AMQP has told the depth of a queue."""
+        reading = self._reading(place)
+        return reading is not None and reading.all is not None
+
+    def _reading(self, place: QueuePlace) -> Reading | None:
+        return self._follower.reading(place.name if place.literal else failed_queue(place.name))
 
     def close(self) -> None:
         """Ends what it began."""

@@ -33,7 +33,9 @@ def _of_queue(desk: Desk, place: QueuePlace) -> dict[str, object]:
         counts, look = desk.recollection.ask(place, desk.memory.book.counts_of)
     except RedriveError:  # nothing is kept of it
         counts, look = {}, None
-    standing = Freshness.of(desk, place, look)
+    # The management API may take long: it is asked where nothing else tells how many there are.
+    line = None if desk.live.knows_depth(place) else desk.board.line(place)
+    standing = Freshness.on(desk, place, look, line)
     return {
         "values": {
             "shown": "–" if look is None else f"{look.total:,}",

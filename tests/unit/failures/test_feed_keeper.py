@@ -57,6 +57,25 @@ def test_what_comes_in_small_portions_is_in_few_files(index: Index) -> None:
     assert len(added_to(index, KEPT_QUEUE).files) <= 3
 
 
+def test_a_file_of_a_hundred_is_not_written_again(index: Index) -> None:
+    keeper = keeper_of(index)
+    come(keeper, *(str(number).encode() for number in range(100)))
+    (first,) = added_to(index, KEPT_QUEUE).files
+    come(keeper, *(str(number).encode() for number in range(100, 110)))
+    come(keeper, *(str(number).encode() for number in range(110, 120)))
+    former, (_, count) = added_to(index, KEPT_QUEUE).files
+    assert (former, count) == (first, 20)
+
+
+def test_what_came_is_counted_with_what_a_look_saw(index: Index) -> None:
+    look = index.find(KEPT_QUEUE)
+    assert look is not None
+    before = IndexedMessages(index, look, changes=changes_since(index, look)).counts()
+    come(keeper_of(index), b"1", b"2")
+    after = IndexedMessages(index, look, changes=changes_since(index, look)).counts()
+    assert (sum(before.values()), sum(after.values())) == (1, 3)
+
+
 def test_another_process_goes_on_where_one_has_ended(index: Index) -> None:
     come(keeper_of(index), b"one")
     come(keeper_of(index), b"two")
