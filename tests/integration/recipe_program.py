@@ -56,7 +56,7 @@ async def _handle_async(
 
 
 def add_handler(
-    app: App | AsyncApp, queue: str, key: str, handle: Callable[[Message], object], **options: Any
+    app: App | AsyncApp, queue: str, key: str, handle: Callable[[Message], Any], **options: Any
 ) -> None:
     """Has an app handle a further queue by a plain function, in either shell."""
     if isinstance(app, App):
