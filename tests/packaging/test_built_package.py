@@ -19,7 +19,7 @@ _SOURCES = {
     if path.is_file() and "__pycache__" not in path.parts
 }
 _EXTRAS = {"async", "cli", "depends", "metrics", "reload", "settings", "spark", "testing", "web"}
-_OF_ASYNC = ("AsyncPublisher", "AsyncSubscriber", "run_async")
+_OF_ASYNC = ("AsyncApp", "AsyncPublisher", "AsyncRouter", "AsyncSubscriber", "run_async")
 _SPARK_COMMANDS = {
     "requeue": ["ucenter@user", "--archive", "archive"],
     "drain": ["ucenter@user", "--archive", "archive"],
@@ -134,7 +134,7 @@ def test_a_bare_service_imports_every_public_name_but_those_of_an_extra(
 ) -> None:
     done = plain.python(
         "import redrive\n"
-        f"names = set(redrive.__all__) - set({_OF_ASYNC!r})\n"
+        f"names = set(redrive.__all__) - set({(*_OF_ASYNC, 'Settings')!r})\n"
         "assert len(names) > 20\n"
         "for name in names: getattr(redrive, name)\n"
     )
@@ -149,6 +149,13 @@ def test_an_asyncio_class_names_its_extra_where_that_is_missing(
     assert done.returncode == 1
     assert f"redrive.{name} needs " in done.stderr.splitlines()[-1]
     assert done.stderr.endswith(": pip install 'redrive[async]'\n")
+
+
+def test_settings_name_their_extra_where_that_is_missing(plain: CleanEnvironment) -> None:
+    done = plain.python("from redrive import App\nApp().start()")
+    assert done.returncode == 1
+    assert "an app's settings need pydantic_settings, which is not installed" in done.stderr
+    assert done.stderr.endswith("Give the app a URL, or: pip install 'redrive[settings]'\n")
 
 
 def test_the_command_names_its_extra_where_that_is_missing(plain: CleanEnvironment) -> None:

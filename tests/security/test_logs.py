@@ -13,6 +13,7 @@ from corpus import SECRET, SECRETS, STEERING, Secret, steering_in
 from redrive import Publisher, RedriveError
 from redrive.pubsub.confirms import Outbox
 from redrive.pubsub.logs import JsonFormatter, TextFormatter
+from redrive.pubsub.wire_protocol import logged_block
 
 logger = logging.getLogger("redrive")
 
@@ -115,9 +116,8 @@ def test_a_text_log_of_a_program_adds_no_record_either(payload: str) -> None:
 @pytest.mark.parametrize("log", [logging.Formatter, TextFormatter, JsonFormatter], indirect=True)
 def test_why_a_broker_takes_no_messages_is_one_line(log: Log) -> None:
     outbox = Outbox.__new__(Outbox)
-    outbox._on_blocked(
-        f"memory\n2026-01-01 00:00:00 INFO    redrive: all is well{STEERING['C1 CSI']}"
-    )
+    blocked, _ = logged_block(outbox._on_blocked, lambda: None)
+    blocked(f"memory\n2026-01-01 00:00:00 INFO    redrive: all is well{STEERING['C1 CSI']}")
     assert log.text.count("\n") == 1
     assert "\n" not in (outbox.blocked or "")
     assert steering_in(log.text) == set()
