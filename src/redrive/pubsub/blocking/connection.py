@@ -6,6 +6,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from functools import cached_property
 
 import pika
 from pika import exceptions
@@ -139,7 +140,6 @@ class Link:
         self._listener = listener
         self._prepare = prepare
         self._persistence = Persistence(connector, patience)
-        self._loop = IOLoop()
         self._thread = threading.Thread(
             target=self._run, name=f"redrive-io-{connector.name}", daemon=True
         )
@@ -147,6 +147,11 @@ class Link:
         self._preparing = False
         self._closing = False
         self._closed = threading.Event()
+
+    @cached_property
+    def _loop(self) -> IOLoop:
+        """Made when it is needed: it has sockets, which a link that never starts does not close."""
+        return IOLoop()
 
     @property
     def address(self) -> str:
@@ -156,6 +161,7 @@ class Link:
     def start(self) -> None:
         """Starts the I/O thread, which connects."""
         self._persistence.began()
+        assert self._loop is not None  # made here, and not by two threads at a time
         self._thread.start()
 
     def call(self, function: Callable[[], None]) -> None:
