@@ -11,6 +11,7 @@ test holds a new pika to them. Nothing of the process's other pika connections i
 Source: pika 1.3.2 to 1.4.4.
 """
 
+import socket
 from collections.abc import Callable
 from typing import Any
 
@@ -127,7 +128,28 @@ class WireConnection(pika.SelectConnection):
     def write(self, data: bytes) -> None:
         """Sends whole frames. On a connection that is closing they are dropped."""
         if data and self.is_open:
-            self._output_marshaled_frames([data])
+            rest = self._send_at_once(data)
+            if rest:
+                self._output_marshaled_frames([rest])
+
+    def _send_at_once(self, data: bytes) -> bytes:
+        """Sends what the socket takes now, and returns the rest.
+
+        pika only keeps what it is given, and asks its loop to tell when the socket takes something:
+        a turn of the loop and two more system calls.
+        """
+        transport = self._transport
+        if transport is None or transport.get_write_buffer_size():
+            return data
+        if type(transport._sock) is not socket.socket:  # TLS, which has a state of its own
+            return data
+        try:
+            sent = transport._sock.send(data)
+        except OSError:  # it is full, or gone: pika finds out the same, and does what is to be done
+            return data
+        self.bytes_sent += sent
+        self.frames_sent += 1
+        return data[sent:]
 
     def drop(self) -> bool:
         """Drops the socket without a word, as a crash would.
