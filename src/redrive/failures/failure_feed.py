@@ -162,6 +162,9 @@ class FailureFeed:
             self._tap, self._exchanges, failures=not self._history
         )
         try:
+            if not self._history and self._state.since and not declarer.exists(self._tap):
+                # It has expired, or was deleted: what came meanwhile was not seen.
+                self._state = replace(self._state, since=None)
             declarer.declare(self._tap)
             for binding in failures:
                 declarer.declare(binding)
@@ -183,14 +186,24 @@ class FailureFeed:
         if self._tapped:
             self._consume(self._tap.name, connection)
         if self._history:
+            if self._offset is None:
+                # What came since it was last read from its end is not read.
+                self._state = replace(self._state, since=None)
             self._consume(
-                self._history, connection, _LAST if self._offset is None else self._offset
+                self._history,
+                connection,
+                _LAST if self._offset is None else self._offset,
+                self._follows,
             )
-        if self._tapped or self._history:
-            since = self._state.since or datetime.now(UTC)
-            self._state = FeedState(self._history or "a tap", since, missed=self._state.missed)
+        elif self._tapped:
+            self._follows()
         else:
             self._link.call_later(_AGAIN_AFTER, lambda: self._link.reconnect("follow failures"))
+
+    def _follows(self) -> None:
+        """What fails from now on is seen."""
+        since = self._state.since or datetime.now(UTC)
+        self._state = FeedState(self._history or "a tap", since, missed=self._state.missed)
 
     def disconnected(self, error: RedriveError) -> None:
         """The link is down; it comes back, and the tap waits for a minute."""
@@ -204,7 +217,13 @@ class FailureFeed:
     def ended(self) -> None:
         """The I/O thread ends."""
 
-    def _consume(self, queue: str, connection: Wire, offset: int | str | None = None) -> None:
+    def _consume(
+        self,
+        queue: str,
+        connection: Wire,
+        offset: int | str | None = None,
+        attached: Callable[[], None] | None = None,
+    ) -> None:
         numbers: list[int] = []
         taken = Counter[str]()
 
@@ -212,6 +231,10 @@ class FailureFeed:
             numbers.append(channel.number)
             channel.limit(_PREFETCH)
             channel.consume(queue, offset=offset)
+            if attached is not None:
+                # A stream is read from an offset that is found only after consuming was confirmed,
+                # and before the channel answers anything else. Source: rabbit_stream_queue:consume.
+                channel.limit(_PREFETCH, attached)
 
         def received(delivery: Received) -> None:
             self._received(delivery, is_history=offset is not None)
