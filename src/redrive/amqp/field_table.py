@@ -267,7 +267,7 @@ class Table(Mapping[str, FieldValue]):
     for the broker. What can't be read is kept behind the fields and sent on unchanged.
     """
 
-    __slots__ = ("_by_name", "_encoded", "_fields", "_tail")
+    __slots__ = ("_by_name", "_encoded", "_most", "_read")
 
     def __init__(
         self,
@@ -275,9 +275,9 @@ class Table(Mapping[str, FieldValue]):
         tail: bytes = b"",
         encoded: bytes | None = None,
     ) -> None:
-        self._fields = tuple(fields)
-        self._tail = tail
+        self._read: tuple[tuple[tuple[str, bytes], ...], bytes] | None = (tuple(fields), tail)
         self._encoded = encoded
+        self._most = _ALL
         self._by_name: dict[str, bytes] | None = None
 
     @classmethod
@@ -294,11 +294,25 @@ class Table(Mapping[str, FieldValue]):
     @classmethod
     def parse(cls, data: bytes, most: int = _ALL) -> Self:
         """The table in these bytes (without their length in front), of which at most so many fields
-        are read. Never raises."""
+        are read, once somebody asks for one: of most messages, nobody does. Never raises."""
+        table = cls.__new__(cls)
+        table._read = table._by_name = None
+        table._encoded = data
+        table._most = most
+        return table
+
+    @property
+    def _content(self) -> tuple[tuple[tuple[str, bytes], ...], bytes]:
+        """The fields, and what is behind them that can't be read."""
+        if self._read is None:
+            self._read = self._read_in(self.encode())
+        return self._read
+
+    def _read_in(self, data: bytes) -> tuple[tuple[tuple[str, bytes], ...], bytes]:
         fields: list[tuple[str, bytes]] = []
         position = 0
         size = len(data)
-        while position < size and len(fields) < most:
+        while position < size and len(fields) < self._most:
             value_at = position + 1 + data[position]
             if value_at + 5 <= size and data[value_at] == LONG_STRING:  # as most are
                 end: int | None = value_at + 5 + _UINT32.unpack_from(data, value_at + 1)[0]
@@ -313,27 +327,29 @@ class Table(Mapping[str, FieldValue]):
                 )
             )
             position = end
-        return cls(fields, data[position:], data)
+        return tuple(fields), data[position:]
 
     def encode(self) -> bytes:
         """The table's bytes (without their length in front)."""
         if self._encoded is None:
+            fields, tail = self._content
             pieces: list[bytes] = []
-            for name, raw in self._fields:
+            for name, raw in fields:
                 encoded = name.encode("utf-8", "surrogateescape")
                 pieces += (bytes((len(encoded),)), encoded, raw)
-            pieces.append(self._tail)
+            pieces.append(tail)
             self._encoded = b"".join(pieces)
         return self._encoded
 
     def raw_fields(self) -> tuple[tuple[str, bytes], ...]:
         """Each field's name and its value's bytes, tag first."""
-        return self._fields
+        return self._content[0]
 
     def without(self, drop: Callable[[str], bool]) -> "Table":
         """The table without the fields whose name `drop` says yes to."""
-        kept = [field for field in self._fields if not drop(field[0])]
-        return self if len(kept) == len(self._fields) else Table(kept, self._tail)
+        fields, tail = self._content
+        kept = [field for field in fields if not drop(field[0])]
+        return self if len(kept) == len(fields) else Table(kept, tail)
 
     def with_values(self, values: Mapping[str, FieldValue]) -> "Table":
         """The table with these values added, in place of fields of the same names."""
@@ -346,9 +362,10 @@ class Table(Mapping[str, FieldValue]):
         same names."""
         names = {name for name, _ in fields}
         kept = self.without(names.__contains__)
-        if kept._tail:
-            return Table((*kept._fields, *fields), kept._tail)
-        return Table((*kept._fields, *fields), b"", kept.encode() + Table(fields).encode())
+        former, tail = kept._content
+        if tail:
+            return Table((*former, *fields), tail)
+        return Table((*former, *fields), b"", kept.encode() + Table(fields).encode())
 
     def to_dict(self, depth: int = 0) -> dict[str, FieldValue]:
         """The table as Python values."""
@@ -357,10 +374,12 @@ class Table(Mapping[str, FieldValue]):
     def raw_by_name(self) -> Mapping[str, bytes]:
         """The bytes of each name's value, tag first, in their order."""
         if self._by_name is None:
-            self._by_name = dict(self._fields)
-            if len(self._by_name) < len(self._fields):
-                for name, raw in reversed(self._fields):
-                    self._by_name[name] = raw
+            fields = self.raw_fields()
+            by_name = dict(fields)
+            if len(by_name) < len(fields):
+                for name, raw in reversed(fields):
+                    by_name[name] = raw
+            self._by_name = by_name
         return self._by_name
 
     def __getitem__(self, name: str) -> FieldValue:
@@ -396,12 +415,10 @@ class Table(Mapping[str, FieldValue]):
         return len(self.raw_by_name())
 
     def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, Table) and self._fields == other._fields and self._tail == other._tail
-        )
+        return isinstance(other, Table) and self._content == other._content
 
     def __hash__(self) -> int:
-        return hash((self._fields, self._tail))
+        return hash(self._content)
 
     def __repr__(self) -> str:
         return f"Table({self.to_dict()!r})"

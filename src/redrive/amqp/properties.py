@@ -80,7 +80,7 @@ class Properties(NamedTuple):
             raise Malformed("the properties of a message are cut off") from error
         if position > len(data):
             raise Malformed("the properties of a message are cut off")
-        return cls(*values)  # type: ignore[arg-type]
+        return tuple.__new__(cls, values)  # as `cls(*values)`, which takes four times as long
 
     def encode(self) -> bytes:
         """The bytes of the property flags and the properties.

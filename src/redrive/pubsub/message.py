@@ -115,7 +115,7 @@ class Message(ReceivedMessage):
     __slots__ = ("_max_retries",)
 
     def __init__(self, delivery: Delivery, max_retries: int = 0) -> None:
-        super().__init__(delivery)
+        self._delivery = delivery  # one is made of each message: a call less
         self._max_retries = max_retries
 
     @property
