@@ -1,9 +1,11 @@
 """The shared journal while its broker or its stream fails in the middle of a job: the job ends, no
 message is lost, and what the journal says stays true."""
 
+import threading
 import uuid
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -18,13 +20,14 @@ from redrive.amqp.field_table import Table
 from redrive.amqp.properties import Properties
 from redrive.failures.job_record import JobRecord, State
 from redrive.failures.journal import Journal
+from redrive.failures.journal_stream import JournalStream
 from redrive.failures.order import Order
 from redrive.pubsub.lifecycle import default_name
 from redrive.pubsub.url import BrokerURL
 from redrive.testing import Broker
 from redrive.topology.headers import Delivery
 from redrive.topology.names import JOURNAL
-from waiting import wait_until
+from waiting import DEADLINE, wait_until
 
 QUEUE = "ucenter@user"
 COUNT = 600
@@ -139,6 +142,39 @@ def test_a_job_goes_on_when_the_connection_of_its_journal_is_closed(
     assert (job["state"], job["problem"]) == ("done", "")
     _check_all_were_sent(incident, job)
     assert _the_job(incident, here) == _the_job(incident, there)
+
+
+def test_what_is_appended_while_the_connection_is_closed_is_appended_again(
+    rabbitmq_url: str, administration: Administration
+) -> None:
+    stream = JournalStream(rabbitmq_url)
+    stream.declare()
+    appended: list[str] = []
+    over = threading.Event()
+
+    def append() -> None:
+        while not over.is_set():
+            id_ = str(uuid.uuid4())
+            stream.append([(id_, b"an entry")])
+            appended.append(id_)
+
+    def goes_on() -> bool:
+        return appending.done() or len(appended) > before
+
+    name = default_name("journal")
+    with closing(stream), ThreadPoolExecutor() as threads:
+        appending = threads.submit(append)
+        for _ in range(3):
+            administration.wait_for_connection(name)
+            before = len(appended)
+            administration.close_connections(name)
+            wait_until(goes_on, "it appends")
+        over.set()
+        appending.result(DEADLINE)
+        mark = str(uuid.uuid4())
+        stream.append([(mark, b"a mark")])
+        read = [row.message_id for row in stream.read(None, mark)]
+    assert set(read) == {*appended, mark}
 
 
 def _job(url: str) -> JobRecord:

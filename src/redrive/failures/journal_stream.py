@@ -9,7 +9,7 @@ ever. So whoever reads appends a mark, and reads up to it.
 import contextlib
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from datetime import timedelta
 from queue import Empty, SimpleQueue
 from typing import NamedTuple, Self
@@ -158,6 +158,7 @@ class JournalStream:
 
     def append(self, entries: Sequence[tuple[str, bytes]]) -> None:
         """Appends entries, each with its id, in their order; the stream has them when this returns.
+        One that the connection was lost over is appended again, and may then be there twice.
 
         Raises:
             JobLocked: the connection was lost, and with it the lock, which somebody else has now.
@@ -167,21 +168,25 @@ class JournalStream:
             self.open()
         assert self._sending is not None
         sending = self._sending
-        try:
-            sending.wait_until_up(_ANSWERS_WITHIN)
-        except BrokerUnavailable as error:
-            if sending.locked_out:
-                raise JobLocked from error
-            raise
-        confirms = _Confirms(len(entries))
-        sending.send(
-            [
-                Outgoing("", JOURNAL, self._properties(id_), body, id_, confirms.settled)
-                for id_, body in entries
-            ]
-        )
-        with _usable():
-            confirms.wait(sending)
+        left = dict(entries)
+        deadline = time.monotonic() + _TAKES_WITHIN
+        while left:
+            try:
+                sending.wait_until_up(_ANSWERS_WITHIN)
+            except BrokerUnavailable as error:
+                if sending.locked_out:
+                    raise JobLocked from error
+                raise
+            confirms = _Confirms(left)
+            sending.send(
+                [
+                    Outgoing("", JOURNAL, self._properties(id_), body, id_, confirms.settled)
+                    for id_, body in left.items()
+                ]
+            )
+            with _usable():
+                confirms.wait(sending, deadline)
+            left = {id_: left[id_] for id_ in confirms.cut_off}
 
     def _properties(self, id_: str) -> bytes:
         return Properties(
@@ -243,33 +248,45 @@ def _usable() -> Iterator[None]:
 
 
 class _Confirms:
-    """Waits for the confirms of what was sent together."""
+    """Waits for the confirms of what was sent together.
 
-    def __init__(self, count: int) -> None:
-        self._left = count
+    Args:
+        ids: of what is sent.
+    """
+
+    def __init__(self, ids: Collection[str]) -> None:
+        self._left = len(ids)
         self._failure: RedriveError | None = None
+        self._lost: BrokerUnavailable | None = None
         self._changed = threading.Condition()
+        self.cut_off: list[str] = []
+        """Of which it is not known whether the stream has them: their connection was lost."""
 
-    def settled(self, _: Outgoing, error: RedriveError | None) -> None:
+    def settled(self, outgoing: Outgoing, error: RedriveError | None) -> None:
         """One is confirmed, or was not; on the I/O thread."""
         with self._changed:
             self._left -= 1
-            self._failure = self._failure or error
+            if isinstance(error, BrokerUnavailable):
+                self.cut_off.append(outgoing.message_id)
+                self._lost = error
+            else:
+                self._failure = self._failure or error
             if not self._left:
                 self._changed.notify_all()
 
-    def wait(self, sending: Sending) -> None:
-        """Waits for all.
+    def wait(self, sending: Sending, deadline: float) -> None:
+        """Waits for all, until a moment of the monotonic clock.
 
         Raises:
-            RedriveError: one was not confirmed.
+            RedriveError: one was refused, or by then not all are settled, or one was cut off.
         """
-        deadline = time.monotonic() + _TAKES_WITHIN
         with self._changed:
             while self._left and time.monotonic() < deadline and not sending.blocked:
                 self._changed.wait(_GLANCE)
             if self._failure is not None:
                 raise self._failure
+            if self._lost is not None and time.monotonic() >= deadline:
+                raise self._lost
             if self._left:
                 reason = sending.blocked or f"it confirmed nothing within {_TAKES_WITHIN:g} s"
                 raise BrokerUnavailable(
