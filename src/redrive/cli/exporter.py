@@ -12,9 +12,9 @@ import typer
 
 from redrive.cli import options
 from redrive.cli.interrupt import ended_by_signals
+from redrive.cli.log_options import Level, LogFormat, LogFormatOption, LogLevelOption, log_to_stderr
 from redrive.cli.metrics_server import place_of, serving_pages
 from redrive.cli.output import Form, Printer
-from redrive.cli.run import Level, LogFormat, log_to_stderr
 from redrive.errors import ConfigurationError
 from redrive.pubsub.admin.broker_watch import QUEUES, SURVEYS, BrokerWatch, Told
 from redrive.pubsub.admin.queue_metrics import GAUGES, Gauge, Sample, samples_of
@@ -47,15 +47,8 @@ def exporter(
         str,
         typer.Option("--every", metavar="DURATION", help="How often to ask the management API."),
     ] = "15s",
-    log_level: Annotated[
-        Level, typer.Option("--log-level", help="How much to log, to standard error.")
-    ] = Level.INFO,
-    log_format: Annotated[
-        LogFormat,
-        typer.Option(
-            "--log-format", metavar="text|json", help="Log text, or one JSON object per line."
-        ),
-    ] = LogFormat.TEXT,
+    log_level: LogLevelOption = Level.INFO,
+    log_format: LogFormatOption = LogFormat.TEXT,
     *,
     broker: options.BrokerOptions,
     output: options.Output = Form.TABLE,

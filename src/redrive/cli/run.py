@@ -1,39 +1,19 @@
 """`redrive run`: runs an app, or the subscribers of a program."""
 
 import contextlib
-import logging
 import os
 import sys
-from enum import StrEnum
 from typing import Annotated
 
 import typer
 
 from redrive.cli import options
+from redrive.cli.log_options import Level, LogFormat, LogFormatOption, LogLevelOption, log_to_stderr
 from redrive.cli.metrics_server import Place, place_of, serving
 from redrive.cli.output import Form
 from redrive.cli.program import program_at
 from redrive.errors import ConfigurationError
-from redrive.pubsub.logs import JsonFormatter, TextFormatter
 from redrive.pubsub.url import Endpoint
-
-_CLIENTS = frozenset({"pika", "httpx", "httpcore"})
-
-
-class LogFormat(StrEnum):
-    """How a log line looks."""
-
-    TEXT = "text"
-    JSON = "json"
-
-
-class Level(StrEnum):
-    """How much is logged."""
-
-    DEBUG = "debug"
-    INFO = "info"
-    WARNING = "warning"
-    ERROR = "error"
 
 
 def run(
@@ -73,15 +53,8 @@ def run(
             "directory changes.",
         ),
     ] = False,
-    log_level: Annotated[
-        Level, typer.Option("--log-level", help="How much to log, to standard error.")
-    ] = Level.INFO,
-    log_format: Annotated[
-        LogFormat,
-        typer.Option(
-            "--log-format", metavar="text|json", help="Log text, or one JSON object per line."
-        ),
-    ] = LogFormat.TEXT,
+    log_level: LogLevelOption = Level.INFO,
+    log_format: LogFormatOption = LogFormat.TEXT,
     metrics: Annotated[
         str | None,
         typer.Option(
@@ -179,13 +152,3 @@ def run(
 def _next_place(place: Place, further: int) -> Endpoint:
     """So many ports further; port 0 is any that is free."""
     return Endpoint(place.host, place.port + further if place.port else 0)
-
-
-def log_to_stderr(level: Level, form: LogFormat) -> None:
-    """Log to standard error, without the lines of client libraries."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonFormatter() if form is LogFormat.JSON else TextFormatter())
-    # Of pika's debug lines there are dozens for each message, httpx has one for each request, and
-    # what goes wrong redrive says itself.
-    handler.addFilter(lambda record: record.name.partition(".")[0] not in _CLIENTS)
-    logging.basicConfig(level=level.name, handlers=[handler])
