@@ -139,17 +139,19 @@ class Instruments:
         """The attempts of a queue that were begun on this thread, and how long those took that did
         not fail."""
         shard = self._tally.own.shard
-        return shard.attempts.get(queue) or shard.attempts.setdefault(
-            queue, _pair(shard, queue, CONSUMED, DURATION)
-        )
+        found = shard.attempts.get(queue)
+        if found is None:
+            found = shard.attempts[queue] = _pair(shard, queue, CONSUMED, DURATION)
+        return found
 
     def ends_of(self, queue: str) -> tuple[Count, Distribution]:
         """The messages of a queue that this thread has told were handled, and how long that took
         from when they were published."""
         shard = self._tally.own.shard
-        return shard.ends.get(queue) or shard.ends.setdefault(
-            queue, _pair(shard, queue, HANDLED, CRITICAL_TIME, HANDLED_OUTCOME)
-        )
+        found = shard.ends.get(queue)
+        if found is None:
+            found = shard.ends[queue] = _pair(shard, queue, HANDLED, CRITICAL_TIME, HANDLED_OUTCOME)
+        return found
 
     def add(self, counter: Instrument, destination: str, detail: str = "") -> None:
         """Counts one more.

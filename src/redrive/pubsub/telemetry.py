@@ -58,6 +58,7 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 _Headers = Mapping[str, FieldValue]
+_COUNT = COUNT.encode()
 
 
 class RunningHandler(Protocol):
@@ -130,6 +131,7 @@ class Telemetry:
         self._propagate = propagate
         self._sampling = sampling
         self._context_fields = frozenset(propagate.get_global_textmap().fields)
+        self._context_bytes = tuple(name.encode() for name in self._context_fields)
         self._tracer = trace.get_tracer(SCOPE, tracer_provider=tracer_provider)
         self._instruments = instruments_of(meter_provider or metrics.get_meter_provider())
 
@@ -282,11 +284,13 @@ class Telemetry:
 
     def _carries_context(self, delivery: Delivery) -> bool:
         """Whether a message says that it belongs to a trace, sampled or not."""
-        fields = self._context_fields
-        for name, _ in delivery.properties.headers.raw_fields():  # noqa: SIM110 - twice as fast
-            if name.lower() in fields:
-                return True
-        return False
+        headers = delivery.properties.headers
+        data = headers.encode().lower()
+        for name in self._context_bytes:
+            if data.find(name) >= 0:  # `in` tries bytes as a number first, which takes longer
+                fields = self._context_fields
+                return any(name.lower() in fields for name, _ in headers.raw_fields())
+        return False  # as of most, whose headers need not be read for it
 
     def _context_of(self, delivery: Delivery) -> "Context":
         table = delivery.properties.headers
@@ -383,7 +387,10 @@ class _Traced(_Watched):
 def _since_published(delivery: Delivery | None) -> float | None:
     """Seconds since a message was published; None where it does not say when that was, or was
     requeued by a person since."""
-    if delivery is None or COUNT in delivery.properties.headers.raw_by_name():
+    if delivery is None:
+        return None
+    headers = delivery.properties.headers
+    if headers.encode().find(_COUNT) >= 0 and COUNT in headers:  # most need not be read for it
         return None
     return seconds_since(delivery.properties.timestamp, time())
 
