@@ -35,7 +35,8 @@ pytest_plugins = ["redrive.testing.plugin", "pytester"]
 
 _FAILED = "failed: "
 """How the table's lines of tests that failed begin."""
-_INTEGRATION = Path(__file__).with_name("integration")
+_MARKED = frozenset(Path(__file__).with_name(name) for name in ("integration", "web"))
+"""Where each test says whether its result depends on the version of RabbitMQ."""
 _OUTCOMES = ("passed", "failed", "error", "skipped")
 _started = pytest.StashKey[float]()
 
@@ -44,7 +45,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--every-broker",
         action="store_true",
-        help="of tests/integration run only what each version of RabbitMQ has to show for itself",
+        help="of tests/integration and tests/web run only what each version of RabbitMQ has to "
+        "show for itself",
     )
 
 
@@ -62,7 +64,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def _is_left_out(item: pytest.Item, config: pytest.Config) -> bool:
     return (
         bool(config.getoption("--every-broker"))
-        and _INTEGRATION in item.path.parents
+        and not _MARKED.isdisjoint(item.path.parents)
         and item.get_closest_marker("every_broker") is None
     )
 

@@ -13,6 +13,8 @@ from redrive.web.console_settings import Permit
 from waiting import wait_until
 from web.conftest import LOOKUP, QUEUE, SLOW, OpenConsole, Opens, fail, failure
 
+pytestmark = pytest.mark.every_broker
+
 
 @pytest.fixture
 def console(opens: Opens, service: Service) -> OpenConsole:

@@ -7,6 +7,8 @@ from redrive.web.console_settings import Permit
 from waiting import wait_until
 from web.conftest import OpenConsole, Opens
 
+pytestmark = pytest.mark.every_broker
+
 COUNT = 6
 PLACE = {"queue": "orders.dlq", "literal": "1"}
 

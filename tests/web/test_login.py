@@ -28,6 +28,8 @@ from waiting import wait_until
 from web.conftest import LOOKUP, QUEUE, SLOW, OpenConsole, Opens
 from web.test_entrance import ACTS, PAGES
 
+pytestmark = pytest.mark.every_broker
+
 PASSWORD = "p@ss/wörd?#&"
 OWN = {"sec-fetch-site": "same-origin"}
 EVERY = (Permit.REQUEUE, Permit.EDIT, Permit.DISCARD)

@@ -18,6 +18,8 @@ from web.conftest import QUEUE, OpenConsole, Opens, failure
 from web.test_hostile_texts import assert_only_text
 from web.test_login import PASSWORD, log_in
 
+pytestmark = pytest.mark.every_broker
+
 NAMES = (
     *MARKUP[5:8],
     MARKUP[19],
