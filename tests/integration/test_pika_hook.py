@@ -34,6 +34,7 @@ def parameters_of(function: Callable[..., Any]) -> list[str]:
         (Connection._terminate_stream, ["self", "error"]),
         (Connection._on_stream_connected, ["self"]),
         (frame.decode_frame, ["data_in"]),
+        (io_services_utils._AsyncTransportBase.get_write_buffer_size, ["self"]),
         (select_connection.IOLoop.add_callback_threadsafe, ["self", "callback"]),
         (select_connection.IOLoop.call_later, ["self", "delay", "callback"]),
         (select_connection.IOLoop.start, ["self"]),

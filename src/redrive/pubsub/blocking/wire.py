@@ -5,8 +5,9 @@ acks and of confirms are read and written by us, because pika's codec changes he
 becomes an int) and because it is half of a message's cost.
 
 The hook is one method that pika calls with the bytes it received, `Connection._on_data_available`,
-and one that takes bytes to send, `_output_marshaled_frames`, besides how much it reads at a time; a
-test holds a new pika to them. Nothing of the process's other pika connections is touched.
+and one that takes bytes to send, `_output_marshaled_frames`, besides how much it reads at a time,
+and its socket while it has nothing to send itself; a test holds a new pika to them. Nothing of the
+process's other pika connections is touched.
 
 Source: pika 1.3.2 to 1.4.4.
 """
