@@ -27,7 +27,7 @@ _ATTRIBUTES = (
     "datetime title scope viewbox width height x y for list rows inputmode maxlength "
     "formmethod formaction formnovalidate selected data-copy data-plan data-choice "
     "preserveaspectratio rel checked open hidden data-live data-live-from data-causes data-news "
-    "data-needs"
+    "data-many data-copied data-select data-needs"
 )
 ATTRIBUTES = frozenset(_ATTRIBUTES.split())
 _ADDRESSES = ("href", "src", "action", "formaction", "data-progress", "data-live-from")

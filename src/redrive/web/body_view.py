@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from redrive.failures.readable_values import body_of, body_text_of
 from redrive.redaction import printable_json
+from redrive.web.catalogue import gettext
 
 VIEWS = ("tree", "text", "hex")
 _MOST_CHARACTERS = 256 * 1024
@@ -55,18 +56,20 @@ def viewed(body: bytes, wanted: str) -> BodyView:
     is_json = encoding == "json"
     if wanted == "tree" and is_json:
         tree = _branches(value)
-        note = (
-            "" if len(tree) <= _MOST_LINES else f"Only the first {_MOST_LINES:,} lines are shown."
-        )
+        note = ""
+        if len(tree) > _MOST_LINES:
+            note = gettext("Only the first %(number)s lines are shown.", number=f"{_MOST_LINES:,}")
         return BodyView("tree", tree[:_MOST_LINES], "", note, is_json)
     text = body_text_of(body)
     if wanted != "hex" and text is not None:
         shown = printable_json(value, indent=2) if is_json else text
         note = ""
         if len(shown) > _MOST_CHARACTERS:
-            shown, note = shown[:_MOST_CHARACTERS], "Only its beginning is shown."
+            shown, note = shown[:_MOST_CHARACTERS], gettext("Only its beginning is shown.")
         return BodyView("text", [], shown, note, is_json)
-    note = "" if len(body) <= _MOST_BYTES else f"Only the first {_MOST_BYTES:,} bytes are shown."
+    note = ""
+    if len(body) > _MOST_BYTES:
+        note = gettext("Only the first %(number)s bytes are shown.", number=f"{_MOST_BYTES:,}")
     return BodyView("hex", [], _hexadecimal(body[:_MOST_BYTES]), note, is_json)
 
 

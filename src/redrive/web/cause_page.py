@@ -21,6 +21,7 @@ from redrive.failures.job_record import JobRecord
 from redrive.failures.look import Look
 from redrive.failures.message_lookup import NothingFound
 from redrive.web.asked import Asked, QueuePlace
+from redrive.web.catalogue import gettext
 from redrive.web.command_words import (
     list_command,
     merge_command,
@@ -133,8 +134,9 @@ def _group(
     largest = groups.largest_first
     if not largest:
         raise NothingFound(
-            f"no message of {place.name!r} is of this cause any more\n"
-            "The page of the queue shows those that are there."
+            gettext("no message of %(queue)s is of this cause any more", queue=repr(place.name))
+            + "\n"
+            + gettext("The page of the queue shows those that are there.")
         )
     return largest[0], groups.total, look
 
@@ -166,7 +168,7 @@ def _facets(desk: Desk, asked: Asked, filter_: OpenFilter, where: str) -> list[S
 def _facet(desk: Desk, asked: Asked, name: str, filter_: OpenFilter, where: str) -> ShownFacet:
     try:
         if _reads_body(desk, name):
-            return ShownFacet(name, [], problem="This console hides bodies.")
+            return ShownFacet(name, [], problem=gettext("This console hides bodies."))
         facet = Facet.named(name)
         (values, more), _ = desk.recollection.ask(
             asked.place, lambda look: facet.counted(look.kept_matching(filter_))

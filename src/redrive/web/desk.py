@@ -18,6 +18,7 @@ from redrive.redaction import in_one_line
 from redrive.topology.doctor.act_rights import OperatorAct, rights_needed, rights_to_remark
 from redrive.web.asked import Asked, QueuePlace
 from redrive.web.board import Board, BoardLine
+from redrive.web.catalogue import gettext
 from redrive.web.console_settings import ConsoleSettings
 from redrive.web.filter_bar import where_of
 from redrive.web.health import Health
@@ -175,9 +176,15 @@ class Desk:
         ]
         if missing:
             raise PermissionDenied(
-                f"the user {self.rights.user!r} may not say anything of causes: the broker does "
-                "not grant it",
-                f"Have it granted, as to whoever requeues: {', '.join(map(str, missing))}.",
+                gettext(
+                    "the user %(user)s may not say anything of causes: the broker does not grant "
+                    "it",
+                    user=repr(self.rights.user),
+                ),
+                gettext(
+                    "Have it granted, as to whoever requeues: %(rights)s.",
+                    rights=", ".join(map(str, missing)),
+                ),
             )
 
     def close(self, on_wait: Callable[[], object] = lambda: None) -> None:
@@ -225,9 +232,13 @@ class Desk:
 def not_permitted(act: OperatorAct, place: QueuePlace, rights: OperatorRights) -> PermissionDenied:
     """What is said where the broker does not let the user."""
     return PermissionDenied(
-        f"the user {rights.user!r} may not {act.value} in {place.name!r}: the broker does not "
-        "grant it",
-        "The page Me has what is missing, and the command that grants it.",
+        gettext(
+            "the user %(user)s may not %(act)s in %(queue)s: the broker does not grant it",
+            user=repr(rights.user),
+            act=act.value,
+            queue=repr(place.name),
+        ),
+        gettext("The page Me has what is missing, and the command that grants it."),
     )
 
 

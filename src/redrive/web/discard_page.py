@@ -16,6 +16,7 @@ from redrive.failures.masked_messages import check_filter
 from redrive.pubsub.url import BrokerURL
 from redrive.topology.doctor.act_rights import OperatorAct
 from redrive.web.asked import Asked
+from redrive.web.catalogue import gettext, ngettext
 from redrive.web.command_words import discard_command
 from redrive.web.desk import Desk, Freshness
 
@@ -42,11 +43,19 @@ def begin(desk: Desk, asked: Asked) -> Response:
     try:
         count, _, filter_ = _counted(desk, asked)
         if not reason:
-            raise ConfigurationError("no reason is given", "Say why: it stands in the journal.")
+            raise ConfigurationError(
+                gettext("no reason is given"), gettext("Say why: it stands in the journal.")
+            )
         if not 0 < count <= MOST or asked.number("typed", -1, most=10**12) != count:
             raise ConfigurationError(
-                f"{count:,} messages would be discarded, and this number was not typed",
-                f"Type it to confirm; at most {MOST:,} are discarded here.",
+                ngettext(
+                    "%(num)s message would be discarded, and this number was not typed",
+                    "%(num)s messages would be discarded, and this number was not typed",
+                    count,
+                ),
+                gettext(
+                    "Type it to confirm; at most %(most)s are discarded here.", most=f"{MOST:,}"
+                ),
             )
         id_ = str(uuid.uuid4())
         job = JobRecord(
@@ -73,8 +82,12 @@ def _file_of(id_: str) -> Path:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:
         raise ConfigurationError(
-            f"the folder {str(folder)!r} can't be made: {error.strerror}",
-            "Make room there; nothing was deleted from the queue.",
+            gettext(
+                "the folder %(folder)s can't be made: %(problem)s",
+                folder=repr(str(folder)),
+                problem=error.strerror,
+            ),
+            gettext("Make room there; nothing was deleted from the queue."),
         ) from error
     return folder / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{id_[:8]}.jsonl"
 
@@ -94,7 +107,7 @@ def _page(desk: Desk, asked: Asked, problem: str) -> Response:
     return desk.page(
         "discard",
         asked,
-        "Discard",
+        gettext("Discard"),
         {
             "place": place,
             "standing": Freshness.of(desk, place, look),

@@ -7,6 +7,7 @@ from itertools import pairwise
 from markupsafe import Markup, escape
 
 from redrive.failures.groups import Group
+from redrive.web.catalogue import gettext
 
 _BINS = 24
 _BAR, _GAP, _HEIGHT = 6, 2, 28
@@ -15,26 +16,39 @@ _LINKS, _LINK_WIDTH, _LINK_HEIGHT = 12, 60, 72
 _HOURS = 24
 
 
-def drawn(group: Group, label: str = "When they failed") -> Markup:
+def drawn(group: Group) -> Markup:
     """A group's histogram; nothing where nobody knows when its messages failed."""
     if group.first is None:
         return Markup("")
     counts, before, after = group.histogram(_BINS)
-    around = f"; {before + after:,} long before or after" if before + after else ""
-    return _picture(
-        counts,
-        f"{label}: {max(counts):,} at most in one of {_BINS} parts of the time{around}",
-    )
+    said = {"most": f"{max(counts):,}", "parts": _BINS}
+    if not before + after:
+        label = gettext(
+            "When they failed: %(most)s at most in one of %(parts)s parts of the time", **said
+        )
+    else:
+        label = gettext(
+            "When they failed: %(most)s at most in one of %(parts)s parts of the time; %(around)s "
+            "long before or after",
+            around=f"{before + after:,}",
+            **said,
+        )
+    return _picture(counts, label)
 
 
-def line_of_hours(hours: Sequence[int], what: str) -> Markup:
-    """How many messages have failed in each of the last hours, the latest last; nothing where none
-    has."""
+def line_of_hours(hours: Sequence[int], queue: str) -> Markup:
+    """How many messages of a queue have failed in each of the last hours, the latest last; nothing
+    where none has."""
     if not any(hours):
         return Markup("")
-    return _picture(
-        hours, f"{what}: {sum(hours):,} in the last {len(hours)} hours, {hours[-1]:,} in the last"
+    label = gettext(
+        "Failed in %(queue)s: %(sum)s in the last %(hours)s hours, %(last)s in the last",
+        queue=queue,
+        sum=f"{sum(hours):,}",
+        hours=len(hours),
+        last=f"{hours[-1]:,}",
     )
+    return _picture(hours, label)
 
 
 def hours_of(groups: Sequence[Group], now: datetime) -> list[int]:
@@ -74,9 +88,9 @@ def with_links(group: Group, link: Callable[[datetime, datetime], str]) -> Marku
         if count
     )
     return Markup(
-        '<svg class="histogram linked" role="group" aria-label="When they failed" '
+        '<svg class="histogram linked" role="group" aria-label="{}" '
         'preserveAspectRatio="none" viewBox="0 0 {} {}">{}</svg>'
-    ).format(_LINKS * _LINK_WIDTH, _LINK_HEIGHT, bars)
+    ).format(gettext("When they failed"), _LINKS * _LINK_WIDTH, _LINK_HEIGHT, bars)
 
 
 def _link_bar(
@@ -91,7 +105,12 @@ def _link_bar(
     begin, end = span
     if is_last:
         end += timedelta(milliseconds=1)  # the last message is in it
-    words = f"{count:,} from {_moment(begin)} to {_moment(end)}"
+    words = gettext(
+        "%(count)s from %(begin)s to %(end)s",
+        count=f"{count:,}",
+        begin=_moment(begin),
+        end=_moment(end),
+    )
     return Markup(
         '<a href="{}" aria-label="{}"><title>{}</title>'
         '<rect class="hit" x="{}" y="0" width="{}" height="{}"/>'

@@ -5,14 +5,13 @@ from datetime import UTC, datetime, timedelta
 from functools import cache
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 from starlette.responses import HTMLResponse
 
 from redrive.failures.readable_values import text_of
 from redrive.redaction import in_one_line, printable
+from redrive.web.catalogue import gettext, language, ngettext
 from redrive.web.histogram import drawn, line_of_hours
-
-_UNITS = ((86400, "day"), (3600, "hour"), (60, "minute"), (1, "second"))
 
 
 def page(name: str, values: Mapping[str, object], status: int = 200) -> HTMLResponse:
@@ -23,20 +22,24 @@ def page(name: str, values: Mapping[str, object], status: int = 200) -> HTMLResp
         values: what stands in it.
         status: the status of HTTP.
     """
-    template = _environment().get_template(f"{name}.html")
+    template = environment().get_template(f"{name}.html")
     return HTMLResponse(template.render(values), status)
 
 
 def age_in_words(moment: datetime | None, now: datetime | None = None) -> str:
     """How long ago something was, in its largest unit."""
     if moment is None:
-        return "at an unknown time"
+        return gettext("at an unknown time")
     seconds = int(((now or datetime.now(UTC)) - moment) / timedelta(seconds=1))
-    for size, unit in _UNITS:
-        if seconds >= size:
-            count = seconds // size
-            return f"{count:,} {unit}{'' if count == 1 else 's'} ago"
-    return "just now"
+    if seconds < 1:
+        return gettext("just now")
+    if seconds < 60:
+        return ngettext("%(num)s second ago", "%(num)s seconds ago", seconds)
+    if seconds < 3600:
+        return ngettext("%(num)s minute ago", "%(num)s minutes ago", seconds // 60)
+    if seconds < 86400:
+        return ngettext("%(num)s hour ago", "%(num)s hours ago", seconds // 3600)
+    return ngettext("%(num)s day ago", "%(num)s days ago", seconds // 86400)
 
 
 def moment_in_words(moment: datetime | None) -> str:
@@ -58,33 +61,47 @@ def rate_in_words(rate: float) -> str:
     return f"{rate:,.0f}" if rate >= 10 or rate == int(rate) else f"{rate:.1f}"
 
 
-def count_in_words(count: int, what: str) -> str:
-    """A number of things."""
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
-
-
 @cache
-def _environment() -> Environment:
-    environment = Environment(
+def environment() -> Environment:
+    """What templates are read with: what they show is text, and what they say is of the
+    catalogue."""
+    made = Environment(
         loader=PackageLoader("redrive.web"),
         autoescape=True,
         undefined=StrictUndefined,
+        extensions=["jinja2.ext.i18n"],
         finalize=_shown,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(
+    made.filters.update(
         age=age_in_words,
         moment=moment_in_words,
         bytes=size_in_words,
-        count=count_in_words,
         rate=rate_in_words,
         number=lambda number: f"{number:,}",
         line=lambda text: in_one_line(text_of(str(text))),
         histogram=drawn,
         hours=line_of_hours,
     )
-    return environment
+    made.newstyle_gettext = True  # type: ignore[attr-defined]
+    made.globals.update(_=_text, gettext=_text, ngettext=_counting_text, language=language)
+    return made
+
+
+def _text(text: str, /, **values: object) -> Markup:
+    """A text of the catalogue as it stands on a page: what is markup in it is, and what is put into
+    its places is not, unless a page has made it."""
+    return Markup(gettext(text, **_escaped(values)))
+
+
+def _counting_text(one: str, many: str, num: int, /, **values: object) -> Markup:
+    """The same, of one that counts something."""
+    return Markup(ngettext(one, many, num, **_escaped(values)))
+
+
+def _escaped(values: Mapping[str, object]) -> dict[str, object]:
+    return {name: escape(_shown(value)) for name, value in values.items()}
 
 
 def _shown(value: object) -> object:

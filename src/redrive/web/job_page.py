@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, assert_never, cast
 
 from starlette.responses import JSONResponse, RedirectResponse, Response
 
@@ -16,6 +16,7 @@ from redrive.redaction import in_one_line
 from redrive.topology.doctor.act_rights import OperatorAct
 from redrive.topology.headers import JOB, counted
 from redrive.web.asked import Asked, QueuePlace
+from redrive.web.catalogue import gettext
 from redrive.web.command_words import (
     approve_command,
     job_command,
@@ -26,15 +27,6 @@ from redrive.web.console_job import ConsoleJob
 from redrive.web.desk import Desk
 from redrive.web.html import rate_in_words
 
-_STATES = {
-    State.RUNNING: "running",
-    State.DONE: "done",
-    State.INTERRUPTED: "interrupted",
-    State.STOPPED: "stopped",
-    State.FAILED: "could not go on",
-    State.ASKED: "waits for approval",
-    State.DECLINED: "declined",
-}
 RESUMABLE = frozenset((State.INTERRUPTED, State.STOPPED, State.FAILED))
 
 
@@ -89,13 +81,13 @@ def show(desk: Desk, asked: Asked) -> Response:
     return desk.page(
         "job",
         asked,
-        f"Job {record.id[:8]}" if record is not None else "A job that begins",
+        gettext("A job that begins") if record is None else gettext("Job %(id)s", id=record.id[:8]),
         {
             "id": asked.text("id"),
             "own": own,
             "is_running_here": own is not None and not own.has_ended,
             "record": record,
-            "state": "begins" if record is None else _STATES[record.state],
+            "state": gettext("begins") if record is None else _words_of(record.state),
             "sum": None if record is None else JobSum.of(record),
             "may": may,
             "may_resume": may
@@ -166,7 +158,8 @@ def resume(desk: Desk, asked: Asked) -> Response:
         record = journal.job(asked.text("id"))
     if record.kind != "requeue" or record.state not in RESUMABLE:
         raise ConfigurationError(
-            f"job {record.id} is {_STATES[record.state]}", "There is nothing to take up."
+            gettext("job %(id)s is %(state)s", id=record.id, state=_words_of(record.state)),
+            gettext("There is nothing to take up."),
         )
     place = _place_of(record)
     desk.check(OperatorAct.REQUEUE, place)
@@ -213,6 +206,26 @@ def ask_outcome(desk: Desk, asked: Asked) -> Response:
         desk.check_look(_place_of(record))
         desk.recollection.queue(_place_of(record)).job(record.id, journal).outcome()
     return _back(asked)
+
+
+def _words_of(state: State) -> str:
+    match state:
+        case State.RUNNING:
+            return gettext("running")
+        case State.DONE:
+            return gettext("done")
+        case State.INTERRUPTED:
+            return gettext("interrupted")
+        case State.STOPPED:
+            return gettext("stopped")
+        case State.FAILED:
+            return gettext("could not go on")
+        case State.ASKED:
+            return gettext("waits for approval")
+        case State.DECLINED:
+            return gettext("declined")
+        case _:
+            assert_never(state)
 
 
 def _back(asked: Asked) -> Response:

@@ -16,6 +16,7 @@ from redrive.failures.journal import Journal
 from redrive.failures.operator_name import acting_for
 from redrive.failures.order import Order
 from redrive.web.asked import QueuePlace
+from redrive.web.catalogue import gettext
 from redrive.web.console_job import ConsoleJob, Task, TaskKind
 from redrive.web.console_settings import ConsoleSettings
 
@@ -110,7 +111,8 @@ class JobWorker:
             job = self._jobs.get(id_)
             if job is None or job.has_ended:
                 raise ConfigurationError(
-                    "this job does not run in this console", "Stop it where it runs."
+                    gettext("this job does not run in this console"),
+                    gettext("Stop it where it runs."),
                 )
             self._send(Task(kind=TaskKind.STOP, id=id_))
 
@@ -159,12 +161,18 @@ class JobWorker:
         )
         with self._lock:
             if self._is_closed:
-                raise ConfigurationError("this console is ending", "Start redrive web again.")
+                raise ConfigurationError(
+                    gettext("this console is ending"), gettext("Start redrive web again.")
+                )
             for other in self._jobs.values():
                 if other.place == place and not other.has_ended:
                     raise ConfigurationError(
-                        f"job {other.id} of {place.name!r} runs here already",
-                        "Wait for its end, or stop it.",
+                        gettext(
+                            "job %(id)s of %(queue)s runs here already",
+                            id=other.id,
+                            queue=repr(place.name),
+                        ),
+                        gettext("Wait for its end, or stop it."),
                     )
             self._run_process()
             self._jobs[id_] = ConsoleJob(id_, place)
@@ -203,10 +211,7 @@ class JobWorker:
                 process.stdin.close()
             for job in self._jobs.values():
                 if not job.has_ended and (self._process is process):
-                    job.problem = job.problem or (
-                        f"the process that ran this job has ended ({_words_of(code)})\n"
-                        "Resume it: the journal has what it had sent."
-                    )
+                    job.problem = job.problem or _ended(code)
                     job.has_ended = True
 
     def _take(self, told: IO[bytes]) -> None:
@@ -221,5 +226,13 @@ class JobWorker:
                     job.take(values)
 
 
-def _words_of(code: int) -> str:
-    return f"killed by signal {-code}" if code < 0 else f"exit code {code}"
+def _ended(code: int) -> str:
+    """What is said of a job whose process has ended with this exit code."""
+    how = (
+        gettext("killed by signal %(number)s", number=-code)
+        if code < 0
+        else gettext("exit code %(number)s", number=code)
+    )
+    problem = gettext("the process that ran this job has ended (%(how)s)", how=how)
+    remedy = gettext("Resume it: the journal has what it had sent.")
+    return f"{problem}\n{remedy}"

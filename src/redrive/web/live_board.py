@@ -9,6 +9,7 @@ from redrive.failures.failure_feed import FeedState
 from redrive.failures.follower import Follower
 from redrive.topology.names import failed_queue
 from redrive.web.asked import QueuePlace
+from redrive.web.catalogue import gettext
 from redrive.web.console_settings import ConsoleSettings
 from redrive.web.html import moment_in_words
 
@@ -39,20 +40,35 @@ class LiveState:
     def in_words(self) -> str:
         """How the queue stands now, beside what a page shows of it."""
         if self.away_since is not None:
-            away = f"The broker has been away since {moment_in_words(self.away_since)} UTC"
-            return f"{away}: {self.away_because}. What is shown is as old as it says."
+            return gettext(
+                "The broker has been away since %(since)s UTC: %(problem)s. What is shown is as "
+                "old as it says.",
+                since=moment_in_words(self.away_since),
+                problem=self.away_because,
+            )
         if self.is_held:
-            return "Somebody is looking at the queue: how many it has is not known."
+            return gettext("Somebody is looking at the queue: how many it has is not known.")
         if self.depth is None:
-            return "How many it has now is not known."
+            return gettext("How many it has now is not known.")
         if self.difference is None:
-            return f"It has {self.depth:,} now."
+            return gettext("It has %(number)s now.", number=f"{self.depth:,}")
         if not self.difference:
-            return "The queue has as many now."
-        more = "more" if self.difference > 0 else "fewer"
-        return (
-            f"The queue has {self.depth:,} now, {abs(self.difference):,} {more} than are shown, "
-            f"since {moment_in_words(self.differs_since)} UTC."
+            return gettext("The queue has as many now.")
+        said = {
+            "number": f"{self.depth:,}",
+            "difference": f"{abs(self.difference):,}",
+            "since": moment_in_words(self.differs_since),
+        }
+        if self.difference > 0:
+            return gettext(
+                "The queue has %(number)s now, %(difference)s more than are shown, since %(since)s "
+                "UTC.",
+                **said,
+            )
+        return gettext(
+            "The queue has %(number)s now, %(difference)s fewer than are shown, since %(since)s "
+            "UTC.",
+            **said,
         )
 
 

@@ -13,6 +13,7 @@ from redrive.failures.look import Look, QueryResult
 from redrive.failures.message_source import checked_query
 from redrive.redaction import printable_json
 from redrive.web.asked import Asked
+from redrive.web.catalogue import gettext
 from redrive.web.command_words import query_command
 from redrive.web.csv_cell import inert
 from redrive.web.desk import Desk, Freshness
@@ -47,7 +48,7 @@ def show(desk: Desk, asked: Asked) -> Response:
     return desk.page(
         "query",
         asked,
-        "Query",
+        gettext("Query"),
         {
             "places": lines,
             "sql": sql or EXAMPLE,
@@ -76,8 +77,11 @@ def _answer(desk: Desk, asked: Asked, sql: str) -> tuple[QueryResult, Look]:
     bodies = sorted({column.name for column in columns} & BODIES)
     if desk.settings.hide_bodies and bodies:
         raise ConfigurationError(
-            f"this console hides bodies, and the query asks for {', '.join(bodies)}",
-            "Name the columns that you need.",
+            gettext(
+                "this console hides bodies, and the query asks for %(columns)s",
+                columns=", ".join(bodies),
+            ),
+            gettext("Name the columns that you need."),
         )
     return desk.recollection.ask(asked.place, lambda look: look.query(checked, columns))
 

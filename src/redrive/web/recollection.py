@@ -15,6 +15,7 @@ from redrive.failures.look import Look, Recall
 from redrive.failures.masked_messages import masked_look
 from redrive.pubsub.reports import LookProgress, LookStage
 from redrive.web.asked import QueuePlace
+from redrive.web.catalogue import gettext
 from redrive.web.console_settings import ConsoleSettings
 
 T = TypeVar("T")
@@ -157,7 +158,7 @@ def _look(failed: FailedQueue, under_way: LookUnderWay, keeps_bodies: bool) -> N
             for _ in look:
                 pass
         if not look.is_whole and not under_way.problem:
-            under_way.problem = (
+            under_way.problem = gettext(
                 "others hold messages of this queue, so that not all could be read: what was known "
                 "before is still shown"
             )

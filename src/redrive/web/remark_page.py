@@ -7,6 +7,7 @@ from redrive.failures.cause_remark import SAYABLE, CauseRemark, CauseState, Rema
 from redrive.failures.filter import Filter, OpenFilter
 from redrive.failures.masked_messages import check_filter
 from redrive.web.asked import Asked
+from redrive.web.catalogue import gettext
 from redrive.web.desk import Desk, local_path
 
 
@@ -19,7 +20,8 @@ def say(desk: Desk, asked: Asked) -> Response:
     """
     if not desk.settings.may_note:
         raise ConfigurationError(
-            "this console takes no remarks", "Start it with --allow note, or use redrive causes."
+            gettext("this console takes no remarks"),
+            gettext("Start it with --allow note, or use redrive causes."),
         )
     desk.check_remark()
     desk.memory.say(_remark_of(desk, asked))
@@ -33,7 +35,8 @@ def _remark_of(desk: Desk, asked: Asked) -> CauseRemark:
             state = asked.text("state")
             if state not in SAYABLE:
                 raise ConfigurationError(
-                    f"there is no state {state[:40]!r}", f"Give one of {', '.join(SAYABLE)}."
+                    gettext("there is no state %(state)s", state=repr(state[:40])),
+                    gettext("Give one of %(states)s.", states=", ".join(SAYABLE)),
                 )
             return CauseRemark(
                 RemarkKind.STATE,
@@ -59,4 +62,6 @@ def _remark_of(desk: Desk, asked: Asked) -> CauseRemark:
             undone = desk.memory.book.named(asked.text("remark"))
             return CauseRemark(RemarkKind.UNDO, undone.group, undone.words, undoes=undone.id)
         case kind:
-            raise ConfigurationError(f"{kind[:40]!r} is no remark", "Use the pages.")
+            raise ConfigurationError(
+                gettext("%(kind)s is no remark", kind=repr(kind[:40])), gettext("Use the pages.")
+            )

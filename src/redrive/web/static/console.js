@@ -1,5 +1,7 @@
 "use strict";
 // Everything works without this: it asks how far a look or a job is, copies, and gives pages keys.
+// What it says comes from the page, which has it from the catalogue.
+const words = document.currentScript.dataset;
 
 for (const place of document.querySelectorAll("[data-progress]")) follow(place);
 for (const place of document.querySelectorAll("[data-live-from]")) keepUp(place);
@@ -45,7 +47,8 @@ function showValues(place, values) {
   const news = place.querySelector("[data-news]");
   if (news && place.dataset.causes === "all") {
     news.hidden = !unseen;
-    news.querySelector("strong").textContent = `${unseen} new cause${unseen === 1 ? "" : "s"}`;
+    const said = unseen === 1 ? news.dataset.news : news.dataset.many;
+    news.querySelector("strong").textContent = said.replace("{}", unseen);
   }
 }
 
@@ -89,15 +92,15 @@ function choose(number) {
   rows[current].querySelector("a.title")?.focus();
 }
 
-for (const place of document.querySelectorAll("[data-copy]")) {
+for (const place of document.querySelectorAll("body [data-copy]")) {
   const button = document.createElement("button");
   button.type = "button";
   button.className = "copy";
-  button.textContent = "Copy";
-  button.setAttribute("aria-label", `Copy ${place.dataset.copy || "it"}`);
+  button.textContent = words.copy;
+  button.setAttribute("aria-label", place.dataset.copy);
   button.addEventListener("click", async () => {
-    button.textContent = (await copied(place)) ? "Copied" : "Select it, and copy";
-    setTimeout(() => (button.textContent = "Copy"), 2000);
+    button.textContent = (await copied(place)) ? words.copied : words.select;
+    setTimeout(() => (button.textContent = words.copy), 2000);
   });
   place.after(button);
 }
