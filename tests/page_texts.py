@@ -4,6 +4,15 @@ from html.parser import HTMLParser
 
 NAMES = frozenset(("redrive", "UTC", "CSV", "JSON", "Parquet"))
 """What is the same in every language."""
+EXAMPLES = frozenset(
+    (
+        "$.country",
+        "host, $.country, header:x-version",
+        "error_type = 'KeyError' and retries > 2",
+        '{"currency": "EUR"}',
+    )
+)
+"""Examples of what can be typed."""
 ATTRIBUTES = frozenset(
     (
         "alt",

@@ -11,22 +11,13 @@ from babel.messages.pofile import read_po
 from jinja2 import nodes
 from markupsafe import Markup
 
-from page_texts import NAMES, PageTexts
+from page_texts import EXAMPLES, NAMES, PageTexts
 from redrive.web.catalogue import catalogue, gettext, language, ngettext
 from redrive.web.gate import Refusal
 from redrive.web.html import age_in_words, environment, page
 from text_catalogue import PLACE, WEB, marked
 
 TEMPLATES = sorted((WEB / "templates").glob("*.html"))
-CODE = frozenset(
-    (
-        "$.country",
-        "host, $.country, header:x-version",
-        "error_type = 'KeyError' and retries > 2",
-        '{"currency": "EUR"}',
-    )
-)
-"""Examples of what can be typed."""
 
 
 class Loud(NullTranslations):
@@ -47,7 +38,7 @@ def unmarked(source: str) -> list[str]:
     """The texts of a template that stand outside of all marks."""
     found = PageTexts("".join(_said(environment().parse(source))))
     texts = [text.strip(" \n·›–;:,.()×…") for text in (*found.texts, *found.attributes)]
-    return [text for text in texts if re.search("[A-Za-z]", text) and text not in NAMES | CODE]
+    return [text for text in texts if re.search("[A-Za-z]", text) and text not in NAMES | EXAMPLES]
 
 
 def _said(node: nodes.Node) -> Iterator[str]:
