@@ -244,7 +244,7 @@ def test_a_patch_shows_the_difference_and_changes_what_is_sent(
     console.look()
     form = {"where": "failure_id = 'sku-1'", "patch": '{"currency": "EUR"}'}
     text = console.get("/plan", queue=QUEUE, **form).text
-    assert "1 of 1 bodies would be changed" in text
+    assert "1 of 1 body would be changed" in text
     assert "currency" in text
     wait_for_end(
         console, begun(console, **form, planned="1", typed="1", reason="no currency", canary="1")

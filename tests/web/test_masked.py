@@ -78,7 +78,7 @@ def test_no_filter_asks_for_it(console: OpenConsole, path: str, where: str) -> N
 def test_the_difference_that_a_patch_makes_does_not_have_it(console: OpenConsole) -> None:
     asked = {"queue": QUEUE, "where": "failure_id = 'paid'"}
     page = console.get("/plan", **asked, patch='{"currency": "EUR"}')
-    assert "1 of 1 bodies would be changed" in page.text
+    assert "1 of 1 body would be changed" in page.text
     assert SECRET not in page.text
     moved = '[{"op": "move", "from": "/card/number", "path": "/note"}]'
     answer = console.get("/plan", **asked, patch=moved)
