@@ -110,7 +110,8 @@ class JobWorker:
             job = self._jobs.get(id_)
             if job is None or job.has_ended:
                 raise ConfigurationError(
-                    "this job does not run in this console", "Stop it where it runs."
+                    "this job does not run in this console",
+                    f"Stop it wherever it runs: redrive jobs stop {id_}.",
                 )
             self._send(Task(kind=TaskKind.STOP, id=id_))
 
