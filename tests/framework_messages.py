@@ -222,6 +222,24 @@ PEER = message(
     routing_key="ucenter@user",
 )
 
+BY_NAME = {
+    "spring": SPRING,
+    "celery": CELERY,
+    "dramatiq": DRAMATIQ,
+    "laravel": LARAVEL,
+    "symfony": SYMFONY,
+    "symfony in php": SYMFONY_IN_PHP,
+    "rascal": RASCAL,
+    "nestjs": NESTJS,
+    "masstransit": MASSTRANSIT,
+    "nservicebus": NSERVICEBUS,
+    "wolverine": WOLVERINE,
+    "wolverine by nack": WOLVERINE_BY_NACK,
+    "rebus": REBUS,
+    "easynetq": EASYNETQ,
+    "peer": PEER,
+}
+
 
 def chance_message(chance: random.Random, originals: Sequence[Delivery]) -> Delivery:
     """One of these messages with some of its headers, or of another's, made anew by chance, and

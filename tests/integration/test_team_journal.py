@@ -21,6 +21,7 @@ from deliveries import failed as failed_delivery
 from redrive import FailedQueue
 from redrive.amqp.field_table import Table
 from redrive.amqp.properties import Properties
+from redrive.failures import approval
 from redrive.failures.job_record import JobRecord, State
 from redrive.failures.journal import Journal
 from redrive.failures.journal_entry import FORMAT, JobStep, JournalEntry
@@ -225,6 +226,62 @@ def test_of_two_who_resume_a_job_one_is_told_who_runs_it(
     again = redrive(*("jobs", "resume", job["id"], "--yes", "--journal", str(there)), url=incident)
     assert again.code == 0, again.err
     assert _sent(incident) == 200
+
+
+def test_a_job_is_stopped_from_another_machine_and_resumed_there(
+    incident: str, here: Path, there: Path
+) -> None:
+    command = ("failed", "requeue", QUEUE, "--limit", "200", "--rate", "20/s", "--yes")
+    with running(*command, "--journal", str(here), url=incident) as process:
+        wait_until(lambda: _sent(incident) > 0, "the job sends")
+        (job,) = listed(incident, there)
+        stopped = redrive("jobs", "stop", job["id"], "--journal", str(there), url=incident)
+        assert stopped.code == 0, stopped.err
+        ran = process.end()
+    sent = _sent(incident)
+    assert 0 < sent < 200
+    assert f"is interrupted: {sent} of 200 messages requeued" in stopped.out
+    user = BrokerURL.parse(incident).username
+    assert ran.code == 130
+    assert f"Stopped by {whoami()} as {user}: {sent} of 200 messages requeued" in ran.out
+    for path in (here, there):
+        (job,) = listed(incident, path)
+        assert (job["state"], job["sent"]) == ("interrupted", sent)
+        assert job["problem"] == f"stopped by {whoami()} as {user}"
+    again = redrive("jobs", "stop", job["id"], "--journal", str(there), url=incident)
+    assert (again.code, again.error_lines[0]) == (
+        2,
+        f"Error: job {job['id']} is interrupted: nobody runs it",
+    )
+    resumed = redrive("jobs", "resume", job["id"], "--yes", "--journal", str(there), url=incident)
+    assert resumed.code == 0, resumed.err
+    main = Counter(properties.message_id for properties, _ in drain(incident, QUEUE))
+    assert main == {str(number): 1 for number in range(200)}
+    (job,) = listed(incident, here)
+    assert (job["state"], job["sent"], job["problem"]) == ("done", 200, "")
+
+
+def test_what_waits_for_approval_is_declined_from_another_machine(
+    incident: str, here: Path, there: Path
+) -> None:
+    failed = FailedQueue(incident, QUEUE)
+    with Journal(incident, here) as journal:
+        asked = approval.ask(failed, journal, Order(), failed.browse(), reason="all of it")
+    command = ("jobs", "decline", asked.id[:8], "--reason", "too many", "--journal", str(there))
+    declined = redrive(*command, url=incident)
+    assert declined.code == 0, declined.err
+    assert f"Job {asked.id} is withdrawn: the requeue of 1,500 messages of {QUEUE}" in declined.out
+    for path in (here, there):
+        (job,) = listed(incident, path)
+        assert job["state"] == "declined"
+        assert job["problem"].endswith(": too many")
+    again = redrive(*command, url=incident)
+    assert (again.code, again.error_lines[0]) == (
+        2,
+        f"Error: job {asked.id} is declined: it waits for no approval",
+    )
+    assert redrive("jobs", "approve", asked.id, "--yes", url=incident).code == 2
+    assert failed.depth() == 1500
 
 
 def test_a_job_that_is_resumed_keeps_its_pace_by_depth(

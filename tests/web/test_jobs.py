@@ -280,6 +280,38 @@ def test_a_job_that_was_declined_is_never_run(
     assert FailedQueue(service.url, QUEUE).depth() == ALL
 
 
+def test_somebody_else_declines_by_the_command_line_that_the_page_shows(
+    console: OpenConsole, service: Service, other_user: str
+) -> None:
+    id_ = asked_for(console, planned=str(ALL), reason="fixed")
+    assert f"redrive jobs decline {id_}" in console.get("/job", id=id_).text
+    declined = run_redrive("jobs", "decline", id_, "--reason", "too many", url=other_user)
+    assert declined.code == 0, declined.err
+    assert "is declined: the requeue of 17 messages" in declined.out
+    text = console.get("/job", id=id_).text
+    assert ": too many" in text
+    assert "waits for approval" not in text
+    assert FailedQueue(service.url, QUEUE).depth() == ALL
+
+
+def test_a_job_of_a_console_is_stopped_by_the_command_line_that_its_page_shows(
+    console: OpenConsole, service: Service, other_user: str
+) -> None:
+    id_ = begun(console, **SLOWLY)
+    wait_until_it_sends(console, id_)
+    assert f"redrive jobs stop {id_}" in console.get("/job", id=id_).text
+    stopped = run_redrive("jobs", "stop", id_, url=other_user)
+    assert stopped.code == 0, stopped.err
+    wait_for_end(console, id_)
+    page = console.get("/job", id=id_).text
+    assert "interrupted</span>" in page
+    assert "stopped by" in page
+    assert f"redrive jobs stop {id_}" not in page
+    assert console.post("/resume", id=id_).status_code == 303
+    wait_for_end(console, id_)
+    assert set(handled_by(service.url).values()) == {1}
+
+
 def test_a_proof_says_what_was_chosen_by_whom_why_and_what_became_of_it(
     console: OpenConsole,
 ) -> None:

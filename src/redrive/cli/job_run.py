@@ -173,7 +173,8 @@ def _tell(
         printer.say(f"Once that is fixed, continue {again}: redrive jobs resume {job.id}")
     elif job.state is State.INTERRUPTED:
         printer.say(
-            f"Stopped: {job.requeued:,} of {count_of(plan.count, 'message')} requeued to "
+            f"{job.problem.replace('stopped', 'Stopped', 1) or 'Stopped'}: "
+            f"{job.requeued:,} of {count_of(plan.count, 'message')} requeued to "
             f"{where}, the rest is in {source}. To continue: redrive jobs resume {job.id}"
         )
     else:

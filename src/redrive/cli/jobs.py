@@ -14,9 +14,16 @@ app = lazy_group(
         "resume": Listed(
             "redrive.cli.jobs_resume:resume", "Resume a job that was interrupted or stopped."
         ),
+        "stop": Listed(
+            "redrive.cli.jobs_stop:stop", "Stop a requeue that somebody runs, on whatever machine."
+        ),
         "approve": Listed(
             "redrive.cli.jobs_approve:approve",
             "Approve a job that somebody else has asked for, and run it.",
+        ),
+        "decline": Listed(
+            "redrive.cli.jobs_decline:decline",
+            "Decline a job that somebody has asked for: nothing of it is ever sent.",
         ),
         "originals": Listed(
             "redrive.cli.jobs_originals:originals",

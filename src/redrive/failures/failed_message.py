@@ -17,12 +17,13 @@ from redrive.topology.headers import Delivery
 class FailedMessage(ReceivedMessage):
     """A message in a failed queue. What neither redrive nor another framework wrote is None."""
 
-    __slots__ = ("_as_received", "_cause", "_digest", "_failure_id", "_notes")
+    __slots__ = ("_as_received", "_cause", "_digest", "_failure_id", "_known_id", "_notes")
 
     def __init__(self, delivery: Delivery, notes: FailureNotes | None = None) -> None:
         super().__init__(delivery)
         self._digest: str | None = None
         self._failure_id: str | None = None
+        self._known_id: str | None = None
         self._notes = notes
         self._as_received: bytes | None = None
         self._cause: tuple[str, str, str] | None = None
@@ -34,6 +35,12 @@ class FailedMessage(ReceivedMessage):
         notes = notes_of(delivery)
         origin = origin_of(delivery, notes)
         return cls(delivery if origin is None else replace(delivery, queue=origin), notes)
+
+    @property
+    def message_id(self) -> str | None:
+        """The publisher's id for the message: the property, else the one in PHP's envelope, also
+        where its body is kept no more; None where it gave none."""
+        return super().message_id if self._known_id is None else self._known_id
 
     @property
     def queue(self) -> str:

@@ -8,7 +8,7 @@ import time
 import uuid
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -55,6 +55,7 @@ class _Followed:
         first: the place of the first message.
         last: the place of the last one.
         is_behind: whether something kept what came last from being written.
+        is_named: whether the manifest names what was written.
     """
 
     look: str
@@ -63,6 +64,7 @@ class _Followed:
     first: int = 0
     last: int = 0
     is_behind: bool = False
+    is_named: bool = True
 
 
 class FeedKeeper:
@@ -104,8 +106,11 @@ class FeedKeeper:
         """How it goes; from any thread."""
         if self._is_second:
             return FeedState("another console of this machine", datetime.now(UTC))
-        feed = self._feed
-        return FeedState(problem=self._problem) if feed is None else feed.state
+        feed, problem = self._feed, self._problem
+        if feed is None:
+            return FeedState(problem=problem)
+        # What is followed, and not kept, nobody sees.
+        return replace(feed.state, since=None, problem=problem) if problem else feed.state
 
     @property
     def problem(self) -> str:
@@ -185,10 +190,12 @@ class FeedKeeper:
                 for one in self._recent
                 if one[1].failed_queue == queue and one[0] > followed.last
             ]
-        elif not manifest_of(self._index, queue).exists() and followed.files:
-            self._write_manifest(queue, followed)
         if new:
             self._add(queue, followed, new)
+        elif followed.files and not (
+            followed.is_named and manifest_of(self._index, queue).exists()
+        ):
+            self._write_manifest(queue, followed)
 
     def _beginning(self, look: FormerLook, is_another_look: bool) -> _Followed:
         """What was followed beside a look before this process did, where the look is the same."""
@@ -208,7 +215,7 @@ class FeedKeeper:
         followed.open = written if len(written) < _A_FILE else []
         followed.first = followed.first or new[0][0]
         followed.last = new[-1][0]
-        followed.is_behind = False
+        followed.is_behind = followed.is_named = False
         if not followed.open:
             self._merge(queue, followed)
         self._write_manifest(queue, followed)
@@ -253,6 +260,7 @@ class FeedKeeper:
         written.write_text(json.dumps(added), encoding="utf-8")
         written.chmod(0o600)
         os.replace(written, manifest)
+        followed.is_named = True
 
     def _remember(self, place: int, message: FailedMessage) -> None:
         self._recent.append((place, message))

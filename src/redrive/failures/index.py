@@ -31,7 +31,7 @@ MOST_BYTES = 2 * 1024**3
 """Of all that is kept. The look that is oldest goes first."""
 MOST_OF_A_BODY = 64 * 1024
 """A longer body is not kept: a question for it looks at the queue."""
-_FORMAT = 4
+_FORMAT = 5
 _NAME, _NAME_WITHOUT_BODIES = "index", "index-without-bodies"
 _FILLING = "fill-"
 _DATA = ".parquet"
@@ -62,7 +62,6 @@ class FormerLook:
         total: the messages that were in the queue when it began.
         looked_at: how many it looked at.
         missing: how many it could not see, because others held them.
-        without_body: how many of them have a body that is not kept, mostly as it was too large.
         file: the file with the messages.
         size: its bytes.
         format: what has written it.
@@ -76,7 +75,6 @@ class FormerLook:
     total: int
     looked_at: int
     missing: int | None
-    without_body: int = 0
     file: str = ""
     size: int = 0
     format: str = ""

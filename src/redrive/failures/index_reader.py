@@ -46,6 +46,7 @@ from redrive.failures.index_writer import (
 )
 from redrive.failures.kept_messages import (
     Around,
+    BodyNotKept,
     CauseTrip,
     IndexUnusable,
     KeptMessages,
@@ -544,8 +545,15 @@ class IndexedMessages(KeptMessages):
                 "bodies are asked for, and what was kept has none",
                 "Use other columns, or ask where bodies are not hidden.",
             )
-        if self._look.without_body:
+        if self._lack_a_body():
             raise self._too_large()
+
+    def _lack_a_body(self) -> bool:
+        """Whether a body of those that are there was too large: of what a look saw, or of what came
+        since."""
+        sql = f"SELECT 1 FROM {self._rows()} WHERE {IS_WHOLE} = 0 LIMIT 1"
+        with self._reading(), self._lent() as database:
+            return database.asked(sql).fetchone() is not None
 
     def _needs_bodies(self, columns: Collection[Column]) -> bool:
         """Whether these columns can't be told without the bodies: where none is kept, what
@@ -553,10 +561,10 @@ class IndexedMessages(KeptMessages):
         needed = _BODIES if self._index.keeps_bodies else BODIES
         return any(column.name in needed for column in columns)
 
-    def _too_large(self) -> IndexUnusable:
-        return IndexUnusable(
+    def _too_large(self) -> BodyNotKept:
+        return BodyNotKept(
             f"what was kept of {self._look.queue!r} has no bodies over {MOST_OF_A_BODY // 1024} "
-            "KiB: the queue is looked at anew"
+            "KiB, and one is asked for: the queue is looked at anew"
         )
 
 

@@ -10,7 +10,6 @@ import contextlib
 import json
 import struct
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Self
@@ -121,7 +120,7 @@ class IndexWriter:
         self._queue = ""
         self._place: str | None = None
         self._latest: FailedMessage | None = None
-        self._count = self._bytes = self._without_body = 0
+        self._count = self._bytes = 0
         self.problem = ""
         """Why nothing is kept; empty as long as something may be."""
         with self._noting():
@@ -143,7 +142,6 @@ class IndexWriter:
         cause = cause_known_of(message)
         is_whole = self._index.keeps_bodies and len(body) <= MOST_OF_A_BODY
         if not is_whole:
-            self._without_body += 1
             cause = cause_of(message)  # its framework may say it in the body
         values = json.dumps(
             [
@@ -181,7 +179,7 @@ class IndexWriter:
             data = self._written_down()
             if self._count != look.looked_at:
                 raise ValueError("the look was not followed to its end")
-            self._index.keep(replace(look, without_body=self._without_body), data)
+            self._index.keep(look, data)
 
     def add(self, data: Path) -> None:
         """Writes what was noted to a file beside that of the look."""

@@ -29,8 +29,14 @@ from redrive.failures.journal_entry import (
     NewerEntry,
     Unreadable,
 )
-from redrive.failures.journal_stream import DEFAULT_MAX_AGE, JobLocked, JournalStream, Row
-from redrive.failures.local_journal import LocalJournal, is_running
+from redrive.failures.journal_stream import (
+    DEFAULT_MAX_AGE,
+    JobLocked,
+    JournalStream,
+    Row,
+    StreamReader,
+)
+from redrive.failures.local_journal import JournalUnusable, LocalJournal, is_running
 from redrive.failures.operator_name import whoami
 from redrive.pubsub.url import BrokerURL
 from redrive.redaction import in_one_line
@@ -42,6 +48,7 @@ Notice = Callable[[str], None]
 
 _PROGRESS_EVERY = 2.0
 """Seconds between two entries that say how far a job is."""
+_STOP = f'"{JobStep.STOP}"'.encode()
 _TOGETHER = 500
 """Entries that are appended, or taken over into the file, at a time."""
 
@@ -81,7 +88,7 @@ class Journal(LocalJournal):
         self._stream = JournalStream(url, duration_of(max_age, "max_age"))
         self._on_notice = on_notice or logger.warning
         self._offline = ""
-        self._is_fresh = False
+        self._is_fresh = self._is_stale = False
         self._told_of_dropped = False
         self._noted: list[tuple[str, bytes]] = []
         self._firm = False
@@ -89,13 +96,19 @@ class Journal(LocalJournal):
         self._told_progress: dict[str, float] = {}
         self._runs: dict[str, str] = {}
         self._locked_job = ""
+        self._follower: StreamReader | None = None
         self._appending = threading.RLock()
         super().__init__(path)
+        if self._no_room:
+            self._on_notice(
+                f"There is no room on the disk of {self.path} ({self._no_room}): the journal is "
+                "read, and nothing can be written down."
+            )
 
     @property
     def is_shared(self) -> bool:
-        """Whether the stream could be used so far."""
-        return not self._offline
+        """Whether the stream could be used so far, and what it has is in the file."""
+        return not self._offline and not self._is_stale
 
     # --- reading ----------------------------------------------------------------------------------
 
@@ -223,10 +236,53 @@ class Journal(LocalJournal):
         self._check_shared()
         return super().decline(job, why)
 
+    def ask_to_stop(self, job: JobRecord) -> None:
+        """Asks whoever runs a job, on whatever machine, to stop it.
+
+        Raises:
+            ConfigurationError: nobody runs it, or it can't be asked for.
+        """
+        self._freshen()
+        super().ask_to_stop(job)
+        if job.who != whoami():  # one on this machine reads the same file
+            self._check_shared()
+
+    def stop_asked_by(self, job: JobRecord) -> str:
+        """Who has asked that this run of a job be stopped, on whatever machine; empty for nobody.
+
+        Raises:
+            RedriveError: the shared journal can't be read now.
+        """
+        by = super().stop_asked_by(job)
+        if by or not self._locked_job:
+            return by
+        if self._follower is None:
+            self._follower = self._stream.follow()
+        try:
+            self._heed(self._follower)
+        except RedriveError:
+            self._follower.close()
+            self._follower = None
+            raise
+        return super().stop_asked_by(job)
+
+    def _heed(self, follower: StreamReader) -> None:
+        """Takes over who wants which run to be stopped. All else that is written meanwhile is read
+        when somebody asks for it."""
+        for row in follower.come():
+            if _STOP not in row.body:  # most are long, and say what is on its way
+                continue
+            with contextlib.suppress(NewerEntry, Unreadable):
+                entry = JournalEntry.decode(row.body, row.user)
+                if entry.step is JobStep.STOP:
+                    with self._transaction() as sqlite:
+                        journal_tables.put_stop(sqlite, entry.run, entry.by)
+
     def _check_shared(self) -> None:
         if not self.is_shared:
+            why = self._offline or "its copy here can't be written"
             raise ConfigurationError(
-                f"the shared journal can't be used ({self._offline}): nobody else would see it",
+                f"the shared journal can't be used ({why}): nobody else would see it",
                 "Try again when it can.",
             )
 
@@ -356,7 +412,7 @@ class Journal(LocalJournal):
             (self.place, _TOGETHER),
         ).fetchall():
             self._stream.append([(str(uuid.UUID(bytes=id_)), body) for id_, body in rows])
-            with super().writing() as sqlite:
+            with self._transaction() as sqlite:
                 sqlite.executemany(
                     "UPDATE own SET body = NULL WHERE id = ?", ((id_,) for id_, _ in rows)
                 )
@@ -390,7 +446,15 @@ class Journal(LocalJournal):
     def _freshen(self) -> None:
         if not self._is_fresh:
             self._is_fresh = True
-            self._online(self._read_if_there)
+            try:
+                self._online(self._read_if_there)
+            except JournalUnusable as error:
+                # The disk may be full: what is in the file can be read all the same.
+                self._is_stale = True
+                self._on_notice(
+                    f"What others have done since can't be taken over: {_first_line(error)}. What "
+                    f"{self.path} has is shown."
+                )
 
     def _read_if_there(self) -> None:
         left_over = self._sqlite.execute(
@@ -428,7 +492,7 @@ class Journal(LocalJournal):
             conflicting = self._read_from(position, known[1], mark)
         if conflicting is None:
             # There is no more of the stream that was read before: it is another one.
-            with super().writing() as sqlite:
+            with self._transaction() as sqlite:
                 sqlite.execute("DELETE FROM place WHERE name = ?", (self.place,))
             conflicting = self._read_from(None, b"", mark)
         if conflicting:
@@ -436,7 +500,7 @@ class Journal(LocalJournal):
 
     def _forget_what_was_newer(self) -> None:
         """What an older version could not read is read now."""
-        with super().writing() as sqlite:
+        with self._transaction() as sqlite:
             sqlite.execute("DELETE FROM newer")
 
     def _mark(self) -> str:
@@ -498,7 +562,7 @@ class Journal(LocalJournal):
             return set()
         conflicting: set[str] = set()
         unreadable = newer = 0
-        with super().writing() as sqlite:
+        with self._transaction() as sqlite:
             for row in rows:
                 try:
                     conflicting |= self._take_one(sqlite, JournalEntry.decode(row.body, row.user))
@@ -542,7 +606,7 @@ class Journal(LocalJournal):
     def _apply_again(self, jobs: set[str], mark: str) -> None:
         """Has what is known of some jobs be as the stream's order has it, with what is not in it
         yet behind all else."""
-        with super().writing() as sqlite:
+        with self._transaction() as sqlite:
             for job in jobs:
                 sqlite.execute("DELETE FROM under_way WHERE job = ?", (job,))
             for row in self._stream.read(None, mark):
@@ -564,9 +628,11 @@ class Journal(LocalJournal):
         try:
             with contextlib.suppress(ConfigurationError):
                 self._append_noted()
-                with super().writing() as sqlite:
+                with self._transaction() as sqlite:
                     self._forget_appended(sqlite)
         finally:
+            if self._follower is not None:
+                self._follower.close()
             self._stream.close()
             super().close()
 

@@ -67,6 +67,8 @@ class JobStep(StrEnum):
     """Somebody asks for the approval of somebody else; the plan is in its record."""
     DECLINED = "declined"
     """It is not approved."""
+    STOP = "stop"
+    """Somebody asks whoever runs the job to stop it."""
     READ = "read"
     """Somebody reads the journal: what stands before it was there by then."""
     REMARK = "remark"
@@ -102,7 +104,7 @@ WHOLE = frozenset(
 """The steps whose entries say all that there is to know of a job, its order and what is on its way
 included: whoever finds nothing before them needs nothing else."""
 _OF_NO_JOB = frozenset((JobStep.READ, JobStep.REMARK))
-_NEW_IN_2 = frozenset((JobStep.ASKED, JobStep.DECLINED, JobStep.REMARK))
+_NEW_IN_2 = frozenset((JobStep.ASKED, JobStep.DECLINED, JobStep.REMARK, JobStep.STOP))
 """An older version is told by such an entry that it must not run the job."""
 
 
@@ -170,6 +172,11 @@ class JournalEntry:
     told: Mapping[str, int] = field(default_factory=dict)
     original: Original | None = None
     remark: CauseRemark | None = None
+
+    @property
+    def by(self) -> str:
+        """Who has written it, in words."""
+        return f"{self.who} as {self.user}" if self.user else self.who
 
     def encode(self, *, bodies: bool = True) -> bytes:
         """It as the body of a message.

@@ -46,6 +46,8 @@ _ANSWERS_WITHIN = 10.0
 _TAKES_WITHIN = 30.0
 """Seconds that a broker has to confirm what is appended."""
 _GLANCE = 0.2
+_MOMENT = 0.05
+_MOST_AT_ONCE = 200
 _QUIET = 1.0
 """Seconds without an entry after which whoever may append no mark takes it for the end."""
 _DIES_WITHIN = 3.0
@@ -217,7 +219,10 @@ class JournalStream:
             BrokerUnavailable: the mark did not come.
             RedriveError: the broker refused.
         """
-        with _usable(), _Reader(self._connector, "first" if start is None else start) as reader:
+        with (
+            _usable(),
+            StreamReader(self._connector, "first" if start is None else start) as reader,
+        ):
             while (row := reader.next(_QUIET if not mark else _ANSWERS_WITHIN)) is not None:
                 yield row
                 if mark and row.message_id == mark:
@@ -228,6 +233,11 @@ class JournalStream:
                     f"the stream {JOURNAL!r} delivered nothing within {_ANSWERS_WITHIN:g} s",
                     "See the broker's log.",
                 )
+
+    def follow(self) -> "StreamReader":
+        """What is appended from about now on, for whoever asks for it now and then and closes
+        this."""
+        return StreamReader(self._connector, "last").__enter__()
 
     def close(self) -> None:
         """Disconnects; the lock is free then."""
@@ -294,7 +304,7 @@ class _Confirms:
                 )
 
 
-class _Reader:
+class StreamReader:
     """Consumes the stream for a caller's thread; a context manager."""
 
     def __init__(self, connector: Connector, start: int | str) -> None:
@@ -323,12 +333,28 @@ class _Reader:
             self._link.call(lambda: self._ack(tag))
         return found
 
+    def come(self) -> Iterator[Row]:
+        """What has come by now.
+
+        Raises:
+            RedriveError: the broker refused, or the connection was lost.
+        """
+        for _ in range(_MOST_AT_ONCE):
+            row = self.next(_MOMENT)
+            if row is None:
+                return
+            yield row
+
+    def close(self) -> None:
+        """Disconnects."""
+        self._link.close()
+
     def __enter__(self) -> Self:
         self._link.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._link.close()
+        self.close()
 
     # --- on the I/O thread ------------------------------------------------------------------------
 

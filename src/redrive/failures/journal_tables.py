@@ -48,10 +48,12 @@ CREATE TABLE IF NOT EXISTS remark (
     id TEXT PRIMARY KEY, place TEXT NOT NULL, at TEXT NOT NULL, who TEXT NOT NULL,
     user TEXT NOT NULL, remark TEXT NOT NULL
 );
+-- Runs of jobs that somebody has asked to be stopped, and who.
+CREATE TABLE IF NOT EXISTS stop (run TEXT PRIMARY KEY, by TEXT NOT NULL) WITHOUT ROWID;
 -- Originals that are elsewhere only.
 CREATE TABLE IF NOT EXISTS left_out (job TEXT NOT NULL, who TEXT NOT NULL);
 """
-_ADDITIVE = frozenset((JobStep.HEARD, JobStep.ORIGINAL))
+_ADDITIVE = frozenset((JobStep.HEARD, JobStep.ORIGINAL, JobStep.STOP))
 """The steps whose entries may be counted once only, and in any order."""
 
 
@@ -97,6 +99,17 @@ def add_under_way(sqlite: sqlite3.Connection, job_id: str, digests: Iterable[str
     return sqlite.executemany(
         "INSERT OR IGNORE INTO under_way VALUES (?, ?)", ((job_id, one) for one in digests)
     ).rowcount
+
+
+def put_stop(sqlite: sqlite3.Connection, run: str, by: str) -> None:
+    """Writes that somebody asks a run of a job to be stopped; whoever was first is kept."""
+    sqlite.execute("INSERT OR IGNORE INTO stop VALUES (?, ?)", (run, by))
+
+
+def stop_asked_by(sqlite: sqlite3.Connection, run: str) -> str:
+    """Who has asked a run of a job to be stopped; empty for nobody."""
+    row = sqlite.execute("SELECT by FROM stop WHERE run = ?", (run,)).fetchone()
+    return "" if row is None else str(row[0])
 
 
 def put_remark(sqlite: sqlite3.Connection, place: str, remark: CauseRemark) -> None:
@@ -150,6 +163,8 @@ def apply(sqlite: sqlite3.Connection, entry: JournalEntry) -> None:
         and not is_additive(entry)
     ):
         return
+    if entry.step is JobStep.STOP:
+        put_stop(sqlite, entry.run, entry.by)
     if entry.record is not None:
         _apply_record(sqlite, entry, entry.record, known)
     if entry.step in WHOLE or entry.step is JobStep.SETTLED:

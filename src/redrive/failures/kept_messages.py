@@ -28,6 +28,10 @@ class IndexUnusable(RedriveError):
     that was too large. The queue itself has to be looked at."""
 
 
+class BodyNotKept(IndexUnusable):
+    """A body is asked for that was too large to be kept. A new look would not keep it either."""
+
+
 class Around(NamedTuple):
     """The messages next to one, among those of its cause.
 

@@ -9,6 +9,7 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import socket
 import sqlite3
 import stat
@@ -27,6 +28,7 @@ from redrive.failures import journal_tables
 from redrive.failures.approval_rule import approved, waits_for_none
 from redrive.failures.cause_book import CauseBook
 from redrive.failures.cause_remark import CauseRemark
+from redrive.failures.disk_room import NO_ROOM
 from redrive.failures.job_record import JobRecord, State
 from redrive.failures.journal_entry import JobStep, JournalEntry, Original
 from redrive.failures.operator_name import whoami
@@ -36,10 +38,16 @@ from redrive.topology.outcome_events import Outcomes
 
 _PATIENCE = 10.0
 """Seconds for which another process may keep the journal locked."""
+_LEAST_ROOM = 256 * 1024
+"""Bytes that SQLite needs beside the file, and some more."""
 _NAME = "journal.sqlite3"
 _OURS_ALONE = 0o600
 _DIGEST = re.compile("[0-9a-f]{64}")
 _TOLD = ("handled", "failed_told", "retrying_told", "retried_told")
+
+
+class JournalUnusable(ConfigurationError):
+    """The journal's file can't be opened, read or written."""
 
 
 def default_path() -> Path:
@@ -78,15 +86,27 @@ class LocalJournal:
     def __init__(self, path: Path | None = None) -> None:
         self.path = path or default_path()
         self._lock = threading.Lock()
+        self._no_room = ""
         with self._errors("opened"):
-            self._sqlite = self._opened()
             try:
-                self._check_version()
-                self._sqlite.executescript(journal_tables.SCHEMA)
-                self._sqlite.execute(f"PRAGMA user_version = {journal_tables.VERSION}")
-            except BaseException:
-                self._sqlite.close()
-                raise
+                self._sqlite = self._prepared(self._opened())
+            except (OSError, sqlite3.Error) as error:
+                if not self._lacks_room(error):
+                    raise
+                # What there is can be read all the same, and nothing is written down.
+                self._no_room = str(error)
+                self._sqlite = self._prepared(self._copied())
+
+    def _prepared(self, sqlite: sqlite3.Connection) -> sqlite3.Connection:
+        try:
+            self._check_version(sqlite)
+            sqlite.executescript(journal_tables.SCHEMA)
+            if _version_of(sqlite) != journal_tables.VERSION:
+                sqlite.execute(f"PRAGMA user_version = {journal_tables.VERSION}")
+        except BaseException:
+            sqlite.close()
+            raise
+        return sqlite
 
     def _opened(self) -> sqlite3.Connection:
         self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -110,9 +130,19 @@ class LocalJournal:
             raise
         return found
 
-    def _check_version(self) -> None:
-        (version,) = self._sqlite.execute("PRAGMA user_version").fetchone()
-        if version > journal_tables.VERSION:
+    def _copied(self) -> sqlite3.Connection:
+        """A copy of the file in memory."""
+        data = bytearray(self.path.read_bytes() if self.path.exists() else b"")
+        copy = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+        if data:
+            # As if it had no log beside it. Source:
+            # https://www.sqlite.org/fileformat2.html#file_format_version_numbers
+            data[18:20] = b"\x01\x01"
+            copy.deserialize(bytes(data))
+        return copy
+
+    def _check_version(self, sqlite: sqlite3.Connection) -> None:
+        if _version_of(sqlite) > journal_tables.VERSION:
             raise ConfigurationError(
                 f"the journal {str(self.path)!r} was written by a newer version of redrive",
                 "Use that version, or name another file with --journal.",
@@ -188,6 +218,38 @@ class LocalJournal:
             journal_tables.put(sqlite, declined)
             self._note_whole(sqlite, JobStep.DECLINED, declined)
         return declined
+
+    def ask_to_stop(self, job: JobRecord) -> None:
+        """Asks whoever runs a job to stop it, as by Ctrl-C there: what is on its way is settled
+        first. What is asked is of this run alone: somebody may resume the job.
+
+        Raises:
+            ConfigurationError: nobody runs it.
+        """
+        with self.writing() as sqlite:
+            known = journal_tables.found(sqlite, job.id)
+            if known is None or not self._is_running(known):
+                raise ConfigurationError(
+                    f"job {job.id} is {self._as_it_is(known or job).state.value}: nobody runs it",
+                    f"See: redrive jobs show {job.id}.",
+                )
+            self._note_stop(sqlite, known)
+
+    def ask_to_stop_again(self, job: JobRecord) -> None:
+        """Asks once more, and does not mind if nobody runs the job any more."""
+        with self.writing() as sqlite:
+            known = journal_tables.found(sqlite, job.id)
+            assert known is not None, "only of a job that is written down it was asked"
+            self._note_stop(sqlite, known)
+
+    def _note_stop(self, sqlite: sqlite3.Connection, job: JobRecord) -> None:
+        journal_tables.put_stop(sqlite, job.run, self.signed(job).by)
+        self._note(sqlite, JournalEntry(JobStep.STOP, job.id, whoami(), run=job.run))
+
+    def stop_asked_by(self, job: JobRecord) -> str:
+        """Who has asked that this run of a job be stopped, in words; empty for nobody."""
+        with self._lock, self._errors("read"):
+            return journal_tables.stop_asked_by(self._sqlite, job.run)
 
     def update(self, job: JobRecord) -> JobRecord:
         """Writes down how far a job is; returns it with the time."""
@@ -439,7 +501,18 @@ class LocalJournal:
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
-        """What is written in the block is in the journal when it ends, or none of it."""
+        """What is written in the block is in the journal when it ends, or none of it.
+
+        Raises:
+            ConfigurationError: it can't be written.
+        """
+        if self._no_room:
+            raise self._unusable("written", self._no_room, lacks_room=True)
+        with self._transaction() as sqlite:
+            yield sqlite
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
         with self._lock, self._errors("written"):
             self._sqlite.execute("BEGIN IMMEDIATE")
             try:
@@ -454,10 +527,27 @@ class LocalJournal:
         try:
             yield
         except (OSError, sqlite3.Error) as error:
-            raise ConfigurationError(
-                f"the journal {str(self.path)!r} can't be {what}: {error}",
-                "Name another one with --journal.",
-            ) from error
+            lacks_room = self._lacks_room(error)
+            raise self._unusable(what, str(error), lacks_room=lacks_room) from error
+
+    def _unusable(self, what: str, why: str, *, lacks_room: bool) -> JournalUnusable:
+        remedy = "Make room on its disk, or name" if lacks_room else "Name"
+        return JournalUnusable(
+            f"the journal {str(self.path)!r} can't be {what}: {why}",
+            f"{remedy} another one with --journal.",
+        )
+
+    def _lacks_room(self, error: OSError | sqlite3.Error) -> bool:
+        """Whether it is for want of room on the disk that something went wrong: not every error
+        says it."""
+        if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL:
+            return True
+        if isinstance(error, OSError):
+            return error.errno in NO_ROOM
+        try:
+            return shutil.disk_usage(self.path.parent).free < _LEAST_ROOM
+        except OSError:
+            return False
 
     def __enter__(self) -> Self:
         return self
@@ -476,6 +566,11 @@ class PassingJournal(LocalJournal):
 
     def _opened(self) -> sqlite3.Connection:
         return sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+
+
+def _version_of(sqlite: sqlite3.Connection) -> int:
+    (version,) = sqlite.execute("PRAGMA user_version").fetchone()
+    return int(version)
 
 
 def _tighten(handle: int) -> None:

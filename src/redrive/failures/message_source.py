@@ -12,7 +12,7 @@ from redrive.failures.columns import BY_NAME, Column
 from redrive.failures.failed_message import FailedMessage
 from redrive.failures.filter import Filter, OpenFilter, Predicate
 from redrive.failures.groups import Group
-from redrive.failures.kept_messages import IndexUnusable
+from redrive.failures.kept_messages import BodyNotKept, IndexUnusable
 from redrive.failures.look import Look, QueryResult, Recall
 from redrive.failures.look_keeper import anew
 from redrive.failures.look_progress import OnLook
@@ -71,6 +71,11 @@ class MessageSource(ABC):
                 return question(look), look
         except IndexUnusable as error:
             assert recall is not None
+            if isinstance(error, BodyNotKept) and not recall.or_look:
+                raise ConfigurationError(
+                    str(error).partition(": ")[0],
+                    "Ask by other columns, or by the command line, which looks at the queue.",
+                ) from error
             recall.on_notice(str(error))
         with self.look(
             look_at, recall=anew(recall), on_progress=on_progress, patience=patience

@@ -22,6 +22,7 @@ from redrive.failures.cause import Cause
 from redrive.failures.failed_message import FailedMessage
 from redrive.failures.failed_queue_access import FailedQueueAccess
 from redrive.failures.job_record import JobRecord, State
+from redrive.failures.job_stop import Stopper
 from redrive.failures.journal_ledger import JournalLedger
 from redrive.failures.order import Order
 from redrive.failures.outcome_watch import Watch, reason_of_stop
@@ -117,8 +118,11 @@ class RequeueJob:
             RedriveError: it could not go on; that is written down too.
         """
         self._take_up()
+        stopper = Stopper(self._journal, self._job, cancel)
+        cancel = stopper
         try:
             with contextlib.ExitStack() as held:
+                held.enter_context(stopper)
                 watch = self._watch()
                 if watch is not None:
                     held.enter_context(watch)
@@ -135,7 +139,7 @@ class RequeueJob:
         state = (
             State.STOPPED if self._stopped else State.INTERRUPTED if cancel.is_set() else State.DONE
         )
-        self._write_down(state, self._stopped)
+        self._write_down(state, self._stopped or stopper.problem)
         return self._job, self._report
 
     def _watch(self) -> Watch | ReturnLooks | None:

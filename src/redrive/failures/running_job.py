@@ -37,7 +37,9 @@ def check_alone(journal: "LocalJournal", queue: str) -> None:
     other = running_on(journal, queue)
     if other is not None:
         raise ConfigurationError(
-            in_words(other), "Wait for its end, or stop it there: what it sends is not sent twice."
+            in_words(other),
+            f"Wait for its end, or stop it: redrive jobs stop {other.id}. What it sends is not "
+            "sent twice.",
         )
 
 

@@ -7,7 +7,6 @@ tool; redrive reads only the bytes.
 
 import base64
 import contextlib
-import errno
 import json
 import os
 import tempfile
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING
 from redrive.errors import ConfigurationError
 from redrive.failures.archive_folder import check_format, files_of, is_archive, rows_left
 from redrive.failures.columns import COLUMNS, Column, Row, SqlType, row_of
+from redrive.failures.disk_room import NO_ROOM
 from redrive.failures.failed_message import FailedMessage
 from redrive.failures.stored_message import (
     DEAD_LETTER_QUEUE,
@@ -148,12 +148,9 @@ def _remedy_for(error: OSError | MemoryError) -> str:
         return "Write a .jsonl file, which takes one message at a time."
     return (
         "Choose another place."
-        if error.errno not in _NO_ROOM
+        if error.errno not in NO_ROOM
         else "Make room, or choose another place."
     )
-
-
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
 def _to_disk(path: Path) -> None:

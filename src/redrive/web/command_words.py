@@ -120,6 +120,16 @@ def approve_command(id_: str) -> str:
     return _joined("jobs", "approve", id_)
 
 
+def stop_command(id_: str) -> str:
+    """What stops a job that runs, wherever that is."""
+    return _joined("jobs", "stop", id_)
+
+
+def decline_command(id_: str) -> str:
+    """What declines a job that waits for approval."""
+    return _joined("jobs", "decline", id_)
+
+
 def _source(place: QueuePlace) -> list[str]:
     # A name that begins with a dash would be taken for an option.
     named = ["--", place.name] if place.name.startswith("-") else [place.name]

@@ -241,7 +241,10 @@ class Console:
         return answer
 
     def _answer(self, show: Page, guest: Guest, asked: Asked) -> Response:
-        desk = guest.desk
+        with self.guests.seated(guest) as seated:
+            return self._answer_at(seated.desk, show, guest, asked)
+
+    def _answer_at(self, desk: Desk, show: Page, guest: Guest, asked: Asked) -> Response:
         try:
             if asked.values.get("queue"):
                 desk.check_look(asked.place)

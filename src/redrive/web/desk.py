@@ -187,6 +187,13 @@ class Desk:
                 ),
             )
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether something that was begun here goes on: a job, a look, or a copy."""
+        work = self.store.work
+        is_copying = work is not None and not work.has_ended
+        return bool(self.worker.running()) or self.recollection.is_looking or is_copying
+
     def close(self, on_wait: Callable[[], object] = lambda: None) -> None:
         """Ends what it began, cleanly.
 

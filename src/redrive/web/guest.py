@@ -1,9 +1,11 @@
 """Who has come in, and the desk that they sit at."""
 
+import contextlib
 import threading
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from itertools import islice
 
 from redrive.failures.operator_rights import check_login
 from redrive.pubsub.url import url_with_login
@@ -14,6 +16,11 @@ _JUST_COME = 60.0
 """Seconds."""
 _MOST_CHECKS = 4
 """Logins that the broker is asked for at a time: each is a connection."""
+
+
+MOST_DESKS = 50
+"""Of guests. Each follows the broker by two connections and as many threads, once a page was shown:
+the one that has been idle for longest is left when another is needed."""
 
 
 class Guest:
@@ -28,6 +35,20 @@ class Guest:
         self.name = name
         self.desk = desk
         self.came = time.monotonic()
+        self.requests = 0
+        """How many of theirs are being answered."""
+        self.is_gone = False
+        """Whether their desk is closed."""
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What tells guests apart."""
+        return self.name, self.desk.settings.url
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether something of theirs goes on."""
+        return bool(self.requests) or self.desk.is_busy
 
 
 class Guests:
@@ -62,14 +83,50 @@ class Guests:
         """Whom a proxy has let in. They act as the console's user, and stand in the journal."""
         return self._guest(user, replace(self._settings, operator=user))
 
+    @contextlib.contextmanager
+    def seated(self, guest: Guest) -> Iterator[Guest]:
+        """A guest at a desk that stays open for as long as the block: the guest's own, or another
+        one where that was left meanwhile."""
+        with self._lock:
+            if guest is not self.own:
+                guest = self._at_a_desk(guest)
+            guest.requests += 1
+        try:
+            yield guest
+        finally:
+            with self._lock:
+                guest.requests -= 1
+
+    def _at_a_desk(self, guest: Guest) -> Guest:
+        found = self._guests.pop(guest.key, guest)
+        if found.is_gone:
+            found = Guest(guest.name, Desk.of(guest.desk.settings, guest.name))
+        self._guests[guest.key] = found  # who has come last is the last
+        self._leave_idle_desks(found)
+        return found
+
+    def _leave_idle_desks(self, newest: Guest) -> None:
+        """Closes the desks that nobody has come to for longest, where there are too many; none at
+        which something goes on."""
+        too_many = len(self._guests) - MOST_DESKS
+        if too_many > 0:
+            others = (one for one in self._guests.values() if one is not newest)
+            for guest in list(islice((one for one in others if not one.is_busy), too_many)):
+                self._close(guest)
+
+    def _close(self, guest: Guest) -> None:
+        if guest.is_gone:
+            return
+        guest.is_gone = True
+        self._guests = {key: one for key, one in self._guests.items() if one is not guest}
+        # It waits for what is being ended, and whoever logs out or comes does not.
+        threading.Thread(target=guest.desk.close, name="redrive-desk", daemon=True).start()
+
     def forget(self, guest: Guest) -> None:
         """Forgets a guest, and the password, unless a job of theirs runs."""
         with self._lock:
-            if guest is self.own or guest.desk.worker.running():
-                return
-            self._guests = {key: one for key, one in self._guests.items() if one is not guest}
-        # It waits for what is being ended, and whoever logs out does not.
-        threading.Thread(target=guest.desk.close, name="redrive-desk", daemon=True).start()
+            if guest is not self.own and not guest.desk.worker.running():
+                self._close(guest)
 
     def forget_all_but(self, present: Iterable[Guest]) -> None:
         """Forgets all but these, and whoever has just come and has no session yet."""
@@ -88,9 +145,6 @@ class Guests:
         yield from found
 
     def _guest(self, name: str, settings: ConsoleSettings) -> Guest:
-        key = (name, settings.url)
         with self._lock:
-            found = self._guests.get(key)
-            if found is None:
-                found = self._guests[key] = Guest(name, Desk.of(settings, name))
-            return found
+            found = self._guests.get((name, settings.url))
+            return self._at_a_desk(found or Guest(name, Desk.of(settings, name)))

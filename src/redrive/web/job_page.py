@@ -19,9 +19,11 @@ from redrive.web.asked import Asked, QueuePlace
 from redrive.web.catalogue import gettext
 from redrive.web.command_words import (
     approve_command,
+    decline_command,
     job_command,
     requeue_command,
     resume_command,
+    stop_command,
 )
 from redrive.web.console_job import ConsoleJob
 from redrive.web.desk import Desk
@@ -101,7 +103,9 @@ def show(desk: Desk, asked: Asked) -> Response:
             "begun_with": "" if record is None else begun_with(record),
             "shown_by": job_command(asked.text("id")),
             "resume": resume_command(asked.text("id")),
+            "stop": stop_command(asked.text("id")),
             "approve": approve_command(asked.text("id")),
+            "decline": decline_command(asked.text("id")),
             "place": None if record is None else _place_of(record),
         },
     )

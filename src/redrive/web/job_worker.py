@@ -112,7 +112,7 @@ class JobWorker:
             if job is None or job.has_ended:
                 raise ConfigurationError(
                     gettext("this job does not run in this console"),
-                    gettext("Stop it where it runs."),
+                    gettext("Stop it wherever it runs: redrive jobs stop %(id)s.", id=id_),
                 )
             self._send(Task(kind=TaskKind.STOP, id=id_))
 

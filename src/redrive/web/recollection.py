@@ -129,6 +129,12 @@ class Recollection:
         with self._lock:
             return self._looks.get(place)
 
+    @property
+    def is_looking(self) -> bool:
+        """Whether a look that was asked for here is under way."""
+        with self._lock:
+            return any(not look.has_ended for look in self._looks.values())
+
     def look_again(self, place: QueuePlace) -> LookUnderWay:
         """Looks at a queue, in a thread of its own; one look at a queue at a time.
 

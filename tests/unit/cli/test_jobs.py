@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from redrive.cli.__main__ import main
-from redrive.failures.job_record import JobRecord
+from redrive.failures.job_record import JobRecord, State
 from redrive.failures.local_journal import LocalJournal
 
 QUEUE = "shop@orders"
@@ -72,3 +72,32 @@ def test_outcomes_that_are_more_than_the_messages_are_explained(
     shown = capsys.readouterr().out.splitlines()
     assert "succeeded     7" in shown
     assert "reported twice 2 more outcomes than messages: some were delivered twice" in shown
+
+
+def test_a_job_that_waits_is_not_declined_where_nobody_else_would_see_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "journal.sqlite3"
+    with LocalJournal(path) as opened:
+        opened.ask(JobRecord("job-1", "requeue", QUEUE, "amqp://elsewhere/", planned=7))
+    assert main(["jobs", "decline", "job-1", "--journal", str(path)]) == 2
+    assert "nobody else would see it" in capsys.readouterr().err
+    with LocalJournal(path) as opened:
+        assert opened.job("job-1").state is State.ASKED
+
+
+def test_a_job_that_nobody_runs_is_not_stopped(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "journal.sqlite3"
+    with LocalJournal(path) as opened:
+        opened.begin(JobRecord("job-1", "requeue", QUEUE, "amqp://elsewhere/", planned=7))
+    assert main(["jobs", "stop", "job-1", "--journal", str(path)]) == 2
+    assert "job job-1 is interrupted: nobody runs it" in capsys.readouterr().err
+
+
+def test_what_asks_nobody_is_stopped_only_where_it_runs(
+    journal: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["jobs", "stop", "0", "--journal", str(journal)]) == 2
+    assert "(expire) is no requeue, and is stopped only where it runs" in capsys.readouterr().err

@@ -2,6 +2,9 @@
 
 import json
 import random
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -9,11 +12,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import framework_messages
 from deliveries import failed
 from failed_deliveries import failed_deliveries
-from kept_looks import KEPT_QUEUE, URL, keep
+from kept_looks import KEPT_QUEUE, URL, keep, look_at
+from kept_looks import kept as kept_of
 from redrive.errors import ConfigurationError
 from redrive.failures.bodiless import told_of, with_told
+from redrive.failures.cause import cause_of
 from redrive.failures.columns import BODIES, BY_NAME, COLUMNS, row_of
 from redrive.failures.failed_message import FailedMessage
 from redrive.failures.failure_feed import Copy
@@ -113,7 +119,52 @@ def test_whoever_asks_for_a_body_is_told_that_there_is_none(tmp_path: Path, wher
         kept.database([BY_NAME["body"]])
 
 
-@pytest.mark.parametrize("told", ["[]", "{}", "null", json.dumps(["q", "i", "d", {}])])
+@pytest.mark.parametrize("told", ["[]", "{}", "null", json.dumps(["q", "i", "d", None, {}])])
 def test_what_is_damaged_is_said_to_be(told: str) -> None:
     with pytest.raises(ValueError):
         with_told(FailedMessage(failed()), told)
+
+
+def keep_dead_letters(index: Index, queue: str, deliveries: Sequence[Delivery]) -> IndexedMessages:
+    """What the index gives of messages in a dead-letter queue that redrive did not make."""
+    with IndexWriter(index) as writer:
+        for delivery in deliveries:
+            writer.note(FailedMessage.of_dead_letter(delivery))
+        writer.keep(look_at(index, len(deliveries), queue))
+        assert not writer.problem
+    return kept_of(index, queue)
+
+
+@pytest.mark.parametrize("queue", ["dead", "orders_error"])
+@pytest.mark.parametrize("framework", framework_messages.BY_NAME)
+def test_what_a_framework_says_in_a_body_is_known_where_none_is_kept(
+    tmp_path: Path, framework: str, queue: str
+) -> None:
+    chance = random.Random(f"{framework} {queue}")
+    originals = list(framework_messages.BY_NAME.values())
+    own = framework_messages.BY_NAME[framework]
+    some = [own, *(framework_messages.chance_message(chance, [own, *originals]) for _ in range(20))]
+    deliveries = [replace(one, dead_letter_queue=queue) for one in some]
+    columns = [column for column in COLUMNS if column.name not in BODIES | {"size"}]
+    kept = keep_dead_letters(index_without_bodies(tmp_path), queue, deliveries)
+    whole = [FailedMessage.of_dead_letter(one) for one in deliveries]
+    messages = list(kept)
+    assert not any(one.body for one in messages)
+    assert [{one.name: one.read(message) for one in columns} for message in messages] == [
+        {one.name: one.read(message) for one in columns} for message in whole
+    ]
+    assert [one.way_back for one in messages] == [one.way_back for one in whole]
+    assert [cause_of(one) for one in messages] == [cause_of(one) for one in whole]
+    assert kept.counts() == Counter(cause_of(one).group_id for one in whole)
+    planned = plan_of(Order(), messages, with_fingerprint=True)
+    assert planned.noted() == plan_of(Order(), whole, with_fingerprint=True).noted()
+    assert planned.ways == plan_of(Order(), whole).ways
+
+
+def test_what_dramatiq_says_in_the_body_alone_is_asked_by_sql(tmp_path: Path) -> None:
+    delivery = replace(framework_messages.DRAMATIQ, dead_letter_queue="default.XQ")
+    kept = keep_dead_letters(index_without_bodies(tmp_path), "default.XQ", [delivery])
+    assert kept.matching(Filter("error_type = 'RuntimeError'")).count() == 1
+    assert kept.matching(Filter("traceback like '%/app/tasks.py%'")).count() == 1
+    assert kept.prospects(None, None, 5).going == 1
+    assert [way.queue for way in kept.prospects(None, None, 5).ways] == ["default"]

@@ -112,6 +112,25 @@ def test_a_full_disk_is_said_and_what_was_known_is_still_true(
     assert bodies(index) == [b"seen", b"one", b"two", b"three"]
 
 
+def test_what_came_while_the_disk_was_full_is_there_once_it_is_not(
+    index: Index, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keeper = keeper_of(index)
+    come(keeper, b"one")
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as context:
+        context.setattr(os, "replace", full)
+        come(keeper, b"two")
+        come(keeper)
+        assert keeper.problem
+    come(keeper)  # nothing more fails
+    assert not keeper.problem
+    assert bodies(index) == [b"seen", b"one", b"two"]
+
+
 def test_what_comes_is_bounded_on_the_disk(tmp_path: Path) -> None:
     index = index_in(tmp_path, most_bytes=200_000)
     keep(index, [failed(body=b"seen")])

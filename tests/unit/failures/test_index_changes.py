@@ -1,5 +1,6 @@
 """What went from a queue, and what came, since a look is in what the index answers."""
 
+import json
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -14,9 +15,10 @@ from redrive.failures.failed_message import FailedMessage
 from redrive.failures.failure_feed import Copy
 from redrive.failures.feed_keeper import FeedKeeper
 from redrive.failures.filter import Filter
-from redrive.failures.index import Index
+from redrive.failures.index import MOST_OF_A_BODY, Index
 from redrive.failures.index_changes import ADDED, changes_since, manifest_of
 from redrive.failures.index_reader import IndexedMessages
+from redrive.failures.kept_messages import BodyNotKept
 from redrive.failures.removals import Removals, mark_of
 from redrive.pubsub.blocking.connection import Connector
 from redrive.topology.headers import Delivery
@@ -131,3 +133,38 @@ def test_what_a_killed_follower_was_writing_is_in_no_answer(index: Index) -> Non
     keep(index, numbered(2))
     index.companion(KEPT_QUEUE, "half", ADDED).write_bytes(b"PAR1 and no more")
     assert now_kept(index).count() == 2
+
+
+GERMAN = "body->>'$.country' = 'DE'"
+
+
+def of_germany(size: int = 0) -> Delivery:
+    """A message whose body says so, and is so large at least."""
+    return failed(body=json.dumps({"country": "DE", "lines": "x" * size}).encode())
+
+
+def test_of_a_large_body_that_came_since_a_look_nothing_untrue_is_said(index: Index) -> None:
+    keep(index, [of_germany()])
+    assert now_kept(index).matching(Filter(GERMAN)).count() == 1
+    keeper = FeedKeeper(index, Connector("amqp://localhost", "test"), ExchangeFamily())
+    came = FailedMessage(of_germany(MOST_OF_A_BODY))
+    keeper._keep([Copy(came, datetime.now(UTC))], None)
+    since = now_kept(index)
+    assert since.count() == 2
+    assert since.matching(Filter("size > 1000")).count() == 1
+    # One of the two would be said to match, and both do.
+    with pytest.raises(BodyNotKept, match="64 KiB"):
+        since.matching(Filter(GERMAN)).count()
+    with pytest.raises(BodyNotKept, match="64 KiB"):
+        since.counted_by("body->>'$.country'", 5)
+    with pytest.raises(BodyNotKept, match="64 KiB"):
+        since.database([BY_NAME["body"]])
+
+
+def test_a_large_body_that_is_gone_is_in_the_way_of_no_question(index: Index) -> None:
+    small, large = of_germany(), of_germany(MOST_OF_A_BODY)
+    keep(index, [small, large])
+    with pytest.raises(BodyNotKept):
+        now_kept(index).matching(Filter(GERMAN)).count()
+    take_out(index, [large])
+    assert now_kept(index).matching(Filter(GERMAN)).count() == 1

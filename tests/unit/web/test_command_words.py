@@ -10,12 +10,14 @@ from redrive.failures.filter import Filter
 from redrive.failures.order import Order
 from redrive.web.asked import QueuePlace
 from redrive.web.command_words import (
+    decline_command,
     groups_command,
     list_command,
     query_command,
     requeue_command,
     resume_command,
     show_command,
+    stop_command,
 )
 
 PLACE = QueuePlace("shop@orders")
@@ -46,6 +48,11 @@ def test_a_name_like_an_option_is_none() -> None:
 
 def test_a_job_is_resumed_by_its_id() -> None:
     assert resume_command("3f2a") == "redrive jobs resume 3f2a"
+
+
+def test_what_is_done_with_a_job_has_its_command() -> None:
+    assert decline_command("3f2a") == "redrive jobs decline 3f2a"
+    assert stop_command("3f2a") == "redrive jobs stop 3f2a"
 
 
 @given(st.text(min_size=1), st.text(min_size=1))

@@ -1,0 +1,35 @@
+"""`redrive jobs decline`: declines a job that waits for approval."""
+
+from redrive.cli import job_options, options
+from redrive.cli.output import Form, Printer, count_of
+from redrive.failures.approval_rule import is_same
+from redrive.redaction import in_one_line
+
+
+@options.expanded
+def decline(
+    id_: job_options.JobId,
+    reason: job_options.Reason = "",
+    journal: job_options.JournalFile = None,
+    *,
+    broker: options.BrokerOptions,
+    output: options.Output = Form.TABLE,
+) -> None:
+    """Decline a job that somebody has asked for: nothing of it is ever sent.
+
+    Who has asked may withdraw it so. To send the messages after all, it has to be asked for again.
+
+    \b
+    Example:
+      redrive jobs decline 3f2a9c1e --reason 'wait for the fix of plans'
+    """
+    printer = Printer(output)
+    with job_options.opened_journal(printer, journal, broker.url) as opened:
+        declined = opened.decline(opened.job(id_), reason)
+        is_own = is_same(declined, opened.signed(declined))
+    printer.result(job_options.json_of(declined))
+    what = f"the requeue of {count_of(declined.planned, 'message')} of "
+    printer.say(
+        f"Job {declined.id} is {'withdrawn' if is_own else 'declined'}: {what}"
+        f"{in_one_line(declined.queue)}, asked for by {in_one_line(declined.by)}."
+    )

@@ -1,0 +1,37 @@
+"""`redrive jobs stop`: stops a job that somebody runs."""
+
+from redrive.cli import job_options, options
+from redrive.cli.output import Form, Printer, count_of
+from redrive.failures.job_stop import stop as stop_job
+from redrive.redaction import in_one_line
+
+
+@options.expanded
+def stop(
+    id_: job_options.JobId,
+    journal: job_options.JournalFile = None,
+    *,
+    broker: options.BrokerOptions,
+    output: options.Output = Form.TABLE,
+) -> None:
+    """Stop a requeue that somebody runs, on whatever machine.
+
+    It may run in a terminal or in a console. What is on its way is settled first, and the rest
+    stays where it is: `redrive jobs resume` goes on with it. The journal says who has stopped it.
+
+    \b
+    Example:
+      redrive jobs stop 3f2a9c1e
+    """
+    printer = Printer(output)
+    with job_options.opened_journal(printer, journal, broker.url) as opened:
+        stop_job(opened, opened.job(id_))
+    # Read anew: whoever ran it has written down meanwhile how far it got.
+    with job_options.opened_journal(printer, journal, broker.url) as opened:
+        stopped = opened.job(id_)
+    printer.result(job_options.json_of(stopped))
+    printer.say(
+        f"Job {stopped.id} of {in_one_line(stopped.queue)} is {stopped.state.value}: "
+        f"{stopped.sent:,} of {count_of(stopped.planned, 'message')} requeued. To continue: "
+        f"redrive jobs resume {stopped.id}"
+    )
