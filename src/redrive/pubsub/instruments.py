@@ -114,7 +114,8 @@ class Instruments:
     """
 
     def __init__(self, provider: "MeterProvider") -> None:
-        self._tally = ThreadTally()
+        self.tally = ThreadTally()
+        """What was counted and timed so far."""
         meter = provider.get_meter(SCOPE)
         for one in COUNTERS:
             meter.create_observable_counter(
@@ -138,7 +139,7 @@ class Instruments:
     def attempts_of(self, queue: str) -> tuple[Count, Distribution]:
         """The attempts of a queue that were begun on this thread, and how long those took that did
         not fail."""
-        shard = self._tally.own.shard
+        shard = self.tally.own.shard
         found = shard.attempts.get(queue)
         if found is None:
             found = shard.attempts[queue] = _pair(shard, queue, CONSUMED, DURATION)
@@ -147,11 +148,9 @@ class Instruments:
     def ends_of(self, queue: str) -> tuple[Count, Distribution]:
         """The messages of a queue that this thread has told were handled, and how long that took
         from when they were published."""
-        shard = self._tally.own.shard
-        found = shard.ends.get(queue)
-        if found is None:
-            found = shard.ends[queue] = _pair(shard, queue, HANDLED, CRITICAL_TIME, HANDLED_OUTCOME)
-        return found
+        shard = self.tally.own.shard
+        pair = _pair(shard, queue, HANDLED, CRITICAL_TIME, HANDLED_OUTCOME)
+        return shard.ends.setdefault(queue, pair)
 
     def add(self, counter: Instrument, destination: str, detail: str = "") -> None:
         """Counts one more.
@@ -161,7 +160,7 @@ class Instruments:
             destination: the queue or exchange.
             detail: what else tells one count from another.
         """
-        self._tally.own.shard.count((counter.name, destination, detail)).value += 1
+        self.tally.own.shard.count((counter.name, destination, detail)).value += 1
 
     def record(self, histogram: Instrument, seconds: float, queue: str, detail: str) -> None:
         """Adds a time to a histogram.
@@ -173,7 +172,7 @@ class Instruments:
             detail: which of the queue's distributions.
         """
         series = (histogram.name, queue, detail)
-        self._tally.own.shard.distribution(series, histogram.bounds).add(seconds)
+        self.tally.own.shard.distribution(series, histogram.bounds).add(seconds)
         if self.are_told:
             self.tell(histogram, seconds, queue, detail)
 
@@ -188,7 +187,7 @@ class Instruments:
         from opentelemetry.metrics import Observation
 
         def observe(_: "CallbackOptions") -> "Iterator[Observation]":
-            for series, count in self._tally.total().counts.items():
+            for series, count in self.tally.total().counts.items():
                 if series[0] == instrument.name:
                     yield Observation(count.value, instrument.attributes_of(series))
 
@@ -197,7 +196,7 @@ class Instruments:
     def _running(self, options: "CallbackOptions") -> "Iterator[Observation]":
         from opentelemetry.metrics import Observation
 
-        total = self._tally.total()
+        total = self.tally.total()
         running = {
             queue: count.value
             for (name, queue, _), count in total.counts.items()
@@ -210,7 +209,7 @@ class Instruments:
             yield Observation(begun, RUNNING.attributes_of((RUNNING.name, queue, "")))
 
     def _distributions(self) -> "list[sdk_histograms.Collected]":
-        total = self._tally.total().distributions
+        total = self.tally.total().distributions
         return [
             sdk_histograms.Collected(
                 one.name,

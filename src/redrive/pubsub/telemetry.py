@@ -14,7 +14,7 @@ import random
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from functools import partial
-from time import perf_counter, time
+from time import monotonic, perf_counter, time
 from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple, Protocol, Self, TypeVar, assert_never
 
@@ -58,7 +58,8 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 _Headers = Mapping[str, FieldValue]
-_COUNT = COUNT.encode()
+_PROVIDER_EVERY = 0.1
+"""Seconds after which it is asked again for a provider of spans, which takes a microsecond."""
 
 
 class RunningHandler(Protocol):
@@ -126,8 +127,8 @@ class Telemetry:
         self._trace = trace
         self._current_context = context.get_current
         self._has_tracer = tracer_provider is not None
-        self._spanless: object = None
-        """The provider that makes no spans, where there was no other yet."""
+        self._asked_again_at = 0.0
+        """When it is asked again whether there is a provider by now, by the monotonic clock."""
         self._propagate = propagate
         self._sampling = sampling
         self._context_fields = frozenset(propagate.get_global_textmap().fields)
@@ -183,7 +184,9 @@ class Telemetry:
 
     def attempt(self, queue: str, delivery: Delivery) -> "_Watched":
         """Watches a handler for as long as the block."""
-        if not self._carries_context(delivery) and not self._begins_a_trace():
+        if not self._makes_spans() or not (
+            self._begins_a_trace() or self._carries_context(delivery)
+        ):
             return _Watched(self._instruments, queue)
         span = self._tracer.start_as_current_span(
             f"process {queue}",
@@ -199,7 +202,8 @@ class Telemetry:
         settlement = verdict.settlement
         match settlement:
             case Ack():
-                count, times = instruments.ends_of(queue)
+                shard = instruments.tally.own.shard
+                count, times = shard.ends.get(queue) or instruments.ends_of(queue)
                 count.value += 1
                 seconds = _since_published(delivery)
                 if seconds is not None:
@@ -262,17 +266,21 @@ class Telemetry:
         sampling = self._sampling
         if sampling < 1 and (not sampling or random.random() >= sampling):
             return False
-        if not self._has_tracer:
-            provider = self._trace.get_tracer_provider()
-            if provider is self._spanless:
-                return False
-            if isinstance(
-                provider, self._trace.ProxyTracerProvider | self._trace.NoOpTracerProvider
-            ):
-                self._spanless = provider
-                return False
-            self._has_tracer = True
-        return True
+        return self._makes_spans()
+
+    def _makes_spans(self) -> bool:
+        """Whether there is a provider that makes spans by now."""
+        if self._has_tracer:
+            return True
+        now = monotonic()
+        if now < self._asked_again_at:
+            return False
+        self._asked_again_at = now + _PROVIDER_EVERY
+        provider = self._trace.get_tracer_provider()
+        self._has_tracer = not isinstance(
+            provider, self._trace.ProxyTracerProvider | self._trace.NoOpTracerProvider
+        )
+        return self._has_tracer
 
     def _belongs_to_trace_here(self) -> bool:
         """Whether what is published now goes on with a trace, sampled or not."""
@@ -322,7 +330,8 @@ class _Watched:
         self._instruments = instruments
         self._queue = queue
         self._error = ""
-        count, self._times = instruments.attempts_of(queue)
+        shard = instruments.tally.own.shard
+        count, self._times = shard.attempts.get(queue) or instruments.attempts_of(queue)
         count.value += 1
 
     def __enter__(self) -> Self:
@@ -389,8 +398,8 @@ def _since_published(delivery: Delivery | None) -> float | None:
     requeued by a person since."""
     if delivery is None:
         return None
-    headers = delivery.properties.headers
-    if headers.encode().find(_COUNT) >= 0 and COUNT in headers:  # most need not be read for it
+    # What was requeued comes with the queue's name at the end of its key, as hardly any other does.
+    if delivery.routing_key.endswith(delivery.queue) and COUNT in delivery.properties.headers:
         return None
     return seconds_since(delivery.properties.timestamp, time())
 

@@ -47,6 +47,11 @@ def delivered(published: int | None = None, headers: dict[str, int] | None = Non
     return Delivery(QUEUE, "master", "order.paid", properties, b"")
 
 
+def requeued(published: int) -> Delivery:
+    properties = Properties(headers=Table.of({"redrive-count": 1}), timestamp=published)
+    return Delivery(QUEUE, "", QUEUE, properties, b"")
+
+
 def verdict_of(settlement: Settlement) -> Verdict:
     """A verdict with this settlement, of which no more is asked."""
     return Verdict(settlement, step=None)  # type: ignore[arg-type]
@@ -208,7 +213,7 @@ def test_critical_time_is_from_the_publisher_s_timestamp_to_the_end_by_outcome(
         delivered(None),
         delivered(int(time.time()) + 3600),
         delivered(2**64 - 1),
-        delivered(int(time.time()) - 90, {"redrive-count": 1}),
+        requeued(int(time.time()) - 90),
         None,
     ],
     ids=["no timestamp", "a future one", "no moment at all", "requeued", "not readable"],
@@ -218,6 +223,13 @@ def test_a_message_that_says_no_usable_time_has_no_critical_time(message: Delive
     measured.settled(QUEUE, message, verdict_of(Ack()))
     assert metric(reader, "redrive.messages.handled") is not None
     assert metric(reader, "redrive.critical_time") is None
+
+
+def test_a_publisher_who_says_that_a_message_was_requeued_is_not_believed() -> None:
+    measured = Telemetry(MeterProvider([reader := InMemoryMetricReader()]))
+    forged = delivered(int(time.time()) - 90, {"redrive-count": 1})
+    measured.settled(QUEUE, forged, verdict_of(Ack()))
+    assert len(points(reader, "redrive.critical_time")) == 1
 
 
 def test_a_publisher_s_clock_that_is_a_little_ahead_counts_as_no_time_at_all() -> None:

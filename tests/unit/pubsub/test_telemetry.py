@@ -12,6 +12,7 @@ from redrive.amqp.properties import Properties
 from redrive.errors import ConfigurationError
 from redrive.pubsub.telemetry import Telemetry
 from redrive.topology.headers import Delivery
+from waiting import wait_until
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 
@@ -75,7 +76,8 @@ def test_nothing_is_done_for_spans_before_there_is_a_provider_that_makes_them(
     provider = TracerProvider()
     monkeypatch.setattr(trace, "get_tracer_provider", lambda: provider)
     monkeypatch.setattr(telemetry, "_tracer", provider.get_tracer("redrive"))
-    assert set(telemetry.publishing("master", None).headers or {}) == {"traceparent"}
+    headers = wait_until(lambda: telemetry.publishing("master", None).headers, "it is found")
+    assert set(headers) == {"traceparent"}
 
 
 @pytest.mark.parametrize("sampling", [-0.1, 1.1])
