@@ -127,6 +127,8 @@ class Telemetry:
         self._trace = trace
         self._current_context = context.get_current
         self._has_tracer = tracer_provider is not None
+        self._without_context = b""
+        """The headers of a message that belongs to no trace: most of a queue's are alike."""
         self._asked_again_at = 0.0
         """When it is asked again whether there is a provider by now, by the monotonic clock."""
         self._propagate = propagate
@@ -293,11 +295,15 @@ class Telemetry:
     def _carries_context(self, delivery: Delivery) -> bool:
         """Whether a message says that it belongs to a trace, sampled or not."""
         headers = delivery.properties.headers
-        data = headers.encode().lower()
+        encoded = headers.encode()
+        if encoded == self._without_context:
+            return False
+        data = encoded.lower()
         for name in self._context_bytes:
             if data.find(name) >= 0:  # `in` tries bytes as a number first, which takes longer
                 fields = self._context_fields
                 return any(name.lower() in fields for name, _ in headers.raw_fields())
+        self._without_context = encoded
         return False  # as of most, whose headers need not be read for it
 
     def _context_of(self, delivery: Delivery) -> "Context":
