@@ -54,6 +54,14 @@ def test_pika_hands_what_it_received_to_the_method_that_the_hook_overrides() -> 
     assert "_on_data_available" in vars(Connection)
 
 
+def test_pikas_transport_says_whether_it_still_sends() -> None:
+    transport = io_services_utils._AsyncTransportBase
+    assert "self._state != self._STATE_ACTIVE" in inspect.getsource(
+        io_services_utils._AsyncPlaintextTransport.write
+    ), _MEND
+    assert transport._STATE_ACTIVE
+
+
 def test_pikas_own_reader_keeps_its_rest_where_the_hook_keeps_it() -> None:
     source = inspect.getsource(Connection._on_data_available)
 

@@ -140,9 +140,12 @@ class WireConnection(pika.SelectConnection):
         a turn of the loop and two more system calls.
         """
         transport = self._transport
-        if transport is None or transport.get_write_buffer_size():
-            return data
-        if type(transport._sock) is not socket.socket:  # TLS, which has a state of its own
+        if (
+            transport is None
+            or transport._state != transport._STATE_ACTIVE  # dropped: the socket is closed later
+            or transport.get_write_buffer_size()
+            or type(transport._sock) is not socket.socket  # TLS, which has a state of its own
+        ):
             return data
         try:
             sent = transport._sock.send(data)

@@ -13,8 +13,11 @@ from redrive.pubsub.blocking.wire import WireConnection
 class Transport:
     """pika's, as far as a connection writes to it."""
 
+    _STATE_ACTIVE = 1
+
     def __init__(self, sock: Any) -> None:
         self._sock = sock
+        self._state = self._STATE_ACTIVE
         self.kept = b""
 
     def get_write_buffer_size(self) -> int:
@@ -86,6 +89,18 @@ def test_a_socket_that_is_gone_is_left_to_pika_which_says_so(
     ours.close()
     Connection(transport).write(b"a frame")
     assert transport.kept == b"a frame"
+
+
+def test_on_a_connection_that_was_dropped_nothing_is_sent(
+    ends: tuple[socket.socket, socket.socket],
+) -> None:
+    ours, theirs = ends
+    transport = Transport(ours)
+    transport._state = 2
+    Connection(transport).write(b"an ack")
+    theirs.setblocking(False)
+    with pytest.raises(BlockingIOError):
+        theirs.recv(100)
 
 
 def test_over_tls_all_is_left_to_pika(ends: tuple[socket.socket, socket.socket]) -> None:
