@@ -214,6 +214,6 @@ class Shop:
             # It lists a queue that was deleted a moment ago.
             wait_until(
                 lambda: set(management.observe().queues) == wanted_queues,
-                "no other queue is left",
+                f"no queue is left but {', '.join(sorted(wanted_queues))}",
             )
             assert compare(self.new.topology(), management.observe()) == []

@@ -212,6 +212,7 @@ def test_what_fails_stands_in_the_index_without_another_look(
     assert known(service.url) == ["two", "three"]
 
 
+@pytest.mark.timeout(600)
 def test_thousands_of_failures_are_each_there_once(service: Service, index: Index) -> None:
     look(service.url)
     ids = [f"id-{number}" for number in range(12_000)]
