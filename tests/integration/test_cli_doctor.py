@@ -191,7 +191,9 @@ def test_a_delivery_limit_that_deletes_failed_messages_is_found(
     declare(rabbitmq_url, QUEUE)
     declare_with_a_limit_that_deletes(channel, version)
     for address in (NOWHERE, administration.management_url):
-        (found,) = doctor(QUEUE, management_url=address)
+        findings = doctor(QUEUE, management_url=address)
+        assert len(findings) == 1, findings
+        found = findings[0]
         assert kinds([found]) == [("delivery-limit", f"{QUEUE}@failed")]
         assert "deletes them" in found["meaning"]
         assert (

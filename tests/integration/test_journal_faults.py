@@ -134,7 +134,7 @@ def test_a_job_goes_on_when_the_connection_of_its_journal_is_closed(
     with running(*command, "--journal", str(here), url=incident) as process:
         wait_until(lambda: _sent(incident) > 0, "the job sends")
         administration.wait_for_connection(name)
-        assert administration.close_connections(name) == 1
+        assert administration.close_connections(name)
         before = _sent(incident)
         wait_until(lambda: _sent(incident) > before, "the job goes on")
         process.end()
