@@ -336,7 +336,7 @@ class _Watched:
         self._instruments = instruments
         self._queue = queue
         self._error = ""
-        shard = instruments.tally.own.shard
+        shard = instruments.tally.own.shard  # asked here, since one is made of each attempt
         count, self._times = shard.attempts.get(queue) or instruments.attempts_of(queue)
         count.value += 1
 
