@@ -1,11 +1,13 @@
 """What a follower writes beside a look: bounded, and whatever becomes of its process or its disk,
 nothing that is half true."""
 
+import contextlib
 import errno
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -37,6 +39,18 @@ def bodies(index: Index) -> list[bytes]:
     look = index.find(KEPT_QUEUE)
     assert look is not None
     return [one.body for one in IndexedMessages(index, look, changes=changes_since(index, look))]
+
+
+@contextlib.contextmanager
+def full_disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Has no list of files be put in place."""
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as context:
+        context.setattr(os, "replace", full)
+        yield
 
 
 @pytest.fixture
@@ -99,11 +113,7 @@ def test_a_full_disk_is_said_and_what_was_known_is_still_true(
     keeper = keeper_of(index)
     come(keeper, b"one")
 
-    def full(*_: object) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    with monkeypatch.context() as context:
-        context.setattr(os, "replace", full)
+    with full_disk(monkeypatch):
         come(keeper, b"two")
         assert keeper.problem == os.strerror(errno.ENOSPC)
         assert bodies(index) == [b"seen", b"one"]
@@ -118,11 +128,7 @@ def test_what_came_while_the_disk_was_full_is_there_once_it_is_not(
     keeper = keeper_of(index)
     come(keeper, b"one")
 
-    def full(*_: object) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    with monkeypatch.context() as context:
-        context.setattr(os, "replace", full)
+    with full_disk(monkeypatch):
         come(keeper, b"two")
         come(keeper)
         assert keeper.problem
