@@ -14,7 +14,7 @@ import pytest
 
 from cli_support import redrive, running
 from contract.administration import Administration, Memory
-from contract.plain import drain, plain_channel
+from contract.plain import depth, drain, plain_channel
 from redrive import FailedQueue
 from redrive.amqp.field_table import Table
 from redrive.amqp.properties import Properties
@@ -72,8 +72,7 @@ def incident(rabbitmq_url: str) -> str:
 
 
 def _sent(url: str) -> int:
-    with plain_channel(url) as channel:
-        return int(channel.queue_declare(QUEUE, passive=True).method.message_count)
+    return depth(url, QUEUE)
 
 
 def _the_job(url: str, path: Path) -> dict[str, object]:

@@ -206,7 +206,7 @@ class Journal(LocalJournal):
             ConfigurationError: somebody runs it, or it is done by now; or a newer version has
                 written something of it.
         """
-        is_known = journal_tables.found(self._sqlite, job.id) is not None
+        is_known = self._found(job.id) is not None
         self._locked_job = ""
         self._runs.pop(job.id, None)
         self._online(lambda: self._lock_job(job.id, is_known=is_known))
@@ -293,8 +293,7 @@ class Journal(LocalJournal):
         except JobLocked as error:
             self._stream.open()
             self._read_on(self._mark())
-            known = journal_tables.found(self._sqlite, job_id)
-            raise is_running(known or JobRecord(job_id, "", "", "")) from error
+            raise is_running(self._found(job_id) or JobRecord(job_id, "", "", "")) from error
         if self._stream.has_lock:
             self._locked_job = job_id
         if is_known:
@@ -304,12 +303,14 @@ class Journal(LocalJournal):
 
     def _as_known(self, job: JobRecord) -> JobRecord:
         """A job that is taken up again, with what the journal knows of it by now."""
-        if self._sqlite.execute("SELECT 1 FROM newer WHERE job = ?", (job.id,)).fetchone():
+        with self._errors("read"):
+            newer = self._sqlite.execute("SELECT 1 FROM newer WHERE job = ?", (job.id,)).fetchone()
+        if newer is not None:
             raise ConfigurationError(
                 f"a newer version of redrive has written something of job {job.id}",
                 "Use that version.",
             )
-        known = journal_tables.found(self._sqlite, job.id)
+        known = self._found(job.id)
         if known is None:
             return job
         if known.state is State.DONE:
@@ -405,12 +406,21 @@ class Journal(LocalJournal):
             ((uuid.UUID(id_).bytes,) for id_ in confirmed),
         )
 
+    def _found(self, job_id: str) -> JobRecord | None:
+        with self._errors("read"):
+            return journal_tables.found(self._sqlite, job_id)
+
+    def _left_over(self) -> list[tuple[bytes, bytes]]:
+        with self._errors("read"):
+            return self._sqlite.execute(
+                "SELECT id, body FROM own WHERE place = ? AND body IS NOT NULL "
+                "ORDER BY number LIMIT ?",
+                (self.place, _TOGETHER),
+            ).fetchall()
+
     def _append_left_over(self) -> None:
         """Appends what an earlier run could not."""
-        while rows := self._sqlite.execute(
-            "SELECT id, body FROM own WHERE place = ? AND body IS NOT NULL ORDER BY number LIMIT ?",
-            (self.place, _TOGETHER),
-        ).fetchall():
+        while rows := self._left_over():
             self._stream.append([(str(uuid.UUID(bytes=id_)), body) for id_, body in rows])
             with self._transaction() as sqlite:
                 sqlite.executemany(
@@ -457,9 +467,10 @@ class Journal(LocalJournal):
                 )
 
     def _read_if_there(self) -> None:
-        left_over = self._sqlite.execute(
-            "SELECT 1 FROM own WHERE place = ? AND body IS NOT NULL", (self.place,)
-        ).fetchone()
+        with self._errors("read"):
+            left_over = self._sqlite.execute(
+                "SELECT 1 FROM own WHERE place = ? AND body IS NOT NULL", (self.place,)
+            ).fetchone()
         if left_over is not None:
             self._stream.declare()
         elif not self._stream.exists():

@@ -43,6 +43,8 @@ _LEAST_ROOM = 256 * 1024
 _NAME = "journal.sqlite3"
 _OURS_ALONE = 0o600
 _DIGEST = re.compile("[0-9a-f]{64}")
+_making = threading.Lock()
+"""Held while a file is made: until it is closed again, nobody here connects to it."""
 _TOLD = ("handled", "failed_told", "retrying_told", "retried_told")
 
 
@@ -112,11 +114,7 @@ class LocalJournal:
         self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         # Bodies may be in it: nobody else is to read them, also where the file was there with
         # other rights.
-        handle = os.open(self.path, os.O_CREAT | os.O_RDWR, _OURS_ALONE)
-        try:
-            _tighten(handle)
-        finally:
-            os.close(handle)
+        _make_private(self.path)
         found = sqlite3.connect(
             self.path, timeout=_PATIENCE, isolation_level=None, check_same_thread=False
         )
@@ -132,8 +130,16 @@ class LocalJournal:
 
     def _copied(self) -> sqlite3.Connection:
         """A copy of the file in memory."""
-        data = bytearray(self.path.read_bytes() if self.path.exists() else b"")
         copy = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+        with (
+            contextlib.suppress(sqlite3.Error),
+            contextlib.closing(_read_only(self.path)) as file,
+        ):
+            file.backup(copy)
+            return copy
+        # It needs files beside it that are not there, so this process has it open nowhere, and may
+        # read it itself: see _make_private.
+        data = bytearray(self.path.read_bytes() if self.path.exists() else b"")
         if data:
             # As if it had no log beside it. Source:
             # https://www.sqlite.org/fileformat2.html#file_format_version_numbers
@@ -573,11 +579,24 @@ def _version_of(sqlite: sqlite3.Connection) -> int:
     return int(version)
 
 
-def _tighten(handle: int) -> None:
-    """Takes the rights on a file from everybody but its user."""
-    if sys.platform != "win32" and stat.S_IMODE(os.fstat(handle).st_mode) & ~_OURS_ALONE:
+def _make_private(path: Path) -> None:
+    """Makes the file where there is none, and takes the rights on it from everybody but its user.
+
+    A file that is there is not opened: when it is closed again, the locks of all of SQLite's
+    connections of this process are gone. Another process then takes itself for the last one that
+    has the file open, and deletes what these write to. Source:
+    https://www.sqlite.org/howtocorrupt.html#_posix_advisory_locks_canceled_by_a_separate_thread_doing_close_
+    """
+    with _making, contextlib.suppress(FileExistsError):
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, _OURS_ALONE))
+        return
+    if sys.platform != "win32" and stat.S_IMODE(path.stat().st_mode) & ~_OURS_ALONE:
         with contextlib.suppress(PermissionError):  # it is another user's
-            os.fchmod(handle, _OURS_ALONE)
+            path.chmod(_OURS_ALONE)
+
+
+def _read_only(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=_PATIENCE)
 
 
 def _update(sqlite: sqlite3.Connection, job: JobRecord) -> JobRecord:

@@ -73,6 +73,27 @@ def test_only_its_user_can_read_the_journal(path: Path) -> None:
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
 
 
+@pytest.mark.parametrize("mode", [0o600, 0o644])
+def test_whoever_opens_it_besides_takes_no_lock_from_another(path: Path, mode: int) -> None:
+    program = (
+        "import sys; from pathlib import Path;"
+        "from redrive.failures.job_record import JobRecord;"
+        "from redrive.failures.local_journal import LocalJournal;"
+        "journal = LocalJournal(Path(sys.argv[1]));"
+        "journal.begin(JobRecord('job-2', 'requeue', 'q', 'b')); journal.close()"
+    )
+    with LocalJournal(path) as journal:
+        journal.begin(JOB)
+        path.chmod(mode)
+        LocalJournal(path).close()
+        subprocess.run([sys.executable, "-c", program, str(path)], check=True, timeout=60)
+        # The other process would have deleted it, as the last one that has the journal open.
+        assert path.with_name(f"{path.name}-wal").exists()
+        journal.begin(replace(JOB, id="job-3"))
+    with LocalJournal(path) as journal:
+        assert {job.id for job in journal.jobs()} == {"job-1", "job-2", "job-3"}
+
+
 def test_a_job_is_found_by_the_beginning_of_its_id(path: Path) -> None:
     with LocalJournal(path) as journal:
         for id_ in ("abc1", "abc2", "abc", "x%"):
