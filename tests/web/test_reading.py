@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 from pathlib import Path
 
 import duckdb
@@ -15,7 +16,7 @@ from redrive.web.asked import QueuePlace
 from redrive.web.board import Board, BoardLine
 from redrive.web.console_settings import Permit
 from waiting import wait_until
-from web.conftest import LOOKUP, QUEUE, SLOW, Opens, failure, publish
+from web.conftest import LOOKUP, QUEUE, SLOW, Opens, fail, failure, publish
 
 ALL = LOOKUP + SLOW
 
@@ -200,12 +201,52 @@ def test_where_bodies_are_hidden_none_is_kept_shown_given_or_asked_for(
         one for one in tmp_path.rglob("*") if one.is_file() and b"socks" in one.read_bytes()
     ]
     assert "sku-3" in console.get("/message", queue=QUEUE, id="sku-3").text
-    assert "socks" not in console.get("/message", queue=QUEUE, id="sku-3").text
+    page = console.get("/message", queue=QUEUE, id="sku-3").text
+    assert "socks" not in page
+    assert "This console hides bodies." in page
+    assert "0 B" not in page
     assert console.get("/body", queue=QUEUE, id="sku-3").status_code == 400
     for sql in ("select body from failed", "select * from failed", "select failed from failed"):
         answer = console.get("/query", queue=QUEUE, sql=sql)
         assert answer.status_code == 400
         assert "socks" not in answer.text
+
+
+@pytest.mark.parametrize("comes", ["looked at", "followed"])
+def test_a_body_that_is_too_large_to_be_kept_is_in_the_way_of_nothing_else(
+    opens: Opens, service: Service, comes: str
+) -> None:
+    console = opens(Permit.REQUEUE, Permit.EDIT)
+    large = failure("large", "TooMuch", "it is too much", body=b'"' + b"x" * 100_000 + b'"')
+    if comes == "looked at":
+        fail(service, large)
+        console.look()
+    else:
+        console.look()
+        wait_until(lambda: "is followed" in console.get("/causes", queue=QUEUE).text, "it follows")
+        publish(service, large)
+        wait_until(lambda: "TooMuch" in console.get("/causes", queue=QUEUE).text, "it is seen")
+    text = console.get("/message", queue=QUEUE, id="large").text
+    assert "Body, 98 KiB" in text
+    assert "It is too long to be kept here" in text
+    assert "redrive failed show" in text
+    group = re.search(r"group=([0-9a-f]{12})", text)
+    assert group is not None
+    page = console.get("/cause", queue=QUEUE, group=group[1])
+    assert page.status_code == 200
+    assert "98 KiB" in page.text
+    plan = console.get("/plan", queue=QUEUE, group=group[1])
+    assert plan.status_code == 200
+    assert "it is too much" in plan.text
+    for path, asked in (
+        ("/body", {"id": "large"}),
+        ("/edit", {"id": "large"}),
+        ("/plan", {"group": group[1], "patch": '{"a": 1}'}),
+    ):
+        answer = console.get(path, queue=QUEUE, **asked)
+        assert answer.status_code == 400
+        assert "was not kept" in answer.text
+        assert "command line" in answer.text
 
 
 def test_a_query_is_answered_as_a_table_as_csv_and_as_json(opens: Opens, service: Service) -> None:

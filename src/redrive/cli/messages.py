@@ -64,7 +64,7 @@ def row_of(message: FailedMessage, *, is_narrow: bool = False) -> list[str | Cel
         str(message.retries),
         error_of(message, short=True),
         message.routing_key,
-        size_of(len(message.body)),
+        size_of(message.size),
     ]
 
 
@@ -120,7 +120,7 @@ def json_of(message: FailedMessage) -> dict[str, object]:
         "way": way_of(message),
         "properties": properties_of(message),
         "headers": headers_of(message),
-        "size": len(message.body),
+        "size": message.size,
         "body": body,
         "body_encoding": encoding,
     }
@@ -193,7 +193,7 @@ def tell(printer: Printer, message: FailedMessage) -> None:
             if name not in _TOLD_APART:
                 printer.block(indent(f"{in_one_line(name)}:{_words_of(content)}", "  "))
     body, encoding = body_of(message.body)
-    printer.say(f"\nBody: {encoding}, {size_of(len(message.body))}", "bold")
+    printer.say(f"\nBody: {encoding}, {size_of(message.size)}", "bold")
     printer.block(
         indent(
             str(body) if encoding != "json" else json.dumps(body, indent=2, ensure_ascii=False),

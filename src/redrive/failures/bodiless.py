@@ -9,14 +9,13 @@ from redrive.failures.failed_message import FailedMessage
 
 
 def told_of(message: FailedMessage) -> str:
-    """What can't be read of a message any more once its body is gone, as JSON: its ids, and what
-    its framework says of the failure. PHP's envelope and some frameworks say it in the body."""
+    """What can't be read of a message any more once its body is gone, as JSON: its ids, its size,
+    and what its framework says of the failure. PHP's envelope and some frameworks say it there."""
     notes = asdict(message._told)
     if message._told.failed_at is not None:
         notes["failed_at"] = message._told.failed_at.isoformat()
-    return json.dumps(
-        [message.queue, message.failure_id, message.digest, message.message_id, notes]
-    )
+    ids = (message.queue, message.failure_id, message.digest, message.message_id)
+    return json.dumps([*ids, message.size, notes])
 
 
 def with_told(message: FailedMessage, told: str) -> FailedMessage:
@@ -30,11 +29,12 @@ def with_told(message: FailedMessage, told: str) -> FailedMessage:
         ValueError: that is damaged.
     """
     try:
-        queue, failure_id, digest, message_id, notes = json.loads(told)
+        queue, failure_id, digest, message_id, size, notes = json.loads(told)
         if notes["failed_at"] is not None:
             notes["failed_at"] = datetime.fromisoformat(notes["failed_at"])
         found = FailedMessage(replace(message.delivery, queue=queue), FailureNotes(**notes))
     except (TypeError, LookupError, RecursionError) as error:
         raise ValueError(str(error)) from error
     found._failure_id, found._digest, found._known_id = failure_id, digest, message_id
+    found._size = size
     return found

@@ -216,7 +216,7 @@ COLUMNS = (
         lambda m: readable_values.body_text_of(m.body),
     ),
     Column("body_bytes", _BYTES, False, "the body, byte for byte", lambda m: m.body),
-    Column("size", _NUMBER, False, "the body's length in bytes", lambda m: len(m.body)),
+    Column("size", _NUMBER, False, "the body's length in bytes", lambda m: m.size),
     Column(
         "group_id",
         _TEXT,

@@ -94,9 +94,10 @@ def offered(message: FailedMessage) -> list[str]:
         for name in message.headers
         if any(word in name.lower() for word in _TELLING) and name.isprintable()
     ]
-    value, encoding = body_of(message.body)
-    if encoding == "json":
-        found += _paths(_PATH, value, 0)
+    if message.has_body:
+        value, encoding = body_of(message.body)
+        if encoding == "json":
+            found += _paths(_PATH, value, 0)
     return found[:_MOST_OFFERED]
 
 

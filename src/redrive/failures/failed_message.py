@@ -4,6 +4,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Self
 
+from redrive.errors import ConfigurationError
 from redrive.failures.dialects.clues import moment_of
 from redrive.failures.dialects.failure_notes import FailureNotes
 from redrive.failures.dialects.known import notes_of
@@ -17,7 +18,15 @@ from redrive.topology.headers import Delivery
 class FailedMessage(ReceivedMessage):
     """A message in a failed queue. What neither redrive nor another framework wrote is None."""
 
-    __slots__ = ("_as_received", "_cause", "_digest", "_failure_id", "_known_id", "_notes")
+    __slots__ = (
+        "_as_received",
+        "_cause",
+        "_digest",
+        "_failure_id",
+        "_known_id",
+        "_notes",
+        "_size",
+    )
 
     def __init__(self, delivery: Delivery, notes: FailureNotes | None = None) -> None:
         super().__init__(delivery)
@@ -27,6 +36,7 @@ class FailedMessage(ReceivedMessage):
         self._notes = notes
         self._as_received: bytes | None = None
         self._cause: tuple[str, str, str] | None = None
+        self._size: int | None = None
 
     @classmethod
     def of_dead_letter(cls, delivery: Delivery) -> Self:
@@ -35,6 +45,30 @@ class FailedMessage(ReceivedMessage):
         notes = notes_of(delivery)
         origin = origin_of(delivery, notes)
         return cls(delivery if origin is None else replace(delivery, queue=origin), notes)
+
+    @property
+    def has_body(self) -> bool:
+        """Whether its body is at hand; not where it was kept without it."""
+        return self._size is None
+
+    @property
+    def body(self) -> bytes:
+        """The body, as received.
+
+        Raises:
+            ConfigurationError: the message was kept without it.
+        """
+        if self._size is not None:
+            raise ConfigurationError(
+                f"the body of message {self.failure_id!r} was not kept",
+                "Use the command line, which looks at the queue itself.",
+            )
+        return super().body
+
+    @property
+    def size(self) -> int:
+        """The body's length in bytes, also where the message was kept without it."""
+        return len(self._delivery.body) if self._size is None else self._size
 
     @property
     def message_id(self) -> str | None:

@@ -73,9 +73,8 @@ _FAILED_AT = "failed_at"
 _MAY_BE_DIGEST = re.compile(r"[0-9a-f]{16,64}")
 _OF_THE_FILE = (duckdb.IOException, duckdb.InternalException, duckdb.FatalException)
 """What DuckDB says of a file that is gone or damaged, and never of an expression."""
-_BODIES = (MADE - OF_PROPERTIES) | BODIES
-"""Columns that can't be told without the body. Of those that are made, a framework may say it
-there."""
+_TOLD_IN_BODIES = MADE - OF_PROPERTIES
+"""Columns that a framework may tell in the body. Of a body that was not kept, what it tells was."""
 _PLACE = Column(PLACE, SqlType.NUMBER, False, "its place in the queue", lambda _: None)
 _STORED, _STORED_WITHOUT_BODY = (
     ", ".join(body if name == BODY else name for name in (*NEEDED, DEAD_LETTER_QUEUE, TOLD))
@@ -114,6 +113,8 @@ class IndexedMessages(KeptMessages):
         limit: how many of the oldest; None for all.
         filter_: those that it means.
         changes: what went and what came since the look.
+        gives_bodiless: whether messages whose bodies were too large to be kept are given without
+            them. If not, BodyNotKept is raised.
     """
 
     def __init__(
@@ -124,18 +125,27 @@ class IndexedMessages(KeptMessages):
         filter_: Filter | None = None,
         *,
         changes: Changes = NONE,
+        gives_bodiless: bool = False,
     ) -> None:
         self._index = index
         self._look = look
         self._limit = limit
         self._filter = filter_ or Filter()
         self._changes = changes
+        self._gives_bodiless = gives_bodiless
         self._files = (index.folder / look.file, *changes.files)
         self._each: Iterator[FailedMessage] | None = None
 
     def matching(self, filter_: Filter) -> "IndexedMessages":
         """Those that a filter means."""
-        return IndexedMessages(self._index, self._look, self._limit, filter_, changes=self._changes)
+        return IndexedMessages(
+            self._index,
+            self._look,
+            self._limit,
+            filter_,
+            changes=self._changes,
+            gives_bodiless=self._gives_bodiless,
+        )
 
     def count(self) -> int:
         """How many they are."""
@@ -371,7 +381,7 @@ class IndexedMessages(KeptMessages):
         file."""
         self._need_bodies(columns)
         if _made(columns):
-            messages = self._messages(None, self._needs_bodies(columns))
+            messages = self._messages(None, needs_bodies=False)
             rows = ({column.name: column.read(one) for column in columns} for one in messages)
             with contextlib.ExitStack() as held:
                 database = held.enter_context(Database(self._filter.now, columns))
@@ -393,10 +403,12 @@ class IndexedMessages(KeptMessages):
         return next(self._each)
 
     def _messages(
-        self, places: Sequence[int] | None, needs_bodies: bool = True
+        self, places: Sequence[int] | None, *, needs_bodies: bool = True
     ) -> Iterator[FailedMessage]:
         """The messages at these places, in the order of the queue; all of them by default."""
         ordered = self._places() if places is None else array("q", sorted(places))
+        # Where bodies are hidden none is kept, and nobody asks for one.
+        needs_bodies = needs_bodies and self._index.keeps_bodies and not self._gives_bodiless
         for start in range(0, len(ordered), _PLACES_AT_A_TIME):
             yield from self._messages_at(ordered[start : start + _PLACES_AT_A_TIME], needs_bodies)
 
@@ -417,7 +429,7 @@ class IndexedMessages(KeptMessages):
                 found = None
             while found is not None and (some := found.fetchmany(_AT_A_TIME)):
                 for *raw, is_whole in some:
-                    if needs_bodies and not is_whole and self._index.keeps_bodies:
+                    if needs_bodies and not is_whole:
                         raise self._too_large()
                     yield _message_of(raw)
         if found is None:
@@ -505,7 +517,8 @@ class IndexedMessages(KeptMessages):
         insert = f"INSERT INTO {MADE_TABLE} {rows_given((_PLACE, *made))}"
         with self._lent() as reading:
             # In no order: to sort the bodies takes the memory of all of them.
-            stored = _STORED if self._needs_bodies(made) else _STORED_WITHOUT_BODY
+            are_told_in_bodies = any(column.name in _TOLD_IN_BODIES for column in made)
+            stored = _STORED if are_told_in_bodies else _STORED_WITHOUT_BODY
             found = reading.asked(f"SELECT {PLACE}, {stored} FROM {self._rows()}")
             while some := found.fetchmany(_AT_A_TIME):
                 messages = [_message_of(raw, is_sent=False) for _, *raw in some]
@@ -538,7 +551,7 @@ class IndexedMessages(KeptMessages):
             raise self._index.unusable(self._look.queue, "is damaged", self._look.file) from error
 
     def _need_bodies(self, columns: Collection[Column]) -> None:
-        if not self._needs_bodies(columns):
+        if not any(column.name in BODIES for column in columns):
             return
         if not self._index.keeps_bodies:
             raise ConfigurationError(
@@ -554,12 +567,6 @@ class IndexedMessages(KeptMessages):
         sql = f"SELECT 1 FROM {self._rows()} WHERE {IS_WHOLE} = 0 LIMIT 1"
         with self._reading(), self._lent() as database:
             return database.asked(sql).fetchone() is not None
-
-    def _needs_bodies(self, columns: Collection[Column]) -> bool:
-        """Whether these columns can't be told without the bodies: where none is kept, what
-        frameworks say in them stands beside the message."""
-        needed = _BODIES if self._index.keeps_bodies else BODIES
-        return any(column.name in needed for column in columns)
 
     def _too_large(self) -> BodyNotKept:
         return BodyNotKept(

@@ -149,7 +149,7 @@ class IndexWriter:
                 mark_of(message.own_failure_id, delivery.routing_key, body),
                 not key.isascii(),
                 [
-                    None if self._index.keeps_bodies else told_of(message),
+                    None if is_whole else told_of(message),
                     None if message.way_back is None else json.dumps(message.way_back),
                     int(message.own_failure_id is not None),
                     *(_plain(column.read(message)) for column in _NOTED),

@@ -61,7 +61,9 @@ class LookKeeper:
             came=changes.came,
             went=changes.went,
             has_ended=True,
-            messages=IndexedMessages(self._index, found, limit, changes=changes),
+            messages=IndexedMessages(
+                self._index, found, limit, changes=changes, gives_bodiless=not self._recall.or_look
+            ),
         )
 
     def _young_enough(self) -> FormerLook | None:

@@ -93,12 +93,18 @@ class MaskedMessage(FailedMessage):
 
     def __init__(self, message: FailedMessage, mask: Mask) -> None:
         super().__init__(message.delivery, message._told)
-        self._shown = mask.body(message.body)
+        self._failure_id, self._digest = message._failure_id, message._digest
+        self._known_id, self._size = message._known_id, message._size
+        self._shown = mask.body(message.body) if message.has_body else b""
 
     @property
     def body(self) -> bytes:
-        """The body, without what is hidden."""
-        return self._shown
+        """The body, without what is hidden.
+
+        Raises:
+            ConfigurationError: the message was kept without it.
+        """
+        return self._shown if self.has_body else super().body
 
 
 def _path_of(text: str) -> Path:

@@ -59,11 +59,12 @@ def show(desk: Desk, asked: Asked) -> Response:
             "headers": _typed(message),
             "neighbours": _neighbours(desk, asked.place, message),
             "may_edit": not hidden
+            and message.has_body
             and desk.settings.mask is None
             and body_text_of(message.body) is not None,
             "properties": _properties(message),
             "parts": parts_of(message.traceback or ""),
-            "body": None if hidden else viewed(message.body, view),
+            "body": None if hidden or not message.has_body else viewed(message.body, view),
             "views": VIEWS,
             "command": show_command(asked.place, message.failure_id),
         },

@@ -29,6 +29,7 @@ from redrive.failures.index import Index
 from redrive.failures.index_changes import changes_since
 from redrive.failures.index_reader import IndexedMessages
 from redrive.failures.index_writer import IndexWriter
+from redrive.failures.mask import Mask, MaskedMessage
 from redrive.failures.order import Order
 from redrive.failures.plan import plan_of
 from redrive.pubsub.blocking.connection import Connector
@@ -83,31 +84,47 @@ def test_what_is_noted_during_a_look_has_no_body_either(tmp_path: Path) -> None:
 )
 @given(deliveries=st.lists(failed_deliveries(), max_size=6))
 def test_every_column_but_bodies_is_as_it_was(tmp_path: Path, deliveries: list[Delivery]) -> None:
-    columns = [column for column in COLUMNS if column.name not in BODIES | {"size"}]
+    columns = [column for column in COLUMNS if column.name not in BODIES]
     kept = keep(index_without_bodies(tmp_path), deliveries)
     messages = list(kept)
     assert [{one.name: one.read(message) for one in columns} for message in messages] == [
         row_of(delivery, columns) for delivery in deliveries
     ]
     assert [one.digest for one in messages] == [FailedMessage(one).digest for one in deliveries]
-    for message, delivery in zip(messages, deliveries, strict=True):
-        assert message.body == b"" or not delivery.body
+    assert not any(message.has_body for message in messages)
     assert plan_of(Order(), messages, with_fingerprint=True).noted() == (
         plan_of(Order(), map(FailedMessage, deliveries), with_fingerprint=True).noted()
     )
 
 
-def test_its_ids_are_those_that_it_had_with_its_body() -> None:
-    message = FailedMessage(failed(body=b"gone"))
+def kept_without_body(message: FailedMessage) -> FailedMessage:
     told = told_of(message)
     assert "gone" not in told
-    again = with_told(FailedMessage(failed(body=b"")), told)
+    return with_told(FailedMessage(replace(message.delivery, body=b"")), told)
+
+
+@pytest.mark.parametrize("mask", [None, Mask.of(["$.card"])])
+def test_its_ids_are_those_that_it_had_with_its_body(mask: Mask | None) -> None:
+    message = FailedMessage.of_dead_letter(failed(body=b"gone"))
+    again = kept_without_body(message)
+    if mask is not None:
+        again = MaskedMessage(again, mask)
     assert (again.failure_id, again.digest) == (message.failure_id, message.digest)
 
 
 def test_its_size_is_still_told(tmp_path: Path) -> None:
     kept = keep(index_without_bodies(tmp_path), [failed(body=b"1234")])
     assert kept.matching(Filter("size = 4")).count() == 1
+    assert [message.size for message in kept] == [4]
+
+
+@pytest.mark.parametrize("mask", [None, Mask.of(["$.card"])])
+def test_a_body_that_is_gone_is_not_taken_for_an_empty_one(mask: Mask | None) -> None:
+    again = kept_without_body(FailedMessage(failed(body=b"gone")))
+    if mask is not None:
+        again = MaskedMessage(again, mask)
+    with pytest.raises(ConfigurationError, match="was not kept"):
+        _ = again.body
 
 
 @pytest.mark.parametrize("where", ["body is null", "body_text = 'x'", "octet_length(body_bytes)=1"])
@@ -119,7 +136,7 @@ def test_whoever_asks_for_a_body_is_told_that_there_is_none(tmp_path: Path, wher
         kept.database([BY_NAME["body"]])
 
 
-@pytest.mark.parametrize("told", ["[]", "{}", "null", json.dumps(["q", "i", "d", None, {}])])
+@pytest.mark.parametrize("told", ["[]", "{}", "null", json.dumps(["q", "i", "d", None, 1, {}])])
 def test_what_is_damaged_is_said_to_be(told: str) -> None:
     with pytest.raises(ValueError):
         with_told(FailedMessage(failed()), told)
@@ -145,11 +162,11 @@ def test_what_a_framework_says_in_a_body_is_known_where_none_is_kept(
     own = framework_messages.BY_NAME[framework]
     some = [own, *(framework_messages.chance_message(chance, [own, *originals]) for _ in range(20))]
     deliveries = [replace(one, dead_letter_queue=queue) for one in some]
-    columns = [column for column in COLUMNS if column.name not in BODIES | {"size"}]
+    columns = [column for column in COLUMNS if column.name not in BODIES]
     kept = keep_dead_letters(index_without_bodies(tmp_path), queue, deliveries)
     whole = [FailedMessage.of_dead_letter(one) for one in deliveries]
     messages = list(kept)
-    assert not any(one.body for one in messages)
+    assert not any(one.has_body for one in messages)
     assert [{one.name: one.read(message) for one in columns} for message in messages] == [
         {one.name: one.read(message) for one in columns} for message in whole
     ]

@@ -1,5 +1,6 @@
 """The index answers as the look itself would have, whatever the messages hold."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -9,14 +10,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import framework_messages
 from deliveries import failed
 from failed_deliveries import failed_deliveries
-from kept_looks import index_in, keep
+from kept_looks import KEPT_QUEUE, index_in, keep
 from redrive.amqp.field_table import Table
 from redrive.errors import ConfigurationError
 from redrive.failures.canary import Guards
 from redrive.failures.cause import Cause, cause_of
-from redrive.failures.columns import BY_NAME, COLUMNS, Column, row_of
+from redrive.failures.columns import BODIES, BY_NAME, COLUMNS, Column, row_of
 from redrive.failures.database import Database
 from redrive.failures.failed_message import FailedMessage
 from redrive.failures.filter import Filter, OpenFilter
@@ -252,14 +254,31 @@ def test_a_large_body_is_not_kept_and_its_columns_are(tmp_path: Path) -> None:
     assert kept.matching(Filter("content_type is null and headers is not null")).count() == 2
     with kept.database([BY_NAME["app_id"]]) as database:
         assert len(database.query("select app_id from failed")[1]) == 2
-    with pytest.raises(IndexUnusable, match="64 KiB"):
-        kept.matching(Filter("traceback is null")).count()
+    assert kept.matching(Filter("traceback is null")).count() == 2
     with pytest.raises(IndexUnusable, match="64 KiB"):
         list(kept)
     with pytest.raises(IndexUnusable, match="64 KiB"):
         kept.matching(Filter("body is null")).count()
     with pytest.raises(IndexUnusable, match="64 KiB"):
         kept.database([BY_NAME["body_text"]])
+
+
+def test_who_can_not_look_at_the_queue_gets_messages_without_a_large_body(tmp_path: Path) -> None:
+    large = framework_messages.DRAMATIQ
+    body = json.dumps({**json.loads(large.body), "args": ["x" * MOST_OF_A_BODY]}).encode()
+    deliveries = [failed(body=b"short"), replace(large, body=body, dead_letter_queue=KEPT_QUEUE)]
+    index = index_in(tmp_path)
+    keep(index, deliveries)
+    look = index.find(KEPT_QUEUE)
+    assert look is not None
+    found = list(IndexedMessages(index, look, gives_bodiless=True))
+    whole = [FailedMessage(delivery) for delivery in deliveries]
+    assert [one.has_body for one in found] == [True, False]
+    columns = [column for column in COLUMNS if column.name not in BODIES]
+    assert [[column.read(one) for column in columns] for one in found] == [
+        [column.read(one) for column in columns] for one in whole
+    ]
+    assert [one.digest for one in found] == [one.digest for one in whole]
 
 
 def test_a_file_that_is_damaged_is_said_to_be_and_deleted(tmp_path: Path) -> None:
