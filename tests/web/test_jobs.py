@@ -7,8 +7,11 @@ import json
 import os
 import re
 import signal
+import uuid
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +21,9 @@ from contract.administration import Administration
 from contract.plain import drain
 from contract.support import Recorder, Service
 from redrive import FailedQueue, Message
+from redrive.failures.job_record import JobRecord, State
+from redrive.failures.journal import Journal
+from redrive.pubsub.url import BrokerURL
 from redrive.web.console_settings import Permit
 from waiting import wait_until
 from web.conftest import LOOKUP, QUEUE, SLOW, OpenConsole, Opens, fail, failure
@@ -26,7 +32,9 @@ from web.test_acting import begun, group_of, sum_of, wait_for_end
 pytestmark = pytest.mark.every_broker
 
 ALL = LOOKUP + SLOW
-SLOWLY = {"planned": str(ALL), "reason": "slowly", "canary": "0", "stop_at": "100", "rate": "2"}
+SLOWLY = {"planned": str(ALL), "reason": "slowly", "canary": "0", "stop_at": "100", "rate": "1"}
+AS_CONSUMED = {**SLOWLY, "rate": "0", "pace": "5"}
+"""A job that sends five, and more once they are consumed: it runs until somebody does so."""
 
 
 @pytest.fixture
@@ -48,6 +56,15 @@ def handled_by(url: str) -> Counter[str]:
     return Counter(properties.message_id or "" for properties, _ in drain(url, QUEUE))
 
 
+def consume_to_the_end(console: OpenConsole, service: Service, id_: str) -> Counter[str]:
+    """Consumes what a job sends until it has ended; what was handled, by its id."""
+    recorder = Recorder()
+    with service.subscriber(recorder):
+        wait_for_end(console, id_)
+        wait_until(lambda: len(recorder.handled) == ALL, "all are handled")
+    return recorder.handled
+
+
 def test_a_worker_that_is_killed_loses_nothing_and_every_duplicate_is_named(
     console: OpenConsole, service: Service
 ) -> None:
@@ -57,9 +74,11 @@ def test_a_worker_that_is_killed_loses_nothing_and_every_duplicate_is_named(
     assert worker is not None
     os.kill(worker, signal.SIGKILL)
     wait_for_end(console, id_)
-    page = console.get("/job", id=id_).text
-    assert "killed by signal 9" in page
-    assert "interrupted</span>" in page
+    assert "killed by signal 9" in console.get("/job", id=id_).text
+    wait_until(
+        lambda: "interrupted</span>" in console.get("/job", id=id_).text,
+        "the broker has seen that it is gone",
+    )
     assert console.post("/resume", id=id_).status_code == 303
     wait_for_end(console, id_)
     proof = console.get("/proof", id=id_, format="json").json()
@@ -78,14 +97,13 @@ def test_two_consoles_never_send_a_message_twice_and_the_second_is_told_who_bega
 ) -> None:
     second = opens(Permit.REQUEUE)
     second.look()
-    id_ = begun(console, **SLOWLY)
+    id_ = begun(console, **AS_CONSUMED)
     wait_until_it_sends(console, id_)
-    answer = second.post("/begin", queue=QUEUE, **SLOWLY)
+    answer = second.post("/begin", queue=QUEUE, **AS_CONSUMED)
     assert answer.status_code == 400
     assert f"job {id_} of this queue is running, begun by" in answer.text
     assert f"{ALL} messages, because: slowly" in answer.text
-    wait_for_end(console, id_)
-    assert set(handled_by(service.url).values()) == {1}
+    assert set(consume_to_the_end(console, service, id_).values()) == {1}
 
 
 def test_a_command_line_beside_a_console_is_told_who_began_and_sends_nothing_twice(
@@ -111,10 +129,12 @@ def test_the_messages_of_a_job_are_listed_with_what_became_of_them(
     with service.subscriber(Recorder(fails)):
         id_ = begun(console, planned=str(ALL), reason="fixed", canary="0", stop_at="100")
         wait_for_end(console, id_)
-        wait_until(
-            lambda: sum_of(console.get("/job", id=id_).text)["Succeeded"] == LOOKUP,
-            "who has succeeded is known",
-        )
+
+        def all_is_known() -> bool:
+            found = sum_of(console.get("/job", id=id_).text)
+            return (found["Succeeded"], found["Failed again"]) == (LOOKUP, SLOW)
+
+        wait_until(all_is_known, "what became of each is known")
     console.look()
     answer = console.get("/job/messages", id=id_, format="json")
     assert answer.status_code == 200, answer.text
@@ -177,15 +197,10 @@ def test_while_a_job_runs_its_page_has_what_failed_again_by_cause(
     fail(service, *(failure(f"more-{number}", "OSError", "x") for number in range(100)))
     console = opens(Permit.REQUEUE)
     console.look()
-    form = {**SLOWLY, "planned": str(ALL + 100), "rate": "20"}
+    # No share to stop at and no canary: then nothing is watched. A share that never stops is.
+    form = {**SLOWLY, "planned": str(ALL + 100), "rate": "20", "stop_at": "99"}
     with service.subscriber(Recorder(fails)):
         id_ = begun(console, **form)
-        # No share to stop at and no canary: then nothing is watched. A share that never stops is.
-        console.post("/stop", id=id_)
-        wait_for_end(console, id_)
-        console.look()
-        left = FailedQueue(service.url, QUEUE).depth()
-        id_ = begun(console, **{**form, "planned": str(left), "stop_at": "99", "canary": "0"})
         seen = wait_until(
             lambda: console.get("/progress/job", id=id_).json().get("values", {}).get("causes"),
             "what failed again is seen",
@@ -261,7 +276,7 @@ def test_the_journal_lists_what_waits_for_approval_and_offers_it_to_others_alone
 
 def test_a_plan_tells_of_a_job_of_its_queue_that_could_be_resumed(console: OpenConsole) -> None:
     assert "Its page resumes it" not in console.get("/plan", queue=QUEUE).text
-    id_ = begun(console, **SLOWLY)
+    id_ = begun(console, **AS_CONSUMED)
     wait_until_it_sends(console, id_)
     console.post("/stop", id=id_)
     wait_for_end(console, id_)
@@ -297,7 +312,7 @@ def test_somebody_else_declines_by_the_command_line_that_the_page_shows(
 def test_a_job_of_a_console_is_stopped_by_the_command_line_that_its_page_shows(
     console: OpenConsole, service: Service, other_user: str
 ) -> None:
-    id_ = begun(console, **SLOWLY)
+    id_ = begun(console, **AS_CONSUMED)
     wait_until_it_sends(console, id_)
     assert f"redrive jobs stop {id_}" in console.get("/job", id=id_).text
     stopped = run_redrive("jobs", "stop", id_, url=other_user)
@@ -308,8 +323,66 @@ def test_a_job_of_a_console_is_stopped_by_the_command_line_that_its_page_shows(
     assert "stopped by" in page
     assert f"redrive jobs stop {id_}" not in page
     assert console.post("/resume", id=id_).status_code == 303
+    assert set(consume_to_the_end(console, service, id_).values()) == {1}
+
+
+def test_a_job_of_one_console_is_stopped_on_its_page_in_another(
+    console: OpenConsole, opens: Opens, service: Service
+) -> None:
+    id_ = begun(console, **AS_CONSUMED)
+    wait_until_it_sends(console, id_)
+    other = opens(Permit.REQUEUE)
+    page = other.get("/job", id=id_).text
+    assert "Running elsewhere" in page
+    assert "has asked it to stop" not in page
+    assert other.post("/stop", id=id_).status_code == 303
     wait_for_end(console, id_)
-    assert set(handled_by(service.url).values()) == {1}
+    for one in (console, other):
+        page = one.get("/job", id=id_).text
+        assert "interrupted</span>" in page
+        assert "stopped by" in page
+        assert "Running elsewhere" not in page
+    assert other.post("/resume", id=id_).status_code == 303
+    assert set(consume_to_the_end(other, service, id_).values()) == {1}
+
+
+@contextmanager
+def running_elsewhere(url: str, kind: str) -> Iterator[JobRecord]:
+    """A job of somebody's who takes their time."""
+    address = BrokerURL.parse(url).address
+    with Journal(url) as journal:
+
+        def locked() -> JobRecord | None:
+            record = journal.begin(JobRecord(str(uuid.uuid4()), kind, QUEUE, address, planned=2))
+            return record if record.locked else None
+
+        record = wait_until(locked, "it runs, and has its lock")
+        assert record is not None
+        yield record
+        journal.update(replace(record, state=State.DONE))
+
+
+def test_the_page_of_a_job_that_was_asked_to_stop_says_by_whom(
+    console: OpenConsole, service: Service
+) -> None:
+    with running_elsewhere(service.url, "requeue") as job:
+        assert "has asked it to stop" not in console.get("/job", id=job.id).text
+        assert console.post("/stop", id=job.id).status_code == 303
+        page = console.get("/job", id=job.id).text
+    assert f"{job.by} has asked it to stop." in html.unescape(page)
+    refused = console.post("/stop", id=job.id)
+    assert refused.status_code == 400
+    assert "is done: nobody runs it" in refused.text
+
+
+def test_what_is_no_requeue_is_stopped_only_where_it_runs(
+    console: OpenConsole, service: Service
+) -> None:
+    with running_elsewhere(service.url, "discard") as job:
+        assert "Running elsewhere" not in console.get("/job", id=job.id).text
+        refused = console.post("/stop", id=job.id)
+    assert refused.status_code == 400
+    assert "is no requeue" in refused.text
 
 
 def test_a_proof_says_what_was_chosen_by_whom_why_and_what_became_of_it(

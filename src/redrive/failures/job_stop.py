@@ -64,16 +64,16 @@ class Stopper:
         self._asking.join()
 
 
-def stop(journal: "LocalJournal", record: JobRecord) -> None:
-    """Has a job stopped that somebody runs, in whatever process and on whatever machine; what is on
-    its way is settled first. Returns when it has stopped.
+def ask_to_stop(journal: "LocalJournal", record: JobRecord) -> None:
+    """Asks whoever runs a job, in whatever process and on whatever machine, to stop it; what is on
+    its way is settled first.
 
     Args:
         journal: the journal.
         record: the job.
 
     Raises:
-        ConfigurationError: nobody runs it, it is no requeue, or it has not stopped within a minute.
+        ConfigurationError: nobody runs it, or it is no requeue.
     """
     if record.kind != "requeue":
         raise ConfigurationError(
@@ -82,6 +82,15 @@ def stop(journal: "LocalJournal", record: JobRecord) -> None:
             "Have it stopped there with Ctrl-C.",
         )
     journal.ask_to_stop(record)
+
+
+def stop(journal: "LocalJournal", record: JobRecord) -> None:
+    """Asks for a job to be stopped, as `ask_to_stop`, and returns when it has stopped.
+
+    Raises:
+        ConfigurationError: nobody runs it, it is no requeue, or it has not stopped within a minute.
+    """
+    ask_to_stop(journal, record)
     asked_at = time.monotonic()
     until = asked_at + _STOPS_WITHIN
     while journal.job(record.id).state is State.RUNNING:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, assert_never, cast
+from typing import Any, NamedTuple, assert_never, cast
 
 from starlette.responses import JSONResponse, RedirectResponse, Response
 
@@ -10,6 +10,7 @@ from redrive.errors import ConfigurationError
 from redrive.failures.approval_rule import check_may_approve, is_same, waits_for_none
 from redrive.failures.facet import Facet
 from redrive.failures.job_record import JobRecord, State
+from redrive.failures.job_stop import ask_to_stop
 from redrive.failures.order import Order
 from redrive.failures.running_job import check_alone
 from redrive.redaction import in_one_line
@@ -75,7 +76,7 @@ class JobSum:
 def show(desk: Desk, asked: Asked) -> Response:
     """A job."""
     own = desk.worker.job(asked.text("id"))
-    record, is_own = _record(desk, asked, own)
+    record, is_own, stopped_by = _known(desk, asked, own)
     place = _place_of(record) if record is not None else None if own is None else own.place
     if place is not None:
         desk.check_look(place)
@@ -88,6 +89,10 @@ def show(desk: Desk, asked: Asked) -> Response:
             "id": asked.text("id"),
             "own": own,
             "is_running_here": own is not None and not own.has_ended,
+            "is_stoppable": record is not None
+            and record.kind == "requeue"
+            and record.state is State.RUNNING,
+            "stopped_by": stopped_by,
             "record": record,
             "state": gettext("begins") if record is None else _words_of(record.state),
             "sum": None if record is None else JobSum.of(record),
@@ -138,16 +143,22 @@ def progress(desk: Desk, asked: Asked) -> Response:
 
 
 def stop(desk: Desk, asked: Asked) -> Response:
-    """Stops a job that runs here; what is on its way is settled first.
+    """Stops a job that runs here, or asks whoever runs it elsewhere to do so; what is on its way is
+    settled first.
 
     Raises:
-        ConfigurationError: it runs elsewhere, or not at all.
+        ConfigurationError: nobody runs it, or it is no requeue.
     """
     desk.settings.check_allowed(OperatorAct.REQUEUE)
     own = desk.worker.job(asked.text("id"))
     if own is not None:
         desk.check(OperatorAct.REQUEUE, own.place)
-    desk.worker.stop(asked.text("id"))
+        if desk.worker.stop(own.id):
+            return _back(asked)
+    with desk.worker.journal() as journal:
+        record = journal.job(asked.text("id"))
+        desk.check(OperatorAct.REQUEUE, _place_of(record))
+        ask_to_stop(journal, record)
     return _back(asked)
 
 
@@ -236,9 +247,22 @@ def _back(asked: Asked) -> Response:
     return RedirectResponse(asked.link("/job", {"id": asked.text("id")}), 303)
 
 
-def _record(desk: Desk, asked: Asked, own: ConsoleJob | None) -> tuple[JobRecord | None, bool]:
-    """What the journal has of a job, None where it begins just now; and whether whoever looks has
-    begun it, or asked for it.
+class _Known(NamedTuple):
+    """What the journal has of a job.
+
+    Args:
+        record: the job; None where it begins just now.
+        is_own: whether whoever looks has begun it, or asked for it.
+        stopped_by: who has asked that it be stopped, in words; empty for nobody.
+    """
+
+    record: JobRecord | None
+    is_own: bool = True
+    stopped_by: str = ""
+
+
+def _known(desk: Desk, asked: Asked, own: ConsoleJob | None) -> _Known:
+    """What the journal has of a job.
 
     Raises:
         ConfigurationError: there is no such job.
@@ -249,8 +273,9 @@ def _record(desk: Desk, asked: Asked, own: ConsoleJob | None) -> tuple[JobRecord
         except ConfigurationError:
             if own is None:
                 raise
-            return None, True
-        return record, is_same(record, journal.signed(record))
+            return _Known(None)
+        is_own = is_same(record, journal.signed(record))
+        return _Known(record, is_own, journal.stop_asked_by(record))
 
 
 def _place_of(record: JobRecord) -> QueuePlace:

@@ -101,20 +101,15 @@ class JobWorker:
         """
         self._start(place, TaskKind.APPROVE, id_)
 
-    def stop(self, id_: str) -> None:
-        """Stops a job that runs here; what is on its way is settled first.
-
-        Raises:
-            ConfigurationError: it runs elsewhere, or not at all.
-        """
+    def stop(self, id_: str) -> bool:
+        """Stops a job that runs here; what is on its way is settled first. Returns whether it
+        does."""
         with self._lock:
             job = self._jobs.get(id_)
             if job is None or job.has_ended:
-                raise ConfigurationError(
-                    gettext("this job does not run in this console"),
-                    gettext("Stop it wherever it runs: redrive jobs stop %(id)s.", id=id_),
-                )
+                return False
             self._send(Task(kind=TaskKind.STOP, id=id_))
+            return True
 
     def close(self, on_wait: Callable[[], object] = lambda: None) -> None:
         """Ends all jobs cleanly, and waits for it: what is on its way is settled first.
