@@ -32,8 +32,8 @@ def measure(
     say: Say,
     tls_port: int | None = None,
 ) -> Result:
-    """Runs a scenario's contenders round by round: A B C, A B C, so that a slow minute of the
-    machine hits them all.
+    """Runs a scenario's contenders round by round, so that a slow minute of the machine hits them
+    all, and each round begins with another: A B C, B C A, since who comes first may have it easier.
 
     Args:
         scenario: what they do.
@@ -51,7 +51,7 @@ def measure(
         if reason is not None:
             say(f"{scenario.name} on {broker.version}: {entry.name}: left out: {reason}")
     for number in range(1, runs + 1):
-        for entry in entries:
+        for entry in _beginning_with(number - 1, entries):
             count = max(1, int((scenario.messages or messages) * entry.share))
             name = f"{scenario.name} on {broker.version}, round {number} of {runs}: {entry.name}"
             try:
@@ -66,6 +66,11 @@ def measure(
                 f"{run.peak_mb:.0f} MB"
             )
     return result
+
+
+def _beginning_with(number: int, entries: list[Entry]) -> list[Entry]:
+    first = number % max(1, len(entries))
+    return entries[first:] + entries[:first]
 
 
 def _why_not(entry: Entry, version: str) -> str | None:

@@ -178,18 +178,6 @@ SCENARIOS = (
         reference="redrive Subscriber",
     ),
     Scenario(
-        "telemetry",
-        "consume with telemetry: an empty handler, each message acknowledged",
-        "consume",
-        (
-            Entry("redrive Subscriber, nothing measured", "redrive"),
-            Entry("counters and histograms", "redrive_instrumented", "consume_counted"),
-            Entry("and spans of 1 %", "redrive_instrumented", "consume_sampled"),
-            Entry("and spans of all", "redrive_instrumented"),
-        ),
-        reference="redrive Subscriber, nothing measured",
-    ),
-    Scenario(
         "telemetry-publish",
         "publish with telemetry: confirmed, persistent, to one bound quorum queue",
         "publish",
@@ -334,20 +322,6 @@ TARGETS = (
     Target("Subscriber ≥ 4 × FastStream", "consume", "redrive Subscriber", "FastStream", 4),
     Target(
         "AsyncSubscriber ≥ 1.2 × aio-pika", "consume", "redrive AsyncSubscriber", "aio-pika", 1.2
-    ),
-    Target(
-        "Subscriber with counters and histograms ≥ 0.95 × without",
-        "telemetry",
-        "counters and histograms",
-        "redrive Subscriber, nothing measured",
-        0.95,
-    ),
-    Target(
-        "Subscriber with spans of 1 % ≥ 0.9 × without",
-        "telemetry",
-        "and spans of 1 %",
-        "redrive Subscriber, nothing measured",
-        0.9,
     ),
     Target(
         "publish_many over TLS ≥ 0.95 × plain pika in flight",

@@ -34,17 +34,5 @@ def consume(place: Place, ledger: Ledger) -> None:
     redrive.consume(place, ledger)
 
 
-def consume_sampled(place: Place, ledger: Ledger) -> None:
-    """The same with a span for one attempt in a hundred."""
-    _switch_on(0.01)
-    redrive.consume(place, ledger)
-
-
-def consume_counted(place: Place, ledger: Ledger) -> None:
-    """Metrics alone."""
-    instrument(MeterProvider([InMemoryMetricReader()]))
-    redrive.consume(place, ledger)
-
-
 def _switch_on(sampling: float) -> None:
     instrument(MeterProvider([InMemoryMetricReader()]), TracerProvider(), sampling=sampling)

@@ -107,6 +107,8 @@ class Engine:
         self._link = link
         self._workers = workers
         self._redeclarer = Redeclarer(self._subscription, self._declare, link)
+        self._handled: list[Delivery | None] = []
+        """Measured together, which is cheaper: those whose acks the next flush sends."""
         self._mailbox: Mailbox[tuple[WorkItem, Verdict]] = Mailbox(
             link, self._carry_out, self._flush
         )
@@ -404,6 +406,10 @@ class Engine:
                 assert_never(step)
 
     def _flush(self) -> None:
+        if self._handled:
+            if telemetry.active is not None:
+                telemetry.active.handled(self._subscription.queue, self._handled)
+            self._handled = []
         if self._consumer is not None:
             self._consumer.flush()
         if self._stopping:
@@ -423,7 +429,10 @@ class Engine:
         self._open.discard(item)
         self._note(item.delivery, verdict.settlement)
         if telemetry.active is not None:
-            telemetry.active.settled(self._subscription.queue, item.delivery, verdict)
+            if isinstance(verdict.settlement, Ack):
+                self._handled.append(item.delivery)
+            else:
+                telemetry.active.settled(self._subscription.queue, item.delivery, verdict)
         if isinstance(verdict.settlement, Drop):
             self._dropped.let_go += 1
         if not isinstance(verdict.settlement, Ack):

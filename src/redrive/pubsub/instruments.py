@@ -204,21 +204,25 @@ class Instruments:
         }
         for (name, queue, _), distribution in total.distributions.items():
             if name == DURATION.name:
-                running[queue] -= distribution.count
+                running[queue] -= distribution.sums.count
         for queue, begun in running.items():
             yield Observation(begun, RUNNING.attributes_of((RUNNING.name, queue, "")))
 
     def _distributions(self) -> "list[sdk_histograms.Collected]":
-        total = self.tally.total().distributions
+        total = {
+            series: distribution.sums
+            for series, distribution in self.tally.total().distributions.items()
+        }
         return [
             sdk_histograms.Collected(
                 one.name,
                 one.unit,
                 one.description,
+                one.bounds,
                 [
-                    (one.attributes_of(series), distribution)
-                    for series, distribution in total.items()
-                    if series[0] == one.name and distribution.count
+                    (one.attributes_of(series), sums)
+                    for series, sums in total.items()
+                    if series[0] == one.name and sums.count
                 ],
             )
             for one in HISTOGRAMS

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from redrive.pubsub.thread_tally import Distribution
+from redrive.pubsub.thread_tally import Sums
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider
@@ -31,7 +31,8 @@ class Collected(NamedTuple):
     name: str
     unit: str
     description: str
-    series: Sequence[tuple[dict[str, str], Distribution]]
+    bounds: Sequence[float]
+    series: Sequence[tuple[dict[str, str], Sums]]
 
 
 def feed(
@@ -121,14 +122,14 @@ def _metric(histogram: Collected, began: int) -> "Metric | None":
             attributes,
             start_time_unix_nano=began,
             time_unix_nano=now,
-            count=distribution.count,
-            sum=distribution.total,
-            bucket_counts=tuple(distribution.buckets),
-            explicit_bounds=tuple(distribution.bounds),
-            min=distribution.least,
-            max=distribution.most,
+            count=sums.count,
+            sum=sums.total,
+            bucket_counts=sums.buckets,
+            explicit_bounds=tuple(histogram.bounds),
+            min=sums.least,
+            max=sums.most,
         )
-        for attributes, distribution in histogram.series
+        for attributes, sums in histogram.series
     ]
     return Metric(
         histogram.name,

@@ -9,14 +9,11 @@ of OpenTelemetry's conventions for messaging, and `redrive.…` where there is n
 https://opentelemetry.io/docs/specs/semconv/messaging/
 """
 
-import contextlib
-import random
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from time import monotonic, perf_counter, time
-from types import TracebackType
-from typing import TYPE_CHECKING, NamedTuple, Protocol, Self, TypeVar, assert_never
+from random import random
+from time import perf_counter, time
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar, assert_never
 
 from redrive.amqp.field_table import FieldValue
 from redrive.errors import ConfigurationError, RedriveError
@@ -37,6 +34,7 @@ from redrive.pubsub.instruments import (
     instruments_of,
     operation,
 )
+from redrive.pubsub.thread_tally import AT_A_TIME, Distribution
 from redrive.pubsub.verdict import Verdict
 from redrive.redaction import redact
 from redrive.topology.decision import (
@@ -52,6 +50,8 @@ from redrive.topology.decision import (
 from redrive.topology.headers import COUNT, Delivery, seconds_since
 
 if TYPE_CHECKING:
+    from contextvars import Token
+
     from opentelemetry.context import Context
     from opentelemetry.metrics import MeterProvider
     from opentelemetry.trace import Span, TracerProvider
@@ -60,23 +60,6 @@ _T = TypeVar("_T")
 _Headers = Mapping[str, FieldValue]
 _PROVIDER_EVERY = 0.1
 """Seconds after which it is asked again for a provider of spans, which takes a microsecond."""
-
-
-class RunningHandler(Protocol):
-    """A running handler."""
-
-    def failed(self, error: BaseException) -> None:
-        """It raised."""
-
-
-class _Unwatched:
-    """A running handler that nobody watches."""
-
-    def failed(self, error: BaseException) -> None:
-        """It raised."""
-
-
-_UNWATCHED: AbstractContextManager[RunningHandler] = contextlib.nullcontext(_Unwatched())
 
 
 class Publication(NamedTuple):
@@ -125,12 +108,12 @@ class Telemetry:
                 "pip install 'redrive[metrics]'",
             ) from error
         self._trace = trace
-        self._current_context = context.get_current
+        self._context = context
         self._has_tracer = tracer_provider is not None
         self._without_context = b""
         """The headers of a message that belongs to no trace: most of a queue's are alike."""
         self._asked_again_at = 0.0
-        """When it is asked again whether there is a provider by now, by the monotonic clock."""
+        """When it is asked again whether there is a provider by now, by `perf_counter`."""
         self._propagate = propagate
         self._sampling = sampling
         self._context_fields = frozenset(propagate.get_global_textmap().fields)
@@ -141,7 +124,7 @@ class Telemetry:
     def publishing(self, exchange: str, headers: _Headers | None) -> "Publication":
         """Begins to watch a publish."""
         if self._is_untraced():
-            return Publication(headers, partial(self._sent, exchange))
+            return Publication(headers, partial(_count_sent, self._instruments, exchange))
         span = self._tracer.start_span(
             f"send {exchange}",
             kind=self._trace.SpanKind.PRODUCER,
@@ -151,7 +134,7 @@ class Telemetry:
         self._propagate.inject(context, self._trace.set_span_in_context(span))
 
         def ended(error: RedriveError | None) -> None:
-            self._sent(exchange, error)
+            _count_sent(self._instruments, exchange, error)
             if error is not None:
                 span.set_status(self._trace.StatusCode.ERROR, redact(str(error)))
             span.end()
@@ -166,13 +149,7 @@ class Telemetry:
     ) -> tuple[_Headers | None, Callable[[_T, RedriveError | None], None]]:
         """Watches one publish of many: the headers to send, and what to call when it is settled."""
         if self._is_untraced():
-            add = self._instruments.add
-
-            def count(outgoing: _T, error: RedriveError | None) -> None:
-                add(SENT, exchange, "" if error is None else type(error).__name__)
-                settled(outgoing, error)
-
-            return headers, count
+            return headers, _Counted(self._instruments, exchange, settled)
         publication = self.publishing(exchange, headers)
 
         def settle(outgoing: _T, error: RedriveError | None) -> None:
@@ -181,22 +158,69 @@ class Telemetry:
 
         return publication.headers, settle
 
-    def _sent(self, exchange: str, error: RedriveError | None) -> None:
-        self._instruments.add(SENT, exchange, "" if error is None else type(error).__name__)
+    def begun(self, queue: str, delivery: Delivery) -> "Watch":
+        """An attempt begins, on this thread and in this context; `ended` is told of its end."""
+        shard = self._instruments.tally.own.shard
+        count, times = shard.attempts.get(queue) or self._instruments.attempts_of(queue)
+        count.value += 1
+        if not count.value % AT_A_TIME:
+            times.sort_in()
+        span = None
+        began = perf_counter()
+        # In two steps, since most attempts are in no trace, and a call takes a tenth of all this.
+        if self._has_tracer or (began > self._asked_again_at and self._makes_spans()):
+            span = self._span_of(queue, delivery)
+            if span is not None:
+                began = perf_counter()  # without what it took to begin it
+        return self, queue, times, span, began
 
-    def attempt(self, queue: str, delivery: Delivery) -> "_Watched":
-        """Watches a handler for as long as the block."""
-        if not self._makes_spans() or not (
-            self._begins_a_trace() or self._carries_context(delivery)
-        ):
-            return _Watched(self._instruments, queue)
-        span = self._tracer.start_as_current_span(
+    def _span_of(self, queue: str, delivery: Delivery) -> "_Span | None":
+        """The span of an attempt, which has begun; None where it is in no trace."""
+        carries_context = self._carries_context(delivery)
+        if not carries_context and not self._begins_a_trace():
+            return None
+        span = self._tracer.start_span(
             f"process {queue}",
-            context=self._context_of(delivery),
+            # What runs around is no parent: a subscriber may have been started in a trace.
+            context=self._context_of(delivery) if carries_context else self._context.Context(),
             kind=self._trace.SpanKind.CONSUMER,
             attributes={**PROCESS, "messaging.destination.name": queue, **_about(delivery)},
         )
-        return _Traced(self._instruments, queue, span, self._mark)
+        return span, self._context.attach(self._trace.set_span_in_context(span))
+
+    def ended(self, watch: "Watch", error: BaseException | None) -> None:
+        """An attempt has ended.
+
+        Args:
+            watch: what its beginning gave.
+            error: what the handler has raised.
+        """
+        _, queue, times, span, began = watch
+        seconds = perf_counter() - began
+        if error is not None:
+            self._instruments.record(DURATION, seconds, queue, type(error).__qualname__)
+        else:
+            times.note(seconds)
+            if self._instruments.are_told:
+                self._instruments.tell(DURATION, seconds, queue)
+        if span is not None:
+            its, former = span
+            if error is not None:
+                self._mark(its, error)
+            self._context.detach(former)
+            its.end()
+
+    def handled(self, queue: str, deliveries: Sequence[Delivery | None]) -> None:
+        """The handler has returned for these, and they are acknowledged together."""
+        instruments = self._instruments
+        shard = instruments.tally.own.shard
+        count, times = shard.ends.get(queue) or instruments.ends_of(queue)
+        count.value += len(deliveries)
+        since_published = _since_published(deliveries)
+        times.add_all(since_published)
+        if instruments.are_told:
+            for seconds in since_published:
+                instruments.tell(CRITICAL_TIME, seconds, queue, HANDLED_OUTCOME)
 
     def settled(self, queue: str, delivery: Delivery | None, verdict: Verdict) -> None:
         """A verdict was carried out."""
@@ -204,14 +228,7 @@ class Telemetry:
         settlement = verdict.settlement
         match settlement:
             case Ack():
-                shard = instruments.tally.own.shard
-                count, times = shard.ends.get(queue) or instruments.ends_of(queue)
-                count.value += 1
-                seconds = _since_published(delivery)
-                if seconds is not None:
-                    times.add(seconds)
-                    if instruments.are_told:
-                        instruments.tell(CRITICAL_TIME, seconds, queue, HANDLED_OUTCOME)
+                self.handled(queue, [delivery])
             case (
                 RetryByReject()
                 | RetryByRepublish()
@@ -237,8 +254,7 @@ class Telemetry:
                 assert_never(settlement)
 
     def _done(self, queue: str, delivery: Delivery | None, outcome: str) -> None:
-        seconds = _since_published(delivery)
-        if seconds is not None:
+        for seconds in _since_published([delivery]):
             self._instruments.record(CRITICAL_TIME, seconds, queue, outcome)
 
     def redriven(self, queue: str, delivery: Delivery) -> None:
@@ -266,7 +282,7 @@ class Telemetry:
         """Whether a message that belongs to no trace begins one, by chance; none does before there
         is a provider that makes spans."""
         sampling = self._sampling
-        if sampling < 1 and (not sampling or random.random() >= sampling):
+        if sampling < 1 and (not sampling or random() >= sampling):
             return False
         return self._makes_spans()
 
@@ -274,7 +290,7 @@ class Telemetry:
         """Whether there is a provider that makes spans by now."""
         if self._has_tracer:
             return True
-        now = monotonic()
+        now = perf_counter()
         if now < self._asked_again_at:
             return False
         self._asked_again_at = now + _PROVIDER_EVERY
@@ -288,7 +304,7 @@ class Telemetry:
         """Whether what is published now goes on with a trace, sampled or not."""
         # Most have no context at all, and to be told that costs a third.
         return (
-            bool(self._current_context())
+            bool(self._context.get_current())
             and self._trace.get_current_span().get_span_context().is_valid
         )
 
@@ -327,87 +343,52 @@ class Telemetry:
         span.set_status(self._trace.StatusCode.ERROR, type(error).__name__)
 
 
-class _Watched:
-    """A running handler that is counted and timed."""
+class _Counted(Generic[_T]):
+    """Counts a publish of many once it is settled.
 
-    __slots__ = ("_began", "_error", "_instruments", "_queue", "_times")
+    A function in its place would be five objects that Python looks through for garbage, again and
+    again while they are in flight: that took more time than all else that is measured.
+    """
 
-    def __init__(self, instruments: Instruments, queue: str) -> None:
-        self._instruments = instruments
-        self._queue = queue
-        self._error = ""
-        shard = instruments.tally.own.shard  # asked here, since one is made of each attempt
-        count, self._times = shard.attempts.get(queue) or instruments.attempts_of(queue)
-        count.value += 1
-
-    def __enter__(self) -> Self:
-        self._began = perf_counter()
-        return self
-
-    def failed(self, error: BaseException) -> None:
-        """It raised."""
-        self._error = type(error).__qualname__
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        seconds = perf_counter() - self._began
-        if self._error:
-            self._instruments.record(DURATION, seconds, self._queue, self._error)
-            return
-        self._times.add(seconds)
-        if self._instruments.are_told:
-            self._instruments.tell(DURATION, seconds, self._queue)
-
-
-class _Traced(_Watched):
-    """The same, with a span."""
-
-    __slots__ = ("_current", "_mark", "_span")
+    __slots__ = ("_exchange", "_instruments", "_settled")
 
     def __init__(
         self,
         instruments: Instruments,
-        queue: str,
-        span: "AbstractContextManager[Span]",
-        mark: "Callable[[Span, BaseException], None]",
+        exchange: str,
+        settled: Callable[[_T, RedriveError | None], None],
     ) -> None:
-        super().__init__(instruments, queue)
-        self._current = span
-        self._mark = mark
+        self._instruments = instruments
+        self._exchange = exchange
+        self._settled = settled
 
-    def __enter__(self) -> Self:
-        self._span = self._current.__enter__()
-        super().__enter__()
-        return self
-
-    def failed(self, error: BaseException) -> None:
-        """It raised."""
-        super().failed(error)
-        self._mark(self._span, error)
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        super().__exit__(kind, error, trace)
-        self._current.__exit__(kind, error, trace)
+    def __call__(self, outgoing: _T, error: RedriveError | None) -> None:
+        """It is settled."""
+        _count_sent(self._instruments, self._exchange, error)
+        self._settled(outgoing, error)
 
 
-def _since_published(delivery: Delivery | None) -> float | None:
-    """Seconds since a message was published; None where it does not say when that was, or was
+def _count_sent(instruments: Instruments, exchange: str, error: RedriveError | None) -> None:
+    instruments.add(SENT, exchange, "" if error is None else type(error).__name__)
+
+
+def _since_published(deliveries: Iterable[Delivery | None]) -> list[float]:
+    """Seconds since messages were published, without those that do not say when that was, or were
     requeued by a person since."""
-    if delivery is None:
-        return None
-    # What was requeued comes with the queue's name at the end of its key, as hardly any other does.
-    if delivery.routing_key.endswith(delivery.queue) and COUNT in delivery.properties.headers:
-        return None
-    return seconds_since(delivery.properties.timestamp, time())
+    now = time()
+    found: list[float] = []
+    for delivery in deliveries:
+        if delivery is None:
+            continue
+        properties = delivery.properties
+        # What was requeued comes with the queue's name at the end of its key, as hardly any other
+        # does.
+        if delivery.routing_key.endswith(delivery.queue) and COUNT in properties.headers:
+            continue
+        seconds = seconds_since(properties.timestamp, now)
+        if seconds is not None:
+            found.append(seconds)
+    return found
 
 
 def _about(delivery: Delivery) -> dict[str, str]:
@@ -415,6 +396,13 @@ def _about(delivery: Delivery) -> dict[str, str]:
     known = {"messaging.rabbitmq.destination.routing_key": delivery.original_routing_key}
     return {**known, "messaging.message.id": message_id} if message_id else known
 
+
+_Span = tuple["Span", "Token[Context]"]
+"""The span of an attempt, and what was the current one before."""
+Watch = tuple[Telemetry, str, Distribution, _Span | None, float]
+"""An attempt that runs: what watches it, its queue, what is known of the time that others took, its
+span and when it began. A tuple, since one is made of each attempt and a class takes five times as
+long."""
 
 active: Telemetry | None = None
 """What measures and traces; None where nothing does."""
@@ -448,9 +436,16 @@ def uninstrument() -> None:
     active = None
 
 
-def attempt(queue: str, delivery: Delivery) -> AbstractContextManager[RunningHandler]:
-    """Watches a handler for as long as the block, where anything is watched."""
-    return _UNWATCHED if active is None else active.attempt(queue, delivery)
+def begun(queue: str, delivery: Delivery) -> Watch | None:
+    """An attempt begins, which is watched where anything is."""
+    return None if active is None else active.begun(queue, delivery)
+
+
+def ended(watch: Watch | None, error: BaseException | None) -> None:
+    """The attempt has ended, with what its handler has raised; on the thread and in the context
+    that it began in."""
+    if watch is not None:
+        watch[0].ended(watch, error)
 
 
 def publishing(exchange: str, headers: _Headers | None) -> Publication:

@@ -7,9 +7,13 @@ message, a service has little time left for the message.
 
 import math
 import threading
-from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from operator import add, sub
 
+AT_A_TIME = 512
+"""Values that are sorted into their buckets together."""
 Series = tuple[str, str, str]
 """What is counted or timed together: the instrument's name, the queue or exchange, and what else
 tells one count from another, such as the type of an error; empty for nothing."""
@@ -24,47 +28,90 @@ class Count:
         self.value = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """What is known of values.
+
+    Args:
+        buckets: how many fell between which bounds.
+        total: their sum.
+        least: the least of them.
+        most: the greatest of them.
+    """
+
+    buckets: tuple[int, ...]
+    total: float = 0.0
+    least: float = math.inf
+    most: float = -math.inf
+
+    @property
+    def count(self) -> int:
+        """How many values there are."""
+        return sum(self.buckets)
+
+    def plus(self, other: "Sums") -> "Sums":
+        """What is known of these and other values, of the same bounds."""
+        return Sums(
+            tuple(map(add, self.buckets, other.buckets)),
+            self.total + other.total,
+            min(self.least, other.least),
+            max(self.most, other.most),
+        )
+
+
 class Distribution:
     """How many values fell between which bounds, and their sum.
+
+    To find a value's bucket takes longer than all else that is done with it, so values are sorted
+    in many at a time: `note` is a list's own `append`, and whoever calls it calls `sort_in` for
+    each few hundred of them.
 
     Args:
         bounds: the upper bounds of the buckets, each of which a value may be equal to, in rising
             order; what is above the last one has a bucket of its own.
     """
 
-    __slots__ = ("bounds", "buckets", "least", "most", "total")
+    __slots__ = ("_known", "bounds", "note")
 
     def __init__(self, bounds: Sequence[float]) -> None:
         self.bounds = bounds
-        self.buckets = [0] * (len(bounds) + 1)
-        self.total = 0.0
-        self.least = math.inf
-        self.most = -math.inf
+        self._begin(Sums((0,) * (len(bounds) + 1)))
 
     def add(self, value: float) -> None:
         """Adds a value."""
-        bounds = self.bounds
-        # Most handlers are faster than the first bound.
-        self.buckets[0 if value <= bounds[0] else bisect_left(bounds, value)] += 1
-        self.total += value
-        if value < self.least:
-            self.least = value
-        if value > self.most:
-            self.most = value
+        self.add_all((value,))
+
+    def add_all(self, values: Iterable[float]) -> None:
+        """Adds some values."""
+        noted = self._known[1]
+        noted.extend(values)
+        if len(noted) >= AT_A_TIME:
+            self.sort_in()
+
+    def sort_in(self) -> None:
+        """Finds the buckets of the values that were noted."""
+        self._begin(self.sums)
 
     def merge(self, other: "Distribution") -> None:
         """Adds what another one of the same bounds has now."""
-        # A copy: its thread adds to it meanwhile.
-        added = list(other.buckets)
-        self.total += other.total
-        self.least = min(self.least, other.least)
-        self.most = max(self.most, other.most)
-        self.buckets = [own + more for own, more in zip(self.buckets, added, strict=True)]
+        self._begin(self.sums.plus(other.sums))
 
     @property
-    def count(self) -> int:
-        """How many values there are."""
-        return sum(self.buckets)
+    def sums(self) -> Sums:
+        """What is known of its values."""
+        sums, values = self._known
+        values = sorted(values)  # a copy: its thread adds to it meanwhile
+        if not values:
+            return sums
+        below = [0, *(bisect_right(values, bound) for bound in self.bounds), len(values)]
+        buckets = tuple(map(sub, below[1:], below))
+        return sums.plus(Sums(buckets, sum(values), values[0], values[-1]))
+
+    def _begin(self, sums: Sums) -> None:
+        values: list[float] = []
+        # Both at once: what another thread reads meanwhile has each value once.
+        self._known = (sums, values)
+        self.note = values.append
 
 
 class Shard:

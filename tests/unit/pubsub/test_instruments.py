@@ -82,9 +82,7 @@ def points(reader: InMemoryMetricReader, name: str) -> list[HistogramDataPoint]:
 
 
 def attempt(measured: Telemetry, error: Exception | None = None) -> None:
-    with measured.attempt(QUEUE, delivered()) as running:
-        if error is not None:
-            running.failed(error)
+    measured.ended(measured.begun(QUEUE, delivered()), error)
 
 
 @pytest.fixture
@@ -152,8 +150,9 @@ def test_a_scraped_sum_is_that_of_all_durations(scrape: Callable[[], str]) -> No
     assert measured is not None
     began = time.perf_counter()
     for _ in range(3):
-        with measured.attempt(QUEUE, delivered()):
-            time.sleep(0.03)
+        watch = measured.begun(QUEUE, delivered())
+        time.sleep(0.03)
+        measured.ended(watch, None)
     took = time.perf_counter() - began
     buckets, counts, sums = scraped_buckets(scrape(), "messaging_process_duration_seconds")
     ((series, total),) = sums.items()
@@ -177,9 +176,11 @@ def test_what_runs_is_what_was_begun_and_has_not_ended() -> None:
         assert found is not None
         return [point.value for point in found.data.data_points]  # type: ignore[union-attr]
 
-    with measured.attempt(QUEUE, delivered()), measured.attempt(QUEUE, delivered()) as failing:
-        failing.failed(ValueError())
-        assert running() == [2]
+    first, second = (measured.begun(QUEUE, delivered()) for _ in range(2))
+    assert running() == [2]
+    measured.ended(first, ValueError())
+    assert running() == [1]
+    measured.ended(second, None)
     assert running() == [0]
 
 

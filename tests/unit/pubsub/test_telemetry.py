@@ -51,10 +51,8 @@ def test_an_attempt_keeps_to_what_was_decided_for_its_trace(
     sampling: float, flags: str, spans: int
 ) -> None:
     telemetry, kept = tracing(sampling)
-    with telemetry.attempt(
-        "shop@orders", delivered({"traceparent": f"00-{TRACE}-b7ad6b7169203331-{flags}"})
-    ):
-        pass
+    traced = delivered({"traceparent": f"00-{TRACE}-b7ad6b7169203331-{flags}"})
+    telemetry.ended(telemetry.begun("shop@orders", traced), None)
     assert len(kept.get_finished_spans()) == spans
 
 
@@ -63,9 +61,21 @@ def test_an_attempt_without_a_trace_begins_one_if_it_is_sampled(
     sampling: float, spans: int
 ) -> None:
     telemetry, kept = tracing(sampling)
-    with telemetry.attempt("shop@orders", delivered({})) as attempt:
-        attempt.failed(ValueError("no"))
+    telemetry.ended(telemetry.begun("shop@orders", delivered({})), ValueError("no"))
     assert len(kept.get_finished_spans()) == spans
+
+
+def test_an_attempt_without_a_trace_begins_one_of_its_own_whatever_runs_around_it() -> None:
+    telemetry, kept = tracing(1)
+    with telemetry._tracer.start_as_current_span("around") as around:
+        watch = telemetry.begun("shop@orders", delivered({}))
+        within = trace.get_current_span()
+        telemetry.ended(watch, None)
+        assert trace.get_current_span() is around
+    attempt = kept.get_finished_spans()[0]
+    assert attempt.context == within.get_span_context()
+    assert attempt.parent is None
+    assert within.get_span_context().trace_id != around.get_span_context().trace_id
 
 
 def test_nothing_is_done_for_spans_before_there_is_a_provider_that_makes_them(

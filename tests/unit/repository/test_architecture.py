@@ -179,7 +179,7 @@ TRIAGE_API = {
     "groups": {"Group", "Groups", "Key"},
     "index": {"MOST_BYTES", "default_folder"},
     "job": {"Job"},
-    "job_stop": {"stop"},
+    "job_stop": {"ask_to_stop", "stop"},
     "job_record": {"JobOutcome", "JobRecord", "State"},
     "journal": {"Journal"},
     "journal_stream": {"DEFAULT_MAX_AGE"},

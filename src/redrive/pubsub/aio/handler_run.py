@@ -101,10 +101,11 @@ class TaskEngine(Engine):
         token = current_message.enter(message, is_async=True)
         try:
             attempt = Attempt(message, lambda error: self.attempted(item, error))
-            with telemetry.attempt(self._subscription.queue, item.delivery) as span:
+            watch = telemetry.begun(self._subscription.queue, item.delivery)
+            try:
                 attempt.error = await self._error_of(item, attempt)
-                if attempt.error is not None:
-                    span.failed(attempt.error)
+            finally:
+                telemetry.ended(watch, attempt.error)
             if attempt.error is not None and self._options.on_give_up:
                 await self._tell(attempt)
             return attempt.verdict

@@ -87,16 +87,16 @@ class ThreadEngine(Engine):
         message = self.message_of(item.delivery)
         token = current_message.enter(message, is_async=False)
         try:
-            with telemetry.attempt(self._subscription.queue, item.delivery) as span:
-                attempt = Attempt(message, lambda error: self.attempted(item, error))
-                try:
-                    if self._options.middleware:
-                        self._handle_within(item, attempt)
-                    else:
-                        self._handle(item, message)
-                except BaseException as error:  # noqa: BLE001 - SystemExit in a handler ends the attempt, not the worker
-                    span.failed(error)
-                    attempt.error = error
+            attempt = Attempt(message, lambda error: self.attempted(item, error))
+            watch = telemetry.begun(self._subscription.queue, item.delivery)
+            try:
+                if self._options.middleware:
+                    self._handle_within(item, attempt)
+                else:
+                    self._handle(item, message)
+            except BaseException as error:  # noqa: BLE001 - SystemExit in a handler ends the attempt, not the worker
+                attempt.error = error
+            telemetry.ended(watch, attempt.error)
             if attempt.error is not None and self._options.on_give_up:
                 self._tell(attempt)
             return attempt.verdict
