@@ -1,15 +1,12 @@
 """What a wrong address gets: an error of its own, in a line or two, and no password anywhere."""
 
-import contextlib
 import logging
-import socket
-import threading
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 
 import pytest
-from pika import frame, spec
 
+from canned_server import START, TUNE, CannedServer
 from contract.support import assert_it_helps
 from redrive import (
     BrokerUnavailable,
@@ -121,7 +118,7 @@ def test_a_port_that_nobody_listens_at_is_named(use: Use, rabbitmq_url: str) -> 
 
 @each_use
 def test_a_port_where_something_else_answers_is_named(use: Use) -> None:
-    with _server(b"HTTP/1.1 400 Bad Request\r\n\r\n") as port:
+    with CannedServer(b"HTTP/1.1 400 Bad Request\r\n\r\n") as port:
         error = refused(use, f"amqp://shop:{SECRET}@127.0.0.1:{port}/?connection_timeout=2000")
 
     assert type(error) is BrokerUnavailable
@@ -130,7 +127,7 @@ def test_a_port_where_something_else_answers_is_named(use: Use) -> None:
 
 @each_use
 def test_a_load_balancer_that_has_no_broker_is_not_taken_for_another_protocol(use: Use) -> None:
-    with _server(listens=True) as port:
+    with CannedServer(listens=True) as port:
         error = refused(use, f"amqp://shop:{SECRET}@127.0.0.1:{port}/")
 
     assert type(error) is BrokerUnavailable
@@ -161,16 +158,12 @@ def test_a_virtual_host_that_is_not_there_is_named(use: Use, rabbitmq_url: str) 
     assert_it_helps(error, "no virtual host 'no-such-place'", "rabbitmqctl add_vhost")
 
 
-_START = frame.Method(0, spec.Connection.Start(server_properties={})).marshal()  # type: ignore[no-untyped-call]
-_TUNE = frame.Method(0, spec.Connection.Tune(2047, 131072, 60)).marshal()  # type: ignore[no-untyped-call]
-
-
-@pytest.mark.parametrize("said", [[_START], [_START, _TUNE]], ids=["login", "virtual host"])
+@pytest.mark.parametrize("said", [[START], [START, TUNE]], ids=["login", "virtual host"])
 @each_use
 def test_a_wire_that_is_cut_while_a_connection_is_opened_is_not_taken_for_a_refusal(
     use: Use, said: list[bytes]
 ) -> None:
-    with _server(*said, listens=True) as port:
+    with CannedServer(*said, listens=True) as port:
         error = refused(use, f"amqp://shop:{SECRET}@127.0.0.1:{port}/")
 
     assert type(error) is BrokerUnavailable
@@ -191,42 +184,3 @@ def test_nothing_that_is_printed_shows_the_password(thing: Callable[[str], objec
 
     assert SECRET not in f"{made!r}{made}"
     assert "shop@localhost:5672/orders" in repr(made)
-
-
-class _server:
-    """Something that says the same to everyone, and hangs up.
-
-    Args:
-        answers: what it says.
-        listens: whether it waits for a word before each answer, and before it hangs up.
-    """
-
-    def __init__(self, *answers: bytes, listens: bool = False) -> None:
-        self._answers = answers
-        self._listens = listens
-        self._listener = socket.create_server(("127.0.0.1", 0))
-
-    def __enter__(self) -> int:
-        threading.Thread(target=self._serve, daemon=True).start()
-        port: int = self._listener.getsockname()[1]
-        return port
-
-    def __exit__(self, *_: object) -> None:
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-
-    def _serve(self) -> None:
-        while True:
-            try:
-                client, _ = self._listener.accept()
-            except OSError:
-                return
-            with client, contextlib.suppress(OSError):
-                for answer in self._answers:
-                    self._listen(client)
-                    client.sendall(answer)
-                self._listen(client)
-
-    def _listen(self, client: socket.socket) -> None:
-        if self._listens:
-            client.recv(4096)

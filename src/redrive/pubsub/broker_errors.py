@@ -14,6 +14,8 @@ from redrive.topology.ladder import HOW_TO_HAVE_THE_LADDER
 
 _NOT_ALLOWED = 530
 _ACCESS_REFUSED = 403
+INTERNAL_ERROR = 541
+"""What a broker says that failed at something, and not at what it was told."""
 _NAMED_RIGHT = re.compile(r"\b(configure|write|read) access")
 _NODE_DOWN = re.compile(r"home node '([^']+)' .* is down or inaccessible", re.DOTALL)
 """What RabbitMQ says, with 404, of a classic queue that it can't reach. Source: measured on
@@ -159,7 +161,7 @@ def of_closed_connection(code: int, text: str, url: BrokerURL) -> RedriveError:
     return BrokerUnavailable(
         url.address,
         f"the broker closed the connection ({code} {text})",
-        "It is tried again; see the broker's log.",
+        "See the broker's log.",
     )
 
 

@@ -50,6 +50,14 @@ def of_connection(error: BaseException, url: BrokerURL) -> RedriveError:
     return broker_errors.of_lost_connection(causes[-1], url)
 
 
+def is_internal(error: BaseException | None) -> bool:
+    """Whether the broker closed a connection because it failed itself."""
+    return (
+        isinstance(error, exceptions.ConnectionClosedByBroker)
+        and error.reply_code == broker_errors.INTERNAL_ERROR
+    )
+
+
 def of_channel(error: exceptions.ChannelClosedByBroker, what: str) -> RedriveError:
     """Why the broker closed a channel while `what` was being done: `declare queue 'q'`."""
     return broker_errors.of_channel(error.reply_code, error.reply_text, what)

@@ -93,7 +93,7 @@ class Connector(BrokerAccess):
                 # A broker that is short of something answers nobody who has published: a right to
                 # write is checked so.
                 parameters.blocked_connection_timeout = _BLOCKED_SECONDS
-                return pika.BlockingConnection(parameters)
+                return _opened(parameters)
             except Exception as error:
                 # pika has two families of its own, and lets through what sockets and TLS raise
                 refused = client_errors.of_connection(error, self.url)
@@ -107,6 +107,21 @@ def _look_up(endpoint: Endpoint) -> None:
     """Finds out whether a host has an address. pika would do so on a thread of its own, and log its
     own error there."""
     socket.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_STREAM)
+
+
+def _opened(parameters: pika.ConnectionParameters) -> pika.BlockingConnection:
+    """A connection that is open.
+
+    pika also returns one that the broker closed together with the answer that opened it: it has
+    forgotten why, and never closes the sockets of its event loop. Source: pika 1.3.2 and 1.4.4,
+    where BlockingConnection listens for an end only once its connection is made; seen on RabbitMQ
+    3.10.8, 4.0.5 and 4.3.6 when a user was deleted.
+    """
+    connection = pika.BlockingConnection(parameters)
+    if connection.is_open:
+        return connection
+    connection._impl.ioloop.close()
+    raise exceptions.AMQPConnectionError("the broker closed it as soon as it was open")
 
 
 def _close(connection: pika.BlockingConnection) -> None:

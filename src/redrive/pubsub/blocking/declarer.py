@@ -1,13 +1,14 @@
 """Applies a topology to a broker, and looks at what is there, over AMQP alone."""
 
 import contextlib
+import functools
 import itertools
 import logging
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import pika
 from pika import exceptions
@@ -35,11 +36,15 @@ _IN_USE, _LOCKED = 406, 405
 _PATIENCE = 60.0
 """Seconds that a broker has to tell of a queue or an exchange."""
 _TRIES = 5
+_BETWEEN_TRIES = 1.0
+"""Seconds before a broker that failed at a declaration is asked for it again."""
 _LEADER_IS_SILENT = 0.1
 """Seconds, well below the 0.25 for which a broker waits for a leader; the network's share is taken
 off."""
 _Answer = Any  # pika's frames are not typed
 _Call = Callable[[BlockingChannel], _Answer]
+_Given = ParamSpec("_Given")
+_Found = TypeVar("_Found")
 
 
 _BINDS: dict[str, Callable[[BlockingChannel], _Answer]] = {
@@ -341,6 +346,30 @@ def declaring(connector: Connector) -> Iterator[Declarer]:
             raise client_errors.of_connection(error, connector.url) from error
 
 
+def _asked_again(declares: Callable[_Given, _Found]) -> Callable[_Given, _Found]:
+    """Has a broker that fails at a declaration asked again, up to five times.
+
+    Source: on a busy machine, RabbitMQ 4.0.5 was seen to close the connection over a quorum queue
+    that had no leader in time, with 541 and `cluster_not_formed`. What had been started of that
+    queue is deleted then, as Ra's documentation of ra:start_or_restart_cluster/4 has it.
+    """
+
+    @functools.wraps(declares)
+    def declares_again(*given: _Given.args, **named: _Given.kwargs) -> _Found:
+        for _ in range(_TRIES - 1):
+            try:
+                return declares(*given, **named)
+            except BrokerUnavailable as error:
+                if not client_errors.is_internal(error.__cause__):
+                    raise
+                logger.warning("declaring at %s again: %s", error.address, error.reason)
+                time.sleep(_BETWEEN_TRIES)
+        return declares(*given, **named)
+
+    return declares_again
+
+
+@_asked_again
 def declare(
     connector: Connector, subscription: Subscription, levels: int = 0, *, again: bool = False
 ) -> BrokerVersion:
@@ -362,7 +391,7 @@ def declare(
         TopologyMismatch: an object is there with other arguments.
         ConfigurationError: the broker is too old for quorum queues as redrive needs them.
         PermissionDenied: the user may not.
-        BrokerUnavailable: no broker answered.
+        BrokerUnavailable: no broker answered, or it fails each time.
     """
     with declaring(connector) as declarer:
         subscription.check_broker(declarer.version)
@@ -379,6 +408,7 @@ def declare(
         return declarer.version
 
 
+@_asked_again
 def declare_ladder(connector: Connector, exchanges: ExchangeFamily, levels: int) -> None:
     """Declares the lowest levels of a family's delay ladder. A user that may not declare is content
     to find them there.

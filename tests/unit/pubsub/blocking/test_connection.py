@@ -1,10 +1,15 @@
-"""A link of the blocking shell, without a broker."""
+"""Connections and links of the blocking shell, without a broker."""
 
+import gc
 import threading
 import time
+import warnings
 
 import pytest
+from pika import spec
 
+from canned_server import START, TUNE, CannedServer, framed
+from redrive import BrokerUnavailable
 from redrive.pubsub.blocking import connection
 from unit.pubsub.fake_wire import EndListener
 
@@ -50,3 +55,18 @@ def test_a_link_does_not_wait_for_ever_for_a_declaration(monkeypatch: pytest.Mon
 
     assert listener.has_ended.wait(60)
     hangs.set()
+
+
+def test_a_connection_that_ends_as_soon_as_it_is_open_leaves_no_socket() -> None:
+    closes = framed(spec.Connection.Close, 320, "CONNECTION_FORCED - user 'shop' is deleted", 0, 0)
+    answers = (START, TUNE, framed(spec.Connection.OpenOk) + closes)
+    with warnings.catch_warnings(record=True) as left_open:
+        warnings.simplefilter("always", ResourceWarning)
+        with (
+            CannedServer(*answers, listens=True) as port,
+            pytest.raises(BrokerUnavailable, match="closed it as soon as it was open"),
+            connection.Connector(f"amqp://127.0.0.1:{port}", "test").blocking(),
+        ):
+            pass
+        gc.collect()
+    assert [str(one.message) for one in left_open] == []
