@@ -6,7 +6,9 @@ take the broker long. Measured from
 outside, on a console that is a process of its own, each page ten times: the seconds that an answer
 takes while twenty tabs ask every second for what has changed. Then 500 failures a second are
 published, and a tab asks as the console's script does: how long each takes until the tab shows it.
-The memory is the peak of the console's process over all that.
+While they go on, the console requeues those that came before, a subscriber handles them, and a tab
+asks for its job: how long each takes from the end of its handler until the tab shows that it has
+succeeded. The memory is the peak of the console's process over all that.
 """
 
 import argparse
@@ -25,7 +27,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import parse_qs, quote, urlencode, urlsplit
 
 import duckdb
 import pika
@@ -34,7 +36,7 @@ from benchmarks import page
 from benchmarks.brokers import broker_of, default_brokers
 from benchmarks.places import past_the_proxy
 from benchmarks.triage import QUEUE, failures_of
-from redrive import FailedQueue
+from redrive import FailedQueue, Subscriber
 from redrive.failures.failed_message import FailedMessage
 from redrive.failures.index import FormerLook, Index
 from redrive.failures.index_writer import IndexWriter
@@ -44,15 +46,23 @@ from redrive.pubsub.url import BrokerURL
 from redrive.topology.model import Subscription
 
 TABS, RATE, SECONDS = 20, 500, 20
-MOST = {"causes": 1.0, "filter": 1.0, "page": 0.15, "follows": 2.0, "memory": 400.0}
+REQUEUED_RATE = 400
+MOST = {
+    "causes": 1.0,
+    "filter": 1.0,
+    "page": 0.15,
+    "follows": 2.0,
+    "outcome": 2.0,
+    "memory": 400.0,
+}
 _TIMES = 10
 _COPIES = 10
 _COOKIE = re.compile(r"[^;]+")
 
 
 class Found(NamedTuple):
-    """What one broker and number of messages gave; seconds are medians, and the last one a 99th
-    percentile."""
+    """What one broker and number of messages gave; seconds are medians, and of what comes to the
+    screen the 99th percentile."""
 
     broker: str
     messages: int
@@ -60,6 +70,7 @@ class Found(NamedTuple):
     filter: float
     page: float
     follows: float
+    outcome: float
     memory_mb: float
 
 
@@ -72,14 +83,26 @@ class Browser:
 
     def get(self, path: str, **asked: str) -> tuple[int, bytes]:
         """The status and the body of an answer."""
+        target = f"{path}?{urlencode(asked, quote_via=quote)}" if asked else path
+        status, _, body = self._ask("GET", target)
+        return status, body
+
+    def post(self, path: str, **form: str) -> tuple[int, str, bytes]:
+        """The status of the answer to a form, where it leads to, and its body."""
+        return self._ask("POST", path, urlencode(form))
+
+    def _ask(self, method: str, target: str, form: str | None = None) -> tuple[int, str, bytes]:
+        headers = {"cookie": self.cookie}
+        if form is not None:
+            headers["content-type"] = "application/x-www-form-urlencoded"
+            headers["sec-fetch-site"] = "same-origin"
         connection = http.client.HTTPConnection(self._host, timeout=300)
         try:
-            target = f"{path}?{urlencode(asked, quote_via=quote)}" if asked else path
-            connection.request("GET", target, headers={"cookie": self.cookie})
+            connection.request(method, target, form, headers)
             answer = connection.getresponse()
             found = _COOKIE.match(answer.getheader("set-cookie") or "")
             self.cookie = found[0] if found else self.cookie
-            return answer.status, answer.read()
+            return answer.status, answer.getheader("location") or "", answer.read()
         finally:
             connection.close()
 
@@ -136,7 +159,9 @@ def _measure(
         )
         shown = browser.seconds("/cause", queue=QUEUE, group=group[1].decode())
         follows = _follows(url, browser)
-        return Found(broker, count, causes, filtered, shown, follows, _peak_mb(process.pid))
+        outcome = _outcome(url, browser)
+        memory = _peak_mb(process.pid)
+        return Found(broker, count, causes, filtered, shown, follows, outcome, memory)
 
 
 def _fill(url: str, count: int) -> None:
@@ -172,7 +197,16 @@ def _look(index: Index, count: int, when: datetime) -> FormerLook:
 
 @contextmanager
 def _console(url: str, management_url: str) -> Iterator[tuple[subprocess.Popen[bytes], Browser]]:
-    command = [sys.executable, "-m", "redrive.cli", "web", "--listen", "127.0.0.1:0"]
+    command = [
+        sys.executable,
+        "-m",
+        "redrive.cli",
+        "web",
+        "--listen",
+        "127.0.0.1:0",
+        "--allow",
+        "requeue",
+    ]
     places = ["--url", url, "--management-url", management_url]
     process = subprocess.Popen([*command, *places], stdout=subprocess.PIPE)
     try:
@@ -224,7 +258,7 @@ def _follows(url: str, browser: Browser) -> float:
         assert time.monotonic() < deadline, "it does not follow"
     before = _shown(browser)
     sent: list[float] = []
-    publisher = threading.Thread(target=_publish, args=(url, sent))
+    publisher = threading.Thread(target=_publish, args=(url, "OSError", sent))
     publisher.start()
     late: list[float] = []
     while len(late) < RATE * SECONDS:
@@ -237,12 +271,55 @@ def _follows(url: str, browser: Browser) -> float:
     return statistics.quantiles(late, n=100)[98]
 
 
+def _outcome(url: str, browser: Browser) -> float:
+    """Seconds in which 99 % of outcomes are on a tab that asks for its job every second, while
+    other messages fail."""
+    sent: list[float] = []
+    handled: list[float] = []
+    publisher = threading.Thread(target=_publish, args=(url, "ValueError", sent))
+    subscriber = Subscriber(url, QUEUE, ["order.*"])
+    subscriber.handler(lambda message: handled.append(time.monotonic()))
+    count = RATE * SECONDS
+    form = {
+        "queue": QUEUE,
+        "where": "error_type = 'OSError' and error_message like 'disk%'",
+        "planned": str(count),
+        "typed": str(count),
+        "reason": "a benchmark",
+        "canary": "0",
+        "rate": str(REQUEUED_RATE),
+        "stop_at": "50",
+    }
+    late: list[float] = []
+    subscriber.start()
+    try:
+        publisher.start()
+        status, address, text = browser.post("/begin", **form)
+        assert status == 303, text[-2000:]
+        job = parse_qs(urlsplit(address).query)["id"][0]
+        while True:
+            time.sleep(1.0)
+            told = json.loads(browser.get("/progress/job", id=job)[1])
+            now = time.monotonic()
+            shown = int(str(told["values"]["succeeded"]).replace(",", ""))
+            late.extend(now - when for when in handled[len(late) : shown])
+            if told["ended"]:
+                break
+            assert not handled or now - handled[-1] < 120, f"{shown} of {count} are shown"
+        publisher.join()
+    finally:
+        subscriber.stop()
+        subscriber.wait()
+    assert len(late) > count / 2, f"{len(late)} of {count} were shown while the job ran"
+    return statistics.quantiles(late, n=100)[98]
+
+
 def _shown(browser: Browser) -> int:
     told: dict[str, Any] = json.loads(browser.get("/live", queue=QUEUE)[1])
     return int(str(told["values"]["shown"]).replace(",", ""))
 
 
-def _publish(url: str, sent: list[float]) -> None:
+def _publish(url: str, error: str, sent: list[float]) -> None:
     """Sets messages aside as a subscriber does, at a steady rate."""
     with pika.BlockingConnection(pika.URLParameters(url)) as connection:
         channel = connection.channel()
@@ -251,8 +328,8 @@ def _publish(url: str, sent: list[float]) -> None:
             time.sleep(max(0.0, began + number / RATE - time.monotonic()))
             properties = pika.BasicProperties(  # type: ignore[no-untyped-call]
                 headers={
-                    "redrive-failure-id": f"live-{number}",
-                    "redrive-error-type": "OSError",
+                    "redrive-failure-id": f"live-{error}-{number}",
+                    "redrive-error-type": error,
                     "redrive-error-message": f"disk {number} is full",
                     "redrive-failed-at": datetime.now(UTC).isoformat(),
                 },
@@ -276,6 +353,7 @@ def _keeps(found: Found) -> bool:
         and found.filter < MOST["filter"]
         and found.page < MOST["page"]
         and found.follows < MOST["follows"]
+        and found.outcome < MOST["outcome"]
         and found.memory_mb < MOST["memory"]
     )
 
@@ -283,7 +361,7 @@ def _keeps(found: Found) -> bool:
 def _row(found: Found) -> str:
     return (
         f"| {found.broker} | {found.messages:,} | {found.causes:.2f} | {found.filter:.2f} | "
-        f"{found.page:.2f} | {found.follows:.1f} | {found.memory_mb:.0f} |"
+        f"{found.page:.2f} | {found.follows:.1f} | {found.outcome:.1f} | {found.memory_mb:.0f} |"
     )
 
 
@@ -297,17 +375,19 @@ def _write(path: Path, found: list[Found], *, is_generated: bool) -> None:
         f"Written by `python -m benchmarks.console`. The index was filled {filled}.",
         (
             f"Medians of {_TIMES}, from outside, while {TABS} tabs ask every second for what has "
-            f"changed; then {RATE} failures a second for {SECONDS} s."
+            f"changed; then {RATE} failures a second for {SECONDS} s, and the same again while "
+            f"{REQUEUED_RATE} of the former a second are requeued and handled."
         ),
         (
             f"Promised: causes and filter in {MOST['causes']:g} s, a page in {MOST['page']:g} s, "
-            f"99 % of failures on the screen in {MOST['follows']:g} s, {MOST['memory']:g} MB."
+            f"99 % of failures and of outcomes on the screen in {MOST['follows']:g} s, "
+            f"{MOST['memory']:g} MB."
         ),
     )
     columns = (
         "| RabbitMQ | messages | causes: seconds | filter: seconds | a cause's page: seconds | "
-        "on the screen: seconds (p99) | peak MB |\n"
-        "| --- | ---: | ---: | ---: | ---: | ---: | ---: |"
+        "a failure on the screen: seconds (p99) | an outcome: seconds (p99) | peak MB |\n"
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |"
     )
     title = f"The console over {found[0].messages:,} failed messages"
     page.write(path, title, words, columns, map(_row, found))
@@ -324,18 +404,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--generated", action="store_true", help="fill the index without a queue of the broker's"
     )
-    parser.add_argument(
-        "--brokers",
-        type=lambda text: tuple(text.split(",")),
-        metavar="NAMES",
-        help="as of python -m benchmarks",
-    )
-    parser.add_argument(
-        "--output",
-        type=Path,
-        default=Path(__file__).with_name("RESULTS-console.md"),
-        help="where to write the results",
-    )
+    page.add_options(parser, "RESULTS-console.md")
     return parser.parse_args()
 
 

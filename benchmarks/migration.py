@@ -334,18 +334,7 @@ def _options() -> argparse.Namespace:
         metavar="NAMES",
         help=f"of {', '.join(CHANGES)}",
     )
-    parser.add_argument(
-        "--brokers",
-        type=lambda text: tuple(text.split(",")),
-        metavar="NAMES",
-        help="as of python -m benchmarks",
-    )
-    parser.add_argument(
-        "--output",
-        type=Path,
-        default=Path(__file__).with_name("RESULTS-migration.md"),
-        help="where to write the results",
-    )
+    page.add_options(parser, "RESULTS-migration.md")
     return parser.parse_args()
 
 

@@ -238,18 +238,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--count", type=int, default=100_000, help="how many messages; default %(default)s"
     )
-    parser.add_argument(
-        "--brokers",
-        type=lambda text: tuple(text.split(",")),
-        metavar="NAMES",
-        help="as of python -m benchmarks",
-    )
-    parser.add_argument(
-        "--output",
-        type=Path,
-        default=Path(__file__).with_name("RESULTS-triage.md"),
-        help="where to write the results",
-    )
+    page.add_options(parser, "RESULTS-triage.md")
     return parser.parse_args()
 
 
