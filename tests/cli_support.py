@@ -19,6 +19,8 @@ from datetime import timedelta
 from typing import Any
 from unittest import mock
 
+import pytest
+
 from redrive import FailedQueue, Message, Publisher, RetryPolicy, Subscriber
 from redrive.cli.__main__ import main
 from waiting import wait_until
@@ -45,6 +47,12 @@ class Outcome:
     def error_lines(self) -> list[str]:
         """The lines on stderr."""
         return self.err.splitlines()
+
+
+def give_the_management_api_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has a busy one waited for: a command says that it does not know what takes three seconds."""
+    for place in ("redrive.cli.status", "redrive.failures.failed_count"):
+        monkeypatch.setattr(f"{place}._PATIENCE", timedelta(seconds=PATIENCE))
 
 
 def redrive(*arguments: str, url: str | None = None) -> Outcome:

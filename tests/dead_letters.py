@@ -10,7 +10,7 @@ from typing import Literal
 import pika
 from pika.adapters.blocking_connection import BlockingChannel
 
-from contract.plain import plain_channel, wait_for_consumers
+from contract.plain import depth, plain_channel, wait_for_consumers
 from waiting import wait_until
 
 EXCHANGE, KEY, BYSTANDER = "shop", "order.new", "audit"
@@ -56,7 +56,7 @@ class DeadLetters:
         """Publishes messages, has the consumer reject them, and returns their ids."""
         ids = [str(number) for number in range(first, first + count)]
         with plain_channel(self.url) as channel:
-            before = self._depth(channel, self.place)
+            before = self.depth()
             for id_ in ids:
                 channel.basic_publish(
                     EXCHANGE,
@@ -66,9 +66,7 @@ class DeadLetters:
                 )
             for _ in ids:
                 self._reject_one(channel)
-            wait_until(
-                lambda: self._depth(channel, self.place) == before + count, "all are dead-lettered"
-            )
+            wait_until(lambda: self.depth() == before + count, "all are dead-lettered")
         return ids
 
     def put(self, body: bytes, id_: str) -> None:
@@ -78,8 +76,7 @@ class DeadLetters:
 
     def depth(self, queue: str | None = None) -> int:
         """How many messages are ready in a queue; the dead-letter queue, if none is named."""
-        with plain_channel(self.url) as channel:
-            return self._depth(channel, queue or self.place)
+        return depth(self.url, queue or self.place)
 
     def drain(self, queue: str | None = None) -> list[tuple[str, pika.BasicProperties]]:
         """Takes what is in a queue, `orders` if none is named: ids and properties."""
@@ -129,10 +126,6 @@ class DeadLetters:
             return True
 
         wait_until(rejected, "it is there to be rejected")
-
-    @staticmethod
-    def _depth(channel: BlockingChannel, queue: str) -> int:
-        return int(channel.queue_declare(queue, passive=True).method.message_count)
 
 
 def _properties(id_: str, headers: dict[str, object] | None) -> pika.BasicProperties:

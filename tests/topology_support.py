@@ -9,6 +9,7 @@ from redrive.pubsub.admin.management_api import ManagementAPI
 from redrive.pubsub.blocking.connection import Connector
 from redrive.pubsub.blocking.declarer import Declarer, declaring
 from redrive.topology.diff import Observed
+from waiting import wait_until
 
 
 class Team(NamedTuple):
@@ -46,6 +47,10 @@ class Team(NamedTuple):
             if name and not name.startswith("amq.")
         }
         return Observed(ours, found.queues, found.bindings)
+
+    def wait_until_nothing_is_left(self) -> None:
+        """Waits until the management API lists nothing: it lists what was deleted a moment ago."""
+        wait_until(lambda: self.observe() == Observed({}, {}, frozenset()), "nothing is left")
 
     def change(self, change: Callable[[Declarer], object]) -> None:
         """Does something to the broker behind the file's back."""

@@ -9,6 +9,16 @@ T = TypeVar("T")
 DEADLINE = 90.0
 
 
+def wait_for_count(count: Callable[[], int], wanted: int, what: str, seconds: float) -> None:
+    """Waits until there are so many; for as long as they become more, and then `seconds`."""
+    seen, deadline = -1, 0.0
+    while (found := count()) < wanted:
+        if found > seen:
+            seen, deadline = found, time.monotonic() + seconds
+        assert time.monotonic() < deadline, f"{found} for {seconds:g} s, and not {wanted}: {what}"
+        time.sleep(0.02)
+
+
 def wait_until(condition: Callable[[], T], what: str, seconds: float = DEADLINE) -> T:
     """Asks `condition` until it says something true, and returns that."""
     deadline = time.monotonic() + seconds

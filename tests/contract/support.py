@@ -27,7 +27,7 @@ from redrive.pubsub.blocking.connection import Connector
 from redrive.pubsub.blocking.declarer import declaring
 from redrive.topology.headers import Delivery
 from redrive.topology.model import QueueType
-from waiting import DEADLINE, wait_until
+from waiting import DEADLINE, wait_for_count, wait_until
 
 """What should come within a second may take this long on a machine that does many things at once;
 then it counts as never."""
@@ -108,15 +108,16 @@ class Recorder:
             return list(self._handled)
 
     def wait_for_handled(self, ids: Iterable[str], seconds: float = DEADLINE) -> None:
-        """Waits until each of these was handled at least once."""
+        """Waits until each of these was handled at least once: for as long as they become more, and
+        then so many seconds."""
         wanted = set(ids)
-        wait_until(
-            lambda: wanted <= self.handled.keys(), f"{len(wanted)} messages are handled", seconds
+        wait_for_count(
+            lambda: len(wanted & self.handled.keys()), len(wanted), "messages are handled", seconds
         )
 
     def wait_for_attempts(self, count: int, seconds: float = DEADLINE) -> None:
-        """Waits until so many runs were begun."""
-        wait_until(lambda: len(self.attempts) >= count, f"{count} attempts are begun", seconds)
+        """Waits until so many runs were begun, as `wait_for_handled` does."""
+        wait_for_count(lambda: len(self.attempts), count, "attempts are begun", seconds)
 
 
 class OutOfStock(Exception):

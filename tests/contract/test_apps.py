@@ -185,8 +185,7 @@ def test_one_that_can_not_run_is_told_and_ends_those_that_could(
 
     assert_it_helps(told.value, "shop@users")
     assert not app.app.ready
-    with plain_channel(rabbitmq_url) as channel:
-        assert channel.queue_declare("shop@orders", passive=True).method.consumer_count == 0
+    wait_for_consumers(rabbitmq_url, "shop@orders", 0)
 
 
 def test_all_stop_taking_messages_at_the_same_time(app: DrivenApp, rabbitmq_url: str) -> None:

@@ -72,7 +72,7 @@ def test_what_was_refused_is_set_aside_once_there_is_room(service: Service) -> N
             )
             return seen >= set(ids)
 
-        wait_until(all_have_been_there, "each was in the failed queue", 60)
+        wait_until(all_have_been_there, "each was in the failed queue")
 
     assert handler.tried.keys() == set(ids)
     assert handler.tried.total() == 3

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import threading
 from collections.abc import AsyncIterator, Iterator
 from typing import Annotated
 
@@ -12,7 +13,7 @@ from fast_depends import Depends
 from contract.shells import STOP_SECONDS, EventLoop
 from contract.support import SOON, Service
 from redrive import AsyncSubscriber, Attempt, Message, RetryPolicy, Subscriber, current_message
-from waiting import wait_until
+from waiting import DEADLINE, wait_until
 
 ONE_RETRY = RetryPolicy(1, SOON)
 
@@ -77,7 +78,7 @@ def running(service: Service, subscriber: Subscriber | AsyncSubscriber) -> Itera
         assert loop.run(subscriber.wait(STOP_SECONDS))
 
 
-def made(service: Service) -> Subscriber | AsyncSubscriber:
+def made(service: Service, *, handler_timeout: float | None = None) -> Subscriber | AsyncSubscriber:
     """A subscriber of the service's shell, without a handler."""
     kind = Subscriber if service.shell.name == "blocking" else AsyncSubscriber
     return kind(
@@ -86,6 +87,7 @@ def made(service: Service) -> Subscriber | AsyncSubscriber:
         ["#"],
         retry=ONE_RETRY,
         queue_type=service.queue_type,
+        handler_timeout=handler_timeout,
     )
 
 
@@ -168,6 +170,45 @@ def test_a_dependency_is_made_for_each_attempt_and_cleaned_up(service: Service, 
         service.publish(b"order")
         wait_until(lambda: "closed" in seen.events, "the dependency is cleaned up")
     assert seen.events == ["opened at attempt 1", "order with session", "closed"]
+
+
+@pytest.mark.parametrize("hangs", [False, True])
+def test_a_dependency_that_raises_or_never_ends_fails_the_attempt(
+    service: Service, hangs: bool
+) -> None:
+    over = threading.Event()
+
+    def session() -> str:
+        if hangs:
+            over.wait(DEADLINE)
+        raise ConnectionError("the pool is exhausted")
+
+    async def async_session() -> str:
+        if hangs:
+            await asyncio.Event().wait()
+        raise ConnectionError("the pool is exhausted")
+
+    subscriber = made(service, handler_timeout=3 if hangs else None)
+    if isinstance(subscriber, Subscriber):
+
+        @subscriber.handler
+        def handles(message: Message, session: Annotated[str, Depends(session)]) -> None: ...
+
+    else:
+
+        @subscriber.handler
+        async def handles_too(
+            message: Message, session: Annotated[str, Depends(async_session)]
+        ) -> None: ...
+
+    with running(service, subscriber):
+        try:
+            service.publish(b"{}")
+            (failed,) = service.wait_for_failed()
+        finally:
+            over.set()
+    error = "redrive.errors.HandlerTimeout" if hangs else "ConnectionError"
+    assert (failed.error_type, failed.retries) == (error, 1)
 
 
 def test_a_message_goes_to_the_handler_for_its_key(service: Service, seen: Seen) -> None:

@@ -187,7 +187,7 @@ def test_what_was_delivered_and_not_begun_comes_back_at_once_and_uncounted_after
         return
     never = retrying(3, timedelta(minutes=10))
     service.declare(retry=never, **BROKER)
-    ids = service.publish_numbered(40)
+    ids = service.publish_numbered(400)  # four seconds, in whose middle it is stopped
     first = Recorder(lambda message: time.sleep(0.01))
     with service.subscriber(first, retry=never, **BROKER) as stopping:
         first.wait_for_attempts(5)
@@ -211,7 +211,7 @@ def test_what_outlasts_the_grace_and_what_waits_behind_it_is_returned_uncounted(
     never = retrying(3, timedelta(minutes=10))
     service.declare(retry=never, **BROKER)
     ids = service.publish_numbered(20)
-    first = Recorder(lambda message: time.sleep(1 if message.body == b"5" else 0))
+    first = Recorder(lambda message: time.sleep(5 if message.body == b"5" else 0))
     with service.subscriber(first, retry=never, grace=0.1, **BROKER) as stopping:
         first.wait_for_attempts(6)
         stopping.stop()

@@ -16,7 +16,7 @@ from dead_letters import DeadLetters
 from redrive import ConfigurationError, RequeueProgress, RequeueReport
 from redrive.testing import Broker
 from redrive.topology.broker_version import BrokerVersion
-from waiting import wait_until
+from waiting import DEADLINE, wait_until
 
 PACE = 5
 STEADY = 10
@@ -47,11 +47,11 @@ class Run:
     def cancel(self) -> RequeueReport:
         """Ends it, and returns its report."""
         self._cancel.set()
-        return self._report.result(60)
+        return self._report.result(DEADLINE)
 
     def report(self) -> RequeueReport:
         """Its report, once it is over."""
-        return self._report.result(60)
+        return self._report.result(DEADLINE)
 
     def end(self) -> None:
         """Has it leave its thread."""

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from contract.administration import Administration
-from contract.plain import plain_channel
+from contract.plain import plain_channel, wait_for_consumers
 from contract.support import Recorder, Service, always_fails, assert_it_helps, both_types, retrying
 from redrive import ConfigurationError, Message
 from waiting import DEADLINE, wait_until
@@ -49,6 +49,7 @@ def test_one_handler_at_a_time_gets_messages_in_their_order(service: Service) ->
 def test_two_workers_share_a_queue(service: Service) -> None:
     one, other = Recorder(lambda _: time.sleep(0.02)), Recorder(lambda _: time.sleep(0.02))
     with service.subscriber(one, prefetch=1), service.subscriber(other, prefetch=1):
+        wait_for_consumers(service.url, service.queue, 2)
         ids = service.publish_numbered(40)
         wait_until(
             lambda: set(ids) <= (one.handled.keys() | other.handled.keys()), "all are handled"

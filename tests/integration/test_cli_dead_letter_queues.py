@@ -135,20 +135,30 @@ def test_an_archive_of_discarded_messages_is_restored_to_the_same_queue(
 
 def test_a_canary_that_comes_back_stops_the_requeue(arriving: DeadLetters) -> None:
     arriving.fail(COUNT)
-    with arriving.consumer(lambda _: False) as handled:
+    tried: set[str] = set()
+
+    def fails(id_: str) -> bool:
+        tried.add(id_)
+        return False
+
+    with arriving.consumer(fails) as handled:
         done = requeue(arriving, "--canary", "5", "--watch", "5m")
+        # What a consumer has not got when it leaves stays in its queue.
+        wait_until(lambda: arriving.depth() == COUNT, "the canary is back")
 
     found = done.json()
-    assert (done.code, found["state"], found["requeued"]) == (1, "stopped", 5)
-    assert "of the first 5 failed again" in found["problem"]
+    assert (done.code, found["state"]) == (1, "stopped")
+    # One that is back is enough: the others may not have gone.
+    assert 1 <= found["requeued"] == len(tried) <= 5
+    assert f"of the first {found['requeued']} failed again" in found["problem"]
     assert handled == []
-    assert arriving.depth() == COUNT
 
 
 def test_that_a_canary_succeeded_is_never_claimed(arriving: DeadLetters) -> None:
     arriving.fail(COUNT)
     with arriving.consumer(lambda _: True) as handled:
         done = requeue(arriving, "--canary", "5", "--watch", "2s")
+        wait_until(lambda: len(handled) == 5, "the canary is handled")
 
     found = done.json()
     assert (done.code, found["state"], found["requeued"]) == (1, "stopped", 5)
@@ -182,17 +192,20 @@ def test_a_share_that_comes_back_stops_the_requeue(arriving: DeadLetters) -> Non
 def test_a_job_is_shown_and_resumed_by_what_it_took(dead: DeadLetters) -> None:
     dead.fail(COUNT)
     with dead.consumer(lambda _: False):
-        job = requeue(dead, "--canary", "5").json()["job"]
+        done = requeue(dead, "--canary", "5").json()
+        job, sent = done["job"], done["requeued"]
+        wait_until(lambda: dead.depth() == COUNT, "the canary is back")
         shown = redrive("jobs", "show", job, "--output", "json", url=dead.url).json()
-    assert (shown["queue"], shown["literal"], shown["failed_again"]) == (dead.place, True, 5)
+    assert (shown["queue"], shown["literal"]) == (dead.place, True)
+    assert 1 <= shown["failed_again"] == sent <= 5
 
     with dead.consumer(lambda _: True) as handled:
         resumed = redrive(
             "jobs", "resume", job, "--yes", "--watch", "2s", "--unknown", "go-on", url=dead.url
         )
-        wait_until(lambda: len(handled) >= COUNT - 5, "all are handled")
+        wait_until(lambda: len(handled) >= COUNT - sent, "all are handled")
     assert resumed.code == 0
-    assert len(set(handled)) == len(handled) == COUNT - 5
+    assert len(set(handled)) == len(handled) == COUNT - sent
 
 
 def test_nothing_of_redrives_is_left_on_the_broker(

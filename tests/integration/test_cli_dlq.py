@@ -8,7 +8,14 @@ import pytest
 import typer
 from pika.adapters.blocking_connection import BlockingChannel
 
-from cli_support import PATIENCE, Outcome, Terminal, declare, redrive
+from cli_support import (
+    PATIENCE,
+    Outcome,
+    Terminal,
+    declare,
+    give_the_management_api_time,
+    redrive,
+)
 from contract.administration import Administration
 from contract.plain import plain_channel
 from redrive.cli import completion
@@ -292,8 +299,12 @@ def test_status_lists_them_below_the_subscriptions(
 
 @pytest.mark.parametrize("knows", [True, False])
 def test_status_tells_of_one_that_is_named(
-    knows: bool, rabbitmq_url: str, rabbitmq_management_url: str
+    knows: bool,
+    rabbitmq_url: str,
+    rabbitmq_management_url: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    give_the_management_api_time(monkeypatch)
     with plain_channel(rabbitmq_url) as channel:
         make(channel, "orders", dlx="", key="orders.dlq")
         make(channel, "orders.dlq")

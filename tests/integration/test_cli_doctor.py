@@ -11,7 +11,7 @@ import pika
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
-from cli_support import declare, redrive
+from cli_support import declare, give_the_management_api_time, redrive
 from contract.administration import Administration, Memory
 from contract.plain import plain_channel
 from contract.shells import Shell
@@ -362,8 +362,13 @@ def test_a_pattern_needs_one_queue(rabbitmq_url: str) -> None:
 
 
 def test_messages_that_can_not_be_dead_lettered_are_found_and_shown(
-    doctor: Doctor, rabbitmq_url: str, rabbitmq_management_url: str, channel: BlockingChannel
+    doctor: Doctor,
+    rabbitmq_url: str,
+    rabbitmq_management_url: str,
+    channel: BlockingChannel,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    give_the_management_api_time(monkeypatch)
     declare(rabbitmq_url, QUEUE)
     # What the main queue dead-letters finds no queue: the broker keeps it and tries on.
     channel.queue_unbind(f"{QUEUE}@retry", "master.retry", QUEUE)

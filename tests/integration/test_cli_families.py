@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from cli_support import PATIENCE, declare, give_up_on, redrive, run_redrive
+from contract.plain import wait_for_consumers
 from redrive import ExchangeFamily, FailedQueue, Publisher, RetryPolicy, Subscriber
 from redrive.cli import completion
 from redrive.cli.__main__ import main
@@ -41,6 +42,7 @@ def worker(url: str, *, fails: bool) -> Iterator[list[object]]:
     running = threading.Thread(target=subscriber.run)
     running.start()
     try:
+        wait_for_consumers(url, QUEUE)
         yield got
     finally:
         subscriber.stop()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cli_support import Outcome, redrive, running
+from cli_support import Outcome, give_the_management_api_time, redrive, running
 from contract.administration import Administration
 from contract.support import OutOfStock, Recorder, Service, always_fails, retrying
 from redrive import Message
@@ -50,10 +50,14 @@ def test_declare_makes_two_queues_and_finds_them_again(rabbitmq_url: str) -> Non
 
 
 def test_what_is_held_back_is_shown_wherever_depths_are(
-    rabbitmq_url: str, rabbitmq_management_url: str, tmp_path: Path
+    rabbitmq_url: str,
+    rabbitmq_management_url: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     if not holds_back(rabbitmq_url):
         return
+    give_the_management_api_time(monkeypatch)
     management = ("--management-url", rabbitmq_management_url)
     service = Service(rabbitmq_url, queue=QUEUE, retry=retrying(3, timedelta(minutes=10)))
     handler = Recorder(always_fails)
@@ -246,7 +250,7 @@ def test_a_delay_by_policy_is_changed_on_a_live_queue(team: Team) -> None:
     assert "1 delay to set by policy." in plan.out
     assert team.does("check").code == 0
     assert team.does("plan", "--output", "json").json()["set"] == []
-    assert team.api.held_back() == {QUEUE: 1}
+    wait_until(lambda: team.api.held_back() == {QUEUE: 1}, "the first is held back, and no other")
 
 
 def test_what_another_policy_sets_is_taken_over_and_another_delay_refused(team: Team) -> None:

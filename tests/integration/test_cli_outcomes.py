@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 
 from cli_support import Outcome, declare, depth_of, redrive
+from contract.plain import wait_for_consumers
 from redrive import FailedQueue, Message, RetryPolicy, Subscriber
 from redrive.amqp.field_table import Table
 from redrive.amqp.properties import Properties
@@ -31,6 +32,7 @@ def a_worker(url: str, breaks: bool | None = None) -> Iterator[None]:
 
     subscriber.start()
     try:
+        wait_for_consumers(url, QUEUE)
         yield
     finally:
         subscriber.stop()

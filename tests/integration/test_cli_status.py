@@ -52,6 +52,16 @@ def test_messages_that_somebody_looks_at_count_as_failed_and_are_said(
     rabbitmq_url: str, rabbitmq_management_url: str
 ) -> None:
     give_up_on(rabbitmq_url, QUEUE, [1, 2])
+    at = ("--management-url", rabbitmq_management_url)
+    wait_until(
+        lambda: (
+            redrive("top", "--once", *at, "--output", "json", url=rabbitmq_url).json()[
+                "subscriptions"
+            ][0]["failed"]
+            == 2
+        ),
+        "the management API has counted both",
+    )
     looking = FailedQueue(rabbitmq_url, QUEUE).browse()
     next(looking)
 
@@ -70,10 +80,9 @@ def test_messages_that_somebody_looks_at_count_as_failed_and_are_said(
         return found["held"] is not None
 
     wait_until(counted, "the management API tells what is held")
-    shown = redrive(
-        "status", QUEUE, "--management-url", rabbitmq_management_url, url=rabbitmq_url
-    ).out
-    assert "2 messages of ucenter@user@failed are held by somebody who is reading them." in shown
+    said = "2 messages of ucenter@user@failed are held by somebody who is reading them."
+    named = ("status", QUEUE, "--management-url", rabbitmq_management_url)
+    wait_until(lambda: said in redrive(*named, url=rabbitmq_url).out, "a table says so")
     looking.close()
     assert depth_of(rabbitmq_url, QUEUE)["failed"] == 2
 

@@ -99,6 +99,6 @@ def test_each_rate_is_near_the_real_one_and_stays_there(
         return steady_since is not None and time.monotonic() - steady_since >= STEADY
 
     try:
-        wait_until(is_steady, "steady rates")
+        wait_until(is_steady, "steady rates", 240)
     except AssertionError as error:
         raise AssertionError(f"{error}; the last looks were {looks[-20:]}") from error

@@ -15,7 +15,6 @@ from cli_support import Terminal, depth_of, redrive
 from redrive import Publisher
 from redrive.pubsub.blocking.declarer import Declarer
 from redrive.testing import Broker
-from redrive.topology.diff import Observed
 from redrive.topology.model import Binding, Exchange, Queue
 from topology_support import Team
 from waiting import wait_until
@@ -71,7 +70,7 @@ def test_what_init_writes_makes_the_same_topology_elsewhere(team: Team, tmp_path
         == 0
     )
     assert team.run("destroy", "--yes").code == 0
-    assert team.observe() == Observed({}, {}, frozenset())
+    team.wait_until_nothing_is_left()
     assert team._replace(file=written).run("apply").code == 0
     assert team.observe() == before
 
@@ -254,7 +253,7 @@ def test_what_holds_messages_is_not_destroyed_unless_told_so(team: Team) -> None
     )
     assert team.run("check").code == 0
     assert [team.run("destroy", "--with-messages", "--yes").code for _ in range(2)] == [0, 0]
-    assert team.observe() == Observed({}, {}, frozenset())
+    team.wait_until_nothing_is_left()
 
 
 def test_an_exchange_that_somebody_else_uses_stays(team: Team) -> None:
@@ -279,7 +278,7 @@ def test_a_delay_ladder_that_another_file_uses_stays_until_that_one_is_destroyed
     assert "The delay ladder of master stays: others use it (other@user)." in done.err
     assert another.run("check").code == 0
     assert another.run("destroy", "--yes").code == 0
-    assert team.observe() == Observed({}, {}, frozenset())
+    team.wait_until_nothing_is_left()
 
 
 def test_messages_on_a_delay_ladder_that_others_use_survive(team: Team) -> None:

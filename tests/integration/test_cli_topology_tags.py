@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from cli_support import redrive
-from redrive.topology.diff import Observed
 from redrive.topology.model import Exchange, Subscription
 from redrive.topology.tags import TagFilter
 from topology_support import Team
@@ -80,7 +79,7 @@ def test_a_filter_of_tags_that_a_file_no_longer_has_is_destroyed_with_its_queue(
     assert team.run("apply").code == 0
     team.file.write_text(ORDERS % "")
     assert team.run("destroy", "--yes").code == 0
-    assert team.observe() == Observed({}, {}, frozenset())
+    team.wait_until_nothing_is_left()
 
 
 def test_a_subscription_that_is_declared_without_its_tags_says_that_their_filter_would_stay(

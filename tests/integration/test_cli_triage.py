@@ -577,7 +577,7 @@ def test_a_job_that_is_killed_ten_times_loses_nothing_and_tells_what_may_be_ther
         "--where",
         "error_type = 'KeyError'",
         "--rate",
-        "150/s",
+        "60/s",
         "--yes",
     ]
     for _ in range(10):

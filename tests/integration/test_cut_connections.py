@@ -168,7 +168,7 @@ def test_a_broker_that_was_restarted_finds_publisher_and_subscriber_at_work_agai
         before = publisher.publish("socks", "order.paid", mandatory=True)
         recorder.wait_for_handled([before])
         rabbitmq_broker.restart()
-        after = publisher.publish("socks", "order.paid", mandatory=True)
+        after = publisher.publish("socks", "order.paid", mandatory=True, timeout=2 * DEADLINE)
         recorder.wait_for_handled([after])
 
 
@@ -215,7 +215,10 @@ def test_a_connection_that_an_administrator_closes_comes_back(
     with service.subscriber(recorder, connection_name="to be closed"):
         # It consumes: the connection that it declared with, of the same name, is gone.
         recorder.wait_for_handled([service.publish()])
-        administration.wait_for_connection("to be closed")
+        wait_until(
+            lambda: administration.connection_names().count("to be closed") == 1,
+            "the broker lists it alone",
+        )
         assert administration.close_connections("to be closed") == 1
         recorder.wait_for_handled([service.publish()])
 

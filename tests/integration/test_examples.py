@@ -3,7 +3,6 @@
 import contextlib
 import json
 import os
-import socket
 import subprocess
 import sys
 import urllib.error
@@ -14,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from redrive import Subscriber
+from redrive.testing.ports import free_ports
 from waiting import DEADLINE, wait_until
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -79,9 +79,7 @@ def test_one_broker_takes_them_all(rabbitmq_url: str) -> None:
 @contextlib.contextmanager
 def web_service(folder: str, url: str, *options: str) -> Iterator[int]:
     """The service of an example, on a port of its own; it has to leave in order, and quietly."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    (port,) = free_ports(1)
     service = subprocess.Popen(
         [
             sys.executable,

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from worker_process import Notes, Supervised
 
+from contract.plain import wait_for_consumers
 from contract.shells import Shell
 from contract.support import Service, both_shells, holds_back, retrying
 from journey import let_the_broker_remember
@@ -63,6 +64,8 @@ def test_ten_thousand_messages_are_handled_or_set_aside_while_workers_and_the_br
             lambda: one.revived() and other.revived() and held_back(rabbitmq_broker, service) > 0,
             "some are held back",
         )
+        # One that was started anew gives up where it finds no broker at first.
+        wait_for_consumers(service.url, service.queue, 2)
         rabbitmq_broker.kill()
         rabbitmq_broker.start()
         wait_until(

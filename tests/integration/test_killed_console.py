@@ -95,5 +95,5 @@ def test_its_job_is_taken_up_elsewhere_and_every_message_is_handled(
             environment={"XDG_STATE_HOME": str(tmp_path / "a third place")},
         )
         assert done.code == 0, done.err
-        recorder.wait_for_handled(ids, 60)
+        recorder.wait_for_handled(ids)
     assert FailedQueue(rabbitmq_url, QUEUE).depth() == 0

@@ -145,7 +145,8 @@ def test_a_requeue_during_which_the_broker_is_killed_loses_nothing(
 
     once = Once(kill_and_start)
     with long_wire(rabbitmq_url) as proxy:
-        report = FailedQueue(proxy.url, service.queue).requeue(on_progress=once)
+        failed_queue = FailedQueue(proxy.url, service.queue, timeout=2 * DEADLINE)
+        report = failed_queue.requeue(on_progress=once)
     main, failed = requeued(service), service.failed_ids()
 
     assert once.done

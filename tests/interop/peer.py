@@ -17,7 +17,7 @@ from redrive.topology.names import ExchangeFamily
 
 SOURCES = Path(__file__).parent / "peers"
 JAVA_LIBRARIES = Path("/usr/share/java")
-SECONDS = 60
+SECONDS = 120
 
 PHP_NAMES = ExchangeFamily()
 JAVA_NAMES = ExchangeFamily(retry_suffix="@retry", failed_suffix="@failed")

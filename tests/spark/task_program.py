@@ -2,6 +2,7 @@
 `python task_program.py drain|fill|send URL PLACE RUN COUNT ATTEMPT`."""
 
 import sys
+import time
 from collections.abc import Iterator
 
 import pyarrow.parquet
@@ -23,7 +24,7 @@ JOB = "job"
 
 def drain(url: str, storage: Storage, run: str, count: int, attempt: int) -> int:
     """Takes the only share of a run."""
-    return DrainTask(url, storage, run, FILE_ROWS, timeout=60).take(
+    return DrainTask(url, storage, run, FILE_ROWS, timeout=180).take(
         Share(FailedSource.of_subscription(QUEUE), count, "part-a"), attempt
     )
 
@@ -39,7 +40,7 @@ def send(
 ) -> Sent:
     """Sends all that a run has."""
     ledger = ArchiveLedger(storage, run, JOB)
-    return SendTask(url, mode, JOB, ledger, batch=BATCH, rate=rate, timeout=60).send(
+    return SendTask(url, mode, JOB, ledger, batch=BATCH, rate=rate, timeout=180).send(
         rows(storage, run), "part-00000", attempt
     )
 
@@ -56,6 +57,14 @@ def rows(storage: Storage, run: str) -> Iterator[dict[str, object]]:
                 yield {**row, "id": row["failure_id"], "queue": QUEUE}
 
 
+class SlowStorage(Storage):
+    """A storage that takes its time, so that whoever uses it can be killed meanwhile."""
+
+    def write(self, path: str, data: bytes) -> None:
+        time.sleep(0.3)
+        Storage.write(self, path, data)
+
+
 if __name__ == "__main__":
     what, url, place, run, count, attempt = sys.argv[1:]
     if what == "fill":
@@ -66,6 +75,6 @@ if __name__ == "__main__":
             print(error)
         print(sum(rows_of(name) for name in Storage.at(place).names(messages_folder(QUEUE, run))))
     elif what == "drain":
-        drain(url, Storage.at(place), run, int(count), int(attempt))
+        drain(url, SlowStorage(Storage.at(place).uri), run, int(count), int(attempt))
     else:
-        send(url, Storage.at(place), run, int(attempt), rate=400)
+        send(url, Storage.at(place), run, int(attempt), rate=50)

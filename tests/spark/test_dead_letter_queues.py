@@ -29,6 +29,7 @@ from redrive.spark_reprocess.reprocess import Reprocess, Stopped, requeue
 from redrive.spark_reprocess.settings import JobOptions, SendSettings
 from redrive.topology.headers import Delivery
 from spark.support import QUEUE, Failures
+from waiting import wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -344,6 +345,7 @@ def test_a_canary_that_nothing_came_back_of_lets_the_rest_follow_where_that_is_a
         identity = job.requeue([quorum.place], Choice())
         assert identity is not None
         assert identity.requeued == COUNT
+        wait_until(lambda: len(handled) == COUNT, "all are handled")
     assert any("None of 5 was seen again in orders.dlq for 2s" in note for note in notes)
     assert sorted([*handled, *(id_ for id_, _ in quorum.drain())], key=int) == wanted
 

@@ -307,7 +307,7 @@ def test_a_broker_that_restarts_while_a_canary_is_watched_is_waited_for(
                 tried.append(held.enter_context(worker(rabbitmq_url, succeeds)))
 
         tried: list[Recorder] = []
-        patient = replace(CAREFUL, sending=SendSettings(timeout=60, batch=50))
+        patient = replace(CAREFUL, sending=SendSettings(timeout=180, batch=50))
         job, run = drained(spark, archive, rabbitmq_url, patient, on_progress=restarts_once)
         job.send(run, Choice())
         restarts[0].result()

@@ -111,7 +111,7 @@ def test_a_broker_that_restarts_while_it_is_drained_loses_nothing(
         draining = pool.submit(task_program.drain, rabbitmq_url, archive.storage, run.id, COUNT, 0)
         wait_until(lambda: rows_drained(archive, run) >= 40, "the draining is under way")
         rabbitmq_broker.restart()
-        draining.result(120)
+        draining.result(200)
     left = [one.failure_id for one in failures.in_failed()]
     assert set(left) | set(archived_ids(archive, run)) == set(failures.ids(COUNT))
 
@@ -157,7 +157,7 @@ def test_a_broker_that_restarts_while_it_is_sent_to_gets_every_message(
         )
         wait_until(lambda: len(entries(archive, run)) >= 80, "the sending is under way")
         rabbitmq_broker.restart()
-        sent = sending.result(120)
+        sent = sending.result(200)
     assert (sent.confirmed, sent.refused) == (COUNT, 0)
     times = Counter(
         one.number for one in (failures.in_main() if mode is Mode.REQUEUE else failures.in_failed())
@@ -178,7 +178,7 @@ def test_a_sending_that_begins_while_the_broker_is_away_waits_for_it(
         with pytest.raises(FuturesTimeout):
             sending.result(3)
         rabbitmq_broker.start()
-        assert sending.result(60).confirmed == COUNT
+        assert sending.result(200).confirmed == COUNT
     assert numbers(failures.in_main()) == list(range(COUNT))
 
 

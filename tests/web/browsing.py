@@ -7,9 +7,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from playwright.sync_api import Browser, ConsoleMessage, Page, Request, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Page, Request, expect, sync_playwright
 
 from prerequisites import not_set_up, unavailable
+
+expect.set_options(timeout=60_000)
 
 _AXE = Path(__file__).parent / "browser" / "node_modules" / "axe-core" / "axe.min.js"
 _RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
@@ -79,7 +81,10 @@ def chromium() -> Iterator[Browser]:
         # As root it has no sandbox of its own; what it shows is this test's alone.
         sandboxed = os.geteuid() != 0
         browser = playwright.chromium.launch(
-            executable_path=program, chromium_sandbox=sandboxed, args=["--disable-gpu"]
+            executable_path=program,
+            chromium_sandbox=sandboxed,
+            args=["--disable-gpu"],
+            timeout=120_000,
         )
         try:
             yield browser

@@ -107,8 +107,14 @@ def opens(
             held.callback(server.console.close)
             wait_until(lambda: server.is_up, "the console answers")
             client = held.enter_context(
-                # Whose certificate it is, tests of certificates look at.
-                httpx.Client(base_url=server.address, trust_env=False, timeout=60, verify=False)
+                httpx.Client(
+                    base_url=server.address,
+                    trust_env=False,
+                    timeout=60,
+                    verify=False,  # whose certificate it is, tests of certificates look at
+                    # The server hangs up after five seconds: no request is to meet that.
+                    limits=httpx.Limits(keepalive_expiry=2),
+                )
             )
             if settings.reach.login is Login.LINK:
                 assert client.get(server.new_link()).status_code == 303

@@ -51,6 +51,14 @@ def wait_for_end(console: OpenConsole, id_: str) -> None:
     wait_until(lambda: console.get("/progress/job", id=id_).json()["ended"], "the job has ended")
 
 
+def wait_until_all_are_back(service: Service) -> None:
+    """What a subscriber has not begun when it stops would be handled by the next one."""
+    wait_until(
+        lambda: FailedQueue(service.url, QUEUE).depth() == LOOKUP + SLOW,
+        "the canary is back, and the rest never left",
+    )
+
+
 def sum_of(page: str) -> dict[str, int]:
     """The numbers that a job's page shows."""
     return {
@@ -133,17 +141,17 @@ def test_a_canary_that_fails_stops_the_job_and_nothing_else_goes(
     def fails(_: Message) -> None:
         raise ValueError("still broken")
 
-    with service.subscriber(Recorder(fails)):
+    broken = Recorder(fails)
+    with service.subscriber(broken):
         group = group_of(console, "KeyError")
         id_ = begun(console, group=group, planned=str(LOOKUP), reason="a try", canary="2")
         wait_for_end(console, id_)
-        page = console.get("/job", id=id_).text
-        assert "stopped</span>" in page
-        assert sum_of(page)["Not tried"] == LOOKUP - 2
-        wait_until(
-            lambda: FailedQueue(service.url, QUEUE).depth() == LOOKUP + SLOW,
-            "the canary is back, and the rest never left",
-        )
+        wait_until_all_are_back(service)
+    page = console.get("/job", id=id_).text
+    assert "stopped</span>" in page
+    # One that is back is enough: the second may not have gone.
+    assert 1 <= len(broken.tried) <= 2
+    assert sum_of(page)["Not tried"] == LOOKUP - len(broken.tried)
     assert f"redrive jobs resume {id_}" in page
 
 
@@ -154,15 +162,18 @@ def test_a_job_that_stopped_is_taken_up_again_once_the_service_is_mended(
         raise ValueError("still broken")
 
     group = group_of(console, "KeyError")
-    with service.subscriber(Recorder(fails)):
+    broken = Recorder(fails)
+    with service.subscriber(broken):
         id_ = begun(console, group=group, planned=str(LOOKUP), reason="a try", canary="2")
         wait_for_end(console, id_)
+        wait_until_all_are_back(service)
     mended = Recorder(lambda message: None)
     with service.subscriber(mended):
         assert console.post("/resume", id=id_).status_code == 303
         wait_for_end(console, id_)
         # The canary has failed for another cause by now.
-        wait_until(lambda: len(mended.handled) == LOOKUP - 2, "the rest is handled")
+        left = LOOKUP - len(broken.tried)
+        wait_until(lambda: len(mended.handled) == left, "the rest is handled")
     assert "done</span>" in console.get("/job", id=id_).text
 
 
@@ -182,7 +193,10 @@ def test_a_job_is_stopped_and_what_it_has_not_sent_stays(
     assert "interrupted</span>" in page
     sent = sum_of(page)["On the way"]
     assert 0 < sent < LOOKUP + SLOW
-    assert FailedQueue(service.url, QUEUE).depth() == LOOKUP + SLOW - sent
+    wait_until(
+        lambda: FailedQueue(service.url, QUEUE).depth() == LOOKUP + SLOW - sent,
+        "the broker has returned what it held for the job",
+    )
 
 
 def test_a_second_job_of_a_queue_is_refused_and_says_which_runs(console: OpenConsole) -> None:

@@ -6,6 +6,7 @@ from dead_letters import DeadLetters
 from redrive.web.console_settings import Permit
 from waiting import wait_until
 from web.conftest import OpenConsole, Opens
+from web.test_acting import sum_of
 
 pytestmark = pytest.mark.every_broker
 
@@ -63,8 +64,16 @@ def test_a_requeue_without_a_canary_sends_all_and_claims_no_success(
 
 
 def test_a_canary_that_comes_back_stops_it(console: OpenConsole, letters: DeadLetters) -> None:
-    with letters.consumer(lambda _: False):
+    tried: set[str] = set()
+
+    def fails(id_: str) -> bool:
+        tried.add(id_)
+        return False
+
+    with letters.consumer(fails):
         page = begun(console, canary="2")
+        wait_until(lambda: letters.depth() == COUNT, "the canary is back")
     assert "stopped</span>" in page
-    assert f"<dt>Not tried</dt><dd>{COUNT - 2}</dd>" in page
-    assert letters.depth() == COUNT
+    # One that is back is enough: the second may not have gone.
+    assert 1 <= len(tried) <= 2
+    assert sum_of(page)["Not tried"] == COUNT - len(tried)

@@ -12,6 +12,7 @@ from redrive import FailedQueue
 from redrive.web.console_settings import Permit
 from redrive.web.gate import ENTRY, LOGIN, LOGOUT
 from redrive.web.reach import Login, Reach
+from waiting import wait_until
 from web.conftest import LOOKUP, QUEUE, SLOW, OpenConsole, Opens
 from web.test_acting import begun, wait_for_end
 from web.test_login import HasRights, administration, log_in, user_with
@@ -111,6 +112,8 @@ def test_a_console_that_only_reads_changes_nothing_by_any_address(
         answer = console.post(path, **form())
         assert path in READS or answer.status_code == 400, path
         assert path in READS or "Start it with --allow" in answer.text, path
+    recollection = console.server.console.desk.recollection
+    wait_until(lambda: not recollection.is_looking, "the looks that were asked for have ended")
     untouched(console, service)
 
 
@@ -153,7 +156,7 @@ def test_who_was_not_let_in_gets_nothing_at_any_address(opens: Opens) -> None:
 def test_whoever_uses_a_link_a_second_time_gets_nothing_at_any_address(opens: Opens) -> None:
     console = opens(*Permit)
     link = console.server.new_link()
-    with httpx.Client(trust_env=False) as first:
+    with httpx.Client(trust_env=False, timeout=60) as first:
         assert first.get(link).status_code == 303
     with httpx.Client(base_url=console.address, trust_env=False, timeout=60) as thief:
         assert thief.get(link).status_code == 403

@@ -75,7 +75,7 @@ def test_a_page_that_follows_a_job_is_answered_while_the_broker_restarts_and_hea
         answers.append(answer.status_code)
         return bool(answer.json()["ended"])
 
-    wait_until(has_ended, "the page hears that it has ended")
+    wait_until(has_ended, "the page hears that it has ended", 200)
     restart.join()
     assert set(answers) == {200}
     check_nothing_is_lost(console, service.url, id_)

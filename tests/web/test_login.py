@@ -8,6 +8,7 @@ import re
 import shlex
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from types import SimpleNamespace
 
 import httpx
 import pytest
@@ -22,6 +23,7 @@ from redrive.topology.doctor.act_rights import (
 )
 from redrive.topology.doctor.permissions import VERBS, Right, granted_pattern
 from redrive.topology.names import ExchangeFamily
+from redrive.web import login_pace
 from redrive.web.console_settings import Permit
 from redrive.web.reach import Login, Reach, networks_of
 from waiting import wait_until
@@ -139,8 +141,9 @@ def test_no_strange_password_comes_in(
 
 
 def test_who_tries_passwords_waits_and_the_user_comes_in_from_elsewhere(
-    opens: Opens, service: Service, user_with: HasRights
+    opens: Opens, service: Service, user_with: HasRights, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(login_pace, "time", SimpleNamespace(monotonic=lambda: 0.0))
     reach = Reach(login=Login.BROKER, trusted_proxies=networks_of(["127.0.0.1"]))
     console = opens(reach=reach)
     user = user_with(OperatorAct.LOOK)
@@ -179,7 +182,7 @@ def test_a_session_that_a_stranger_has_planted_is_none_after_the_login(
     cookie = console.server.console.cookie
     console.client.cookies.set(cookie, "planted", domain="127.0.0.1", path="/")
     assert log_in(console, user_with(OperatorAct.LOOK)).status_code == 303
-    with httpx.Client(base_url=console.address, trust_env=False) as stranger:
+    with httpx.Client(base_url=console.address, trust_env=False, timeout=60) as stranger:
         answer = stranger.get("/journal", headers={"cookie": f"{cookie}=planted"})
     assert answer.status_code == 303
 
@@ -192,7 +195,7 @@ def test_each_login_has_a_session_of_its_own_and_ends_the_one_before(
     first = console.client.cookies[cookie]
     log_in(console, user)
     assert console.client.cookies[cookie] != first
-    with httpx.Client(base_url=console.address, trust_env=False) as other:
+    with httpx.Client(base_url=console.address, trust_env=False, timeout=60) as other:
         assert other.get("/me", headers={"cookie": f"{cookie}={first}"}).status_code == 303
 
 

@@ -56,13 +56,15 @@ def test_over_tls_the_session_is_a_cookie_that_never_goes_unencrypted(
     reach, context = certified
     console = opens(reach=reach)
     assert console.address.startswith("https://")
-    with httpx.Client(base_url=console.address, trust_env=False, verify=context) as client:
+    with httpx.Client(
+        base_url=console.address, trust_env=False, verify=context, timeout=60
+    ) as client:
         answer = client.get(console.server.new_link())
         assert "secure" in answer.headers["set-cookie"].lower()
         assert client.get("/journal").status_code == 200
     plain = console.address.replace("https", "http")
     with pytest.raises(httpx.HTTPError):
-        httpx.get(plain, trust_env=False)
+        httpx.get(plain, trust_env=False, timeout=60)
 
 
 def test_who_comes_by_the_proxy_is_who_it_says_and_stands_so_in_the_journal(
@@ -147,12 +149,12 @@ def test_a_probe_is_answered_by_any_name_without_a_session_and_told_nothing(
 ) -> None:
     console = opens(reach=Reach(login=Login.BROKER))
     answer = httpx.get(
-        f"{console.address}{path}", headers={"host": "10.2.3.4:8015"}, trust_env=False
+        f"{console.address}{path}", headers={"host": "10.2.3.4:8015"}, trust_env=False, timeout=60
     )
     assert (answer.status_code, answer.text) == (200, "ok")
-    assert httpx.post(f"{console.address}{path}", trust_env=False).status_code == 405
+    assert httpx.post(f"{console.address}{path}", trust_env=False, timeout=60).status_code == 405
     console.server.console.close()
-    ending = httpx.get(f"{console.address}{path}", trust_env=False)
+    ending = httpx.get(f"{console.address}{path}", trust_env=False, timeout=60)
     assert ending.status_code == (503 if path == "/readyz" else 200)
 
 
@@ -167,8 +169,9 @@ def connected(console: OpenConsole) -> Iterator[socket.socket]:
 def test_who_is_slow_to_ask_is_hung_up_on(
     opens: Opens, monkeypatch: pytest.MonkeyPatch, sent: bytes
 ) -> None:
+    console = opens()
     monkeypatch.setattr(punctual_protocol, "SECONDS_TO_ASK", 0.3)
-    with connected(opens()) as client:
+    with connected(console) as client:
         client.sendall(sent)
         assert client.recv(1) == b""
 
