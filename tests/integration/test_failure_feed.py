@@ -23,7 +23,7 @@ from redrive.topology import history
 from redrive.topology.durations import duration_of
 from redrive.topology.model import Queue
 from redrive.topology.names import ExchangeFamily
-from waiting import wait_until
+from waiting import DEADLINE, wait_for_count, wait_until
 
 pytestmark = pytest.mark.every_broker
 
@@ -185,6 +185,10 @@ def known(url: str) -> list[str]:
     return FailedQueue(url, QUEUE).ask(ids, recall=KEPT)[0]
 
 
+def known_count(url: str) -> int:
+    return FailedQueue(url, QUEUE).ask(lambda look: look.kept.count(), recall=KEPT)[0]
+
+
 @contextlib.contextmanager
 def keeping(url: str, index: Index) -> Iterator[FeedKeeper]:
     keeper = FeedKeeper(index, Connector(url, "test feed"), FAMILY)
@@ -218,7 +222,7 @@ def test_thousands_of_failures_are_each_there_once(service: Service, index: Inde
     ids = [f"id-{number}" for number in range(12_000)]
     with keeping(service.url, index):
         fail(service.url, *ids)
-        wait_until(lambda: len(known(service.url)) >= len(ids), "all are known")
+        wait_for_count(lambda: known_count(service.url), len(ids), "are known", DEADLINE)
         assert sorted(known(service.url)) == sorted(ids)
         assert len(list(index.folder.glob("*.feed"))) == 1
 
