@@ -16,6 +16,7 @@ from contract.support import Recorder, Service
 from redrive import Message
 from redrive.amqp.field_table import Table
 from redrive.pubsub.blocking.wire import WireConnection
+from waiting import DEADLINE
 
 _MEND = "pika has changed: look at redrive/pubsub/blocking/wire.py before this test"
 
@@ -104,7 +105,7 @@ def test_a_plain_connection_in_the_same_process_reads_and_writes_as_ever(rabbitm
         channel.queue_bind("mine", "master", "order.*")
         channel.basic_publish("master", "order.paid", b"socks", properties, mandatory=True)
         recorder.wait_for_handled(["plain"])
-        method, received, body = next(iter(channel.consume("mine", inactivity_timeout=20)))
+        method, received, body = next(iter(channel.consume("mine", inactivity_timeout=DEADLINE)))
         assert method is not None
         assert received is not None
         channel.basic_ack(method.delivery_tag or 0)

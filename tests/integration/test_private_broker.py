@@ -24,6 +24,7 @@ from redrive.testing.address import Address
 from redrive.testing.external_broker import ExternalBroker
 from redrive.testing.handshake import open_once
 from redrive.testing.process_broker import ProcessBroker, server_scripts
+from waiting import DEADLINE
 
 MESSAGES = 300
 # Small for a test, large for a machine that builds something else at the same time.
@@ -118,7 +119,7 @@ def numbers_in(url: str) -> list[int]:
     connection = opened(url)
     channel = connection.channel()
     numbers = []
-    for method, _, body in channel.consume("messages", inactivity_timeout=10):
+    for method, _, body in channel.consume("messages", inactivity_timeout=DEADLINE):
         if method is None or body is None:
             break
         numbers.append(int(body))
