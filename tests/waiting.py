@@ -12,11 +12,15 @@ DEADLINE = 90.0
 def wait_for_count(count: Callable[[], int], wanted: int, what: str, seconds: float) -> None:
     """Waits until there are so many; for as long as they become more, and then `seconds`."""
     seen, deadline = -1, 0.0
-    while (found := count()) < wanted:
+    while True:
+        asked = time.monotonic()
+        found = count()
+        if found >= wanted:
+            return
         if found > seen:
             seen, deadline = found, time.monotonic() + seconds
         assert time.monotonic() < deadline, f"{found} for {seconds:g} s, and not {wanted}: {what}"
-        time.sleep(0.02)
+        _pause(asked)
 
 
 def wait_until(condition: Callable[[], T], what: str, seconds: float = DEADLINE) -> T:
@@ -28,5 +32,9 @@ def wait_until(condition: Callable[[], T], what: str, seconds: float = DEADLINE)
         if found:
             return found
         assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
-        # Asking may be a connection of its own. Most of the time is for what is waited for.
-        time.sleep(min(max(0.01, 8 * (time.monotonic() - asked)), 0.5))
+        _pause(asked)
+
+
+def _pause(asked: float) -> None:
+    """Asking may be a connection of its own. Most of the time is for what is waited for."""
+    time.sleep(min(max(0.01, 8 * (time.monotonic() - asked)), 0.5))
