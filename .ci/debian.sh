@@ -45,7 +45,8 @@ install_packages() {
         chmod 755 "$policy"
         export DEBIAN_FRONTEND=noninteractive
         log=$(mktemp)
-        install() { apt-get install -y --no-install-recommends -o Dpkg::Lock::Timeout=120 "${wanted[@]}" </dev/null >"$log" 2>&1; }
+        # A mirror that fails at one file of hundreds is asked for it again.
+        install() { apt-get install -y --no-install-recommends -o Dpkg::Lock::Timeout=120 -o Acquire::Retries=3 "${wanted[@]}" </dev/null >"$log" 2>&1; }
         # A fresh machine has no package lists, an old one has stale lists: both are mended by an update.
         install || { apt-get update </dev/null >>"$log" 2>&1 && install; } || { tail -n 20 "$log" >&2; rm -f "$log"; exit 1; }
         rm -f "$log"

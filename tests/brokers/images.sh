@@ -52,7 +52,7 @@ make_image() (
     echo "images: RabbitMQ $version: installing rabbitmq-server ($((SECONDS - started)) s)"
     printf '#!/bin/sh\nexit 101\n' >"$root/usr/sbin/policy-rc.d"
     chmod 755 "$root/usr/sbin/policy-rc.d"
-    chroot "$root" apt-get install -y --no-install-recommends rabbitmq-server </dev/null >>"$log" 2>&1 || fail
+    chroot "$root" apt-get install -y --no-install-recommends -o Acquire::Retries=3 rabbitmq-server </dev/null >>"$log" 2>&1 || fail
     install -m 755 "$here/docker-entrypoint.sh" "$root/usr/local/bin/docker-entrypoint.sh"
     # The same two files as in the official image, so that one way of starting does for both.
     mkdir -p "$root/etc/rabbitmq/conf.d"
@@ -68,6 +68,15 @@ make_image() (
     echo "images: RabbitMQ $version: made from Debian $suite in $((SECONDS - started)) s"
 )
 
+# Called twice: a mirror may fail at one file of hundreds.
+made_image() {
+    # In the background, so that this script hears Ctrl-C meanwhile and can pass it on.
+    within "$build_seconds" bash "$0" --make "$1" &
+    making=$!
+    trap 'kill "$making"; wait "$making"; exit 130' INT TERM
+    wait "$making"
+}
+
 provide_image() {
     local version=$1
     if has_image "redrive-rabbitmq:$version"; then
@@ -76,11 +85,7 @@ provide_image() {
         docker tag "rabbitmq:$version-management" "redrive-rabbitmq:$version"
         echo "images: RabbitMQ $version: the official image"
     else
-        # In the background, so that this script hears Ctrl-C meanwhile and can pass it on.
-        within "$build_seconds" bash "$0" --make "$version" &
-        making=$!
-        trap 'kill "$making"; wait "$making"; exit 130' INT TERM
-        wait "$making"
+        made_image "$version" || made_image "$version"
     fi
 }
 
