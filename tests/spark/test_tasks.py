@@ -70,7 +70,7 @@ def kill_once(condition: Callable[[], bool], what: str, *arguments: str) -> None
         [sys.executable, task_program.__file__, what, *arguments], stderr=subprocess.PIPE
     )
     with process:
-        wait_until(lambda: condition() or process.poll() is not None, f"{what} is under way", 120)
+        wait_until(lambda: condition() or process.poll() is not None, f"{what} is under way", 900)
         process.kill()
         error = process.stderr.read().decode() if process.stderr else ""
     assert process.returncode == -9, error
@@ -249,7 +249,6 @@ def test_an_archive_without_room_leaves_messages_in_their_queue(
         ],
         capture_output=True,
         text=True,
-        timeout=120,
         check=False,
     )
     assert "No space left on device" in done.stdout, done.stdout + done.stderr
