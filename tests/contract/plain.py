@@ -101,22 +101,25 @@ def drain(url: str, queue: str) -> list[tuple[pika.BasicProperties, bytes]]:
         last_tag = method.delivery_tag
 
     with plain_channel(url) as channel:
-        # Thousands come this way in the time in which hundreds can be asked for one by one. They
-        # are acked by us: of what the broker acks by itself, pika drops what comes while a consumer
-        # is being cancelled. Source: pika 1.4.4, measured.
-        consumer = channel.basic_consume(queue, take)
-        before = -1
-        while len(taken) > before:
-            before = len(taken)
-            channel.connection.process_data_events(0.2)
-        if last_tag:
-            channel.basic_ack(last_tag, multiple=True)
-        channel.basic_cancel(consumer)
-        # That nothing came may have been the machine's fault: the broker itself says what is left.
+        quiet = 0.2
         while True:
+            # Thousands come this way in the time in which hundreds can be asked for one by one.
+            # They are acked by us: of what the broker acks by itself, pika drops what comes while a
+            # consumer is being cancelled. Source: pika 1.4.4, measured.
+            consumer = channel.basic_consume(queue, take)
+            before = -1
+            while len(taken) > before:
+                before = len(taken)
+                channel.connection.process_data_events(quiet)
+            if last_tag:
+                channel.basic_ack(last_tag, multiple=True)
+                last_tag = 0
+            channel.basic_cancel(consumer)
+            # That nothing came may have been the machine's fault: the broker says what is left.
             method, left, last = channel.basic_get(queue, auto_ack=True)
             if method is None:
                 return taken
             assert left is not None
             assert last is not None
             taken.append((left, last))
+            quiet = min(2 * quiet, 5.0)

@@ -3,6 +3,7 @@ either; while nobody acts, no failed queue is touched."""
 
 import contextlib
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,8 @@ pytestmark = pytest.mark.every_broker
 
 QUEUE = "shop@orders"
 FAMILY = ExchangeFamily()
+PUBLISHERS = 20
+"""Each waits for a confirm before its next message: one alone takes minutes on a slow disk."""
 KEPT = Recall(duration_of("3650d"), or_look=False)
 
 
@@ -221,7 +224,9 @@ def test_thousands_of_failures_are_each_there_once(service: Service, index: Inde
     look(service.url)
     ids = [f"id-{number}" for number in range(12_000)]
     with keeping(service.url, index):
-        fail(service.url, *ids)
+        with ThreadPoolExecutor(PUBLISHERS) as pool:
+            shares = (ids[first::PUBLISHERS] for first in range(PUBLISHERS))
+            list(pool.map(lambda share: fail(service.url, *share), shares))
         wait_for_count(lambda: known_count(service.url), len(ids), "are known", DEADLINE)
         assert sorted(known(service.url)) == sorted(ids)
         assert len(list(index.folder.glob("*.feed"))) == 1
