@@ -156,8 +156,14 @@ class Memory:
         self._administration = administration
 
     def use_up(self) -> None:
-        """The broker blocks whoever publishes."""
-        self._broker.control("set_vm_memory_high_watermark", "0.0000001")
+        """The broker blocks whoever publishes, from when this returns."""
+        # It takes note of an alarm a while after it was raised.
+        self._broker.control(
+            "eval",
+            "vm_memory_monitor:set_vm_memory_high_watermark(0.0000001), "
+            "Noted = fun Noted() -> case rabbit_alarm:get_alarms() of "
+            "[] -> timer:sleep(10), Noted(); _ -> ok end end, Noted().",
+        )
 
     def free(self) -> None:
         """It takes messages again."""
