@@ -56,6 +56,34 @@ def test_each_test_has_a_virtual_host_of_its_own_on_one_broker(pytester: pytest.
     result.stdout.re_match_lines([r"RabbitMQ \d+\.\d+\.\d+ \((container|process|external).*\)"])
 
 
+@pytest.mark.skipif("REDRIVE_URL" in os.environ, reason="a broker of somebody else keeps nothing")
+def test_a_virtual_host_is_left_where_the_broker_has_failed_at_a_queue(
+    pytester: pytest.Pytester,
+) -> None:
+    pytester.makeconftest(TWO_LINES)
+    pytester.makepyfile(
+        """
+        import logging
+        from urllib.parse import urlsplit
+
+        import pytest
+
+        hosts = []
+
+        @pytest.mark.parametrize("told", ["again: 541 INTERNAL_ERROR - cluster_not_formed", "on"])
+        def test_something(told, rabbitmq_url):
+            logging.getLogger("redrive.any").warning("declaring %s", told)
+            hosts.append(urlsplit(rabbitmq_url).path[1:])
+
+        def test_the_first_is_left(rabbitmq_broker):
+            there = rabbitmq_broker.control("list_vhosts", "--quiet")
+            assert [host in there for host in hosts] == [True, False]
+            rabbitmq_broker.delete_virtual_host(hosts[0])
+        """
+    )
+    run(pytester).assert_outcomes(passed=3)
+
+
 @pytest.mark.skipif("REDRIVE_URL" in os.environ, reason="a broker of somebody else is not killed")
 def test_a_test_that_leaves_the_broker_dead_does_no_harm_to_the_next(
     pytester: pytest.Pytester,

@@ -351,7 +351,9 @@ def _asked_again(declares: Callable[_Given, _Found]) -> Callable[_Given, _Found]
 
     Source: on a busy machine, RabbitMQ 4.0.5 was seen to close the connection over a quorum queue
     that had no leader in time, with 541 and `cluster_not_formed`. What had been started of that
-    queue is deleted then, as Ra's documentation of ra:start_or_restart_cluster/4 has it.
+    queue is deleted then, as Ra's documentation of ra:start_or_restart_cluster/4 has it, but for
+    what dead-letters for it at least once: that looks for a queue of this name for five minutes.
+    Where it found none, 4.3.6 was seen to fail from then on at each queue with that strategy.
     """
 
     @functools.wraps(declares)
