@@ -72,11 +72,11 @@ def handled_once(shell: Shell, url: str, queue: str, **options: object) -> bool:
     """Whether a message that a shell publishes comes back to it."""
     recorder = Recorder()
     key = f"{queue}.paid"
+    shell.declare(url, queue, routing_keys=[key], **options)
     with (
         shell.subscriber(recorder, url, queue, routing_keys=[key], **options),
         shell.publisher(url, **options) as publisher,
     ):
-        shell.declare(url, queue, routing_keys=[key], **options)
         recorder.wait_for_handled([publisher.publish("socks", key)])
     return True
 
@@ -205,11 +205,11 @@ def test_renewed_certificates_are_used_from_the_next_connection_on(
     queue, key = f"renewed-{shell.name}", f"renewed.{shell.name}"
     with Proxy(f"amqp://guest:guest@127.0.0.1:{secured.port}/") as proxy:
         url = f"amqps://guest:guest@{proxy.url.partition('@')[2].partition('/')[0]}/?{query}"
+        shell.declare(url, queue, routing_keys=[key])
         with (
             shell.subscriber(recorder, url, queue, routing_keys=[key]),
             shell.publisher(url) as publisher,
         ):
-            shell.declare(url, queue, routing_keys=[key])
             recorder.wait_for_handled([publisher.publish("socks", key)])
             renew(others)
             proxy.cut()
@@ -232,11 +232,11 @@ def test_a_connection_over_tls_that_is_cut_comes_back(
     with Proxy(f"amqp://guest:guest@127.0.0.1:{secured.port}/") as proxy:
         place = proxy.url.partition("@")[2].partition("/")[0]
         url = f"amqps://guest:guest@{place}/?{secured.certificates.options('client')}"
+        shell.declare(url, queue, routing_keys=[key])
         with (
             shell.subscriber(recorder, url, queue, routing_keys=[key]),
             shell.publisher(url) as publisher,
         ):
-            shell.declare(url, queue, routing_keys=[key])
             for _ in range(3):
                 recorder.wait_for_handled([publisher.publish("socks", key, timeout=DEADLINE)])
                 proxy.cut()
@@ -257,9 +257,11 @@ def test_a_worker_over_tls_waits_until_the_wire_thaws(
     ):
         place = proxy.url.partition("@")[2].partition("/")[0]
         url = f"amqps://guest:guest@{place}/?{secured.certificates.options('client')}&heartbeat=1&connection_timeout=300"
+        shell.declare(secured.url(), queue, routing_keys=[key])
         publisher = stack.enter_context(shell.publisher(secured.url()))
-        stack.enter_context(shell.subscriber(recorder, url, queue, routing_keys=[key]))
-        shell.declare(url, queue, routing_keys=[key])
+        stack.enter_context(
+            shell.subscriber(recorder, url, queue, routing_keys=[key], patience=DEADLINE)
+        )
         recorder.wait_for_handled([publisher.publish("socks", key)])
         proxy.freeze()
         message_id = publisher.publish("socks", key)

@@ -27,14 +27,12 @@ def secured() -> Iterator[Secured]:
 
 def fail_one(shell: Shell, url: str) -> None:
     """Has a message of the subscription fail for good."""
-    failed = shell.failed_queue(url, QUEUE)
+    failed, retry = shell.failed_queue(url, QUEUE), RetryPolicy(max_retries=0)
+    shell.declare(url, QUEUE, routing_keys=["order.*"], retry=retry)
     with (
-        shell.subscriber(
-            always_fails, url, QUEUE, routing_keys=["order.*"], retry=RetryPolicy(max_retries=0)
-        ),
+        shell.subscriber(always_fails, url, QUEUE, routing_keys=["order.*"], retry=retry),
         shell.publisher(url) as publisher,
     ):
-        shell.declare(url, QUEUE, routing_keys=["order.*"], retry=RetryPolicy(max_retries=0))
         publisher.publish("socks", "order.paid")
         wait_until(lambda: failed.depth() > 0, "a message has failed")
 
@@ -89,11 +87,11 @@ def test_a_retry_waits_on_the_ladder_over_tls(secured: Secured, shell: Shell) ->
     queue, key = f"ladder-{shell.name}", f"ladder.{shell.name}"
     retry = RetryPolicy(backoff=[timedelta(seconds=1), timedelta(seconds=2)])
     recorder = Recorder(fails_first(2))
+    shell.declare(secured.url, queue, routing_keys=[key], retry=retry)
     with (
         shell.subscriber(recorder, secured.url, queue, routing_keys=[key], retry=retry),
         shell.publisher(secured.url) as publisher,
     ):
-        shell.declare(secured.url, queue, routing_keys=[key], retry=retry)
         recorder.wait_for_handled([publisher.publish("socks", key)])
     assert [attempt.retries for attempt in recorder.attempts] == [0, 1, 2]
 
@@ -103,11 +101,11 @@ def test_a_message_of_20_megabytes_goes_both_ways_over_tls(secured: Secured, she
     queue, key = f"large-{shell.name}", f"large.{shell.name}"
     bodies: list[int] = []
     recorder = Recorder(lambda message: bodies.append(len(message.body)))
+    shell.declare(secured.url, queue, routing_keys=[key])
     with (
         shell.subscriber(recorder, secured.url, queue, routing_keys=[key]),
         shell.publisher(secured.url) as publisher,
     ):
-        shell.declare(secured.url, queue, routing_keys=[key])
         recorder.wait_for_handled([publisher.publish(bytes(LARGE), key)])
     assert bodies == [LARGE]
 
