@@ -1,5 +1,6 @@
 """Metrics, traces, health and JSON logs of a service on a real broker."""
 
+import asyncio
 import json
 import socket
 from collections import Counter
@@ -16,7 +17,15 @@ from prometheus_client.parser import text_string_to_metric_families
 from cli_support import redrive, running
 from contract.shells import Shell
 from contract.support import Recorder, Service, always_fails, both_shells, retrying
-from redrive import ConfigurationError, Message, instrument, uninstrument
+from redrive import (
+    AsyncPublisher,
+    BrokerUnavailable,
+    ConfigurationError,
+    Message,
+    Publisher,
+    instrument,
+    uninstrument,
+)
 from redrive.cli.metrics_server import Place, serving
 from redrive.pubsub.blocking.subscriber import Subscriber
 from redrive.testing.ports import free_ports
@@ -187,6 +196,19 @@ def test_an_unroutable_message_is_an_error_in_its_span(
         publisher.publish("x", "nobody.listens")
     (span,) = spans.get_finished_spans()
     assert not span.status.is_ok
+
+
+def test_a_publish_that_finds_no_broker_is_an_error_in_its_span(
+    spans: InMemorySpanExporter,
+) -> None:
+    [port] = free_ports(1)
+    url = f"amqp://guest:guest@127.0.0.1:{port}/"
+    with pytest.raises(BrokerUnavailable):
+        Publisher(url).publish("x", "order.paid")
+    with pytest.raises(BrokerUnavailable):
+        asyncio.run(AsyncPublisher(url).publish("x", "order.paid"))
+
+    assert [span.status.is_ok for span in spans.get_finished_spans()] == [False, False]
 
 
 def test_scraped_metrics_match_the_messages_counted(rabbitmq_url: str) -> None:
