@@ -2,6 +2,7 @@
 same failed queue as any other retry."""
 
 import itertools
+import threading
 import time
 from datetime import timedelta
 
@@ -211,11 +212,15 @@ def test_what_outlasts_the_grace_and_what_waits_behind_it_is_returned_uncounted(
     never = retrying(3, timedelta(minutes=10))
     service.declare(retry=never, **BROKER)
     ids = service.publish_numbered(20)
-    first = Recorder(lambda message: time.sleep(5 if message.body == b"5" else 0))
-    with service.subscriber(first, retry=never, grace=0.1, **BROKER) as stopping:
-        first.wait_for_attempts(6)
-        stopping.stop()
-        assert stopping.stopped(DEADLINE)
+    over = threading.Event()
+    first = Recorder(lambda message: over.wait(DEADLINE if message.body == b"5" else 0))
+    try:
+        with service.subscriber(first, retry=never, grace=0.1, **BROKER) as stopping:
+            first.wait_for_attempts(6)
+            stopping.stop()
+            assert stopping.stopped(DEADLINE)
+    finally:
+        over.set()
     second = Recorder()
     with service.subscriber(second, retry=never, **BROKER):
         second.wait_for_handled(ids[5:])
