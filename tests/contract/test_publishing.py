@@ -1,19 +1,15 @@
 """A message that `publish` returned for is safe; one that it raised for has a reason."""
 
-import contextlib
-import logging
 import threading
-from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
 import pydantic
 import pytest
 
-from contract.plain import depth, drain, plain_channel, properties_of, publish_plain
+from contract.plain import depth, drain, plain_channel
 from contract.support import Recorder, Service, assert_it_helps
 from redrive import ConfigurationError, PublishNacked, Unroutable
-from redrive.pubsub.publisher_base import PAUSES_AFTER_NACK
 from waiting import DEADLINE
 
 
@@ -232,59 +228,17 @@ def test_a_publisher_goes_on_after_an_exchange_was_deleted_and_declared_again(
     assert depth(service.url, service.queue) == 2
 
 
-@pytest.fixture
-def full_queue(service: Service) -> str:
-    """A queue that has no room for what is published with its name as routing key."""
+def test_what_one_queue_does_not_take_is_an_error_and_another_queue_gets_it_once(
+    service: Service,
+) -> None:
     service.declare()
     with plain_channel(service.url) as channel:
         channel.queue_declare(
-            "full", durable=True, arguments={"x-max-length": 1, "x-overflow": "reject-publish"}
+            "full", durable=True, arguments={"x-max-length": 0, "x-overflow": "reject-publish"}
         )
-        channel.queue_bind("full", "master", "full")
-    publish_plain(service.url, "full", b"", properties_of(b"", "first"))
-    return "full"
+        channel.queue_bind("full", "master", "order.*")
+    with service.publisher() as publisher, pytest.raises(PublishNacked) as told:
+        publisher.publish("socks", "order.paid", message_id="a")
 
-
-@contextlib.contextmanager
-def at_each_nack(act: Callable[[], object]) -> Iterator[None]:
-    """Does something whenever a publisher is about to publish again what the broker nacked."""
-
-    class Hears(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            if "publishing it again" in record.getMessage():
-                act()
-
-    logger, hears = logging.getLogger("redrive"), Hears()
-    logger.addHandler(hears)
-    try:
-        yield
-    finally:
-        logger.removeHandler(hears)
-
-
-def test_what_a_queue_does_not_take_is_published_again_and_gets_in_once_there_is_room(
-    service: Service, full_queue: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    def make_room() -> None:
-        drain(service.url, full_queue)
-
-    caplog.set_level(logging.DEBUG, "redrive")
-    with service.publisher() as publisher, at_each_nack(make_room):
-        message_id = publisher.publish("socks", full_queue, timeout=DEADLINE)
-
-    assert [one.message_id for one, _ in drain(service.url, full_queue)] == [message_id]
-
-
-def test_what_a_queue_goes_on_not_to_take_is_an_error(
-    service: Service, full_queue: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    tries: list[None] = []
-    caplog.set_level(logging.DEBUG, "redrive")
-    with service.publisher() as publisher, at_each_nack(lambda: tries.append(None)):
-        with pytest.raises(PublishNacked) as told:
-            publisher.publish("socks", full_queue, timeout=DEADLINE)
-        publisher.publish("socks", "order.paid", mandatory=True)
-
-    assert len(tries) == len(PAUSES_AFTER_NACK)
     assert_it_helps(told.value, "the broker did not take it now", "A queue is full")
-    assert depth(service.url, full_queue) == 1
+    assert [one.message_id for one, _ in drain(service.url, service.queue)] == ["a"]

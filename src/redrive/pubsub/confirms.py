@@ -307,8 +307,8 @@ class Outbox:
             error: RedriveError | None = PublishNacked(
                 outgoing.message_id,
                 outgoing.routing_key,
-                "the broker did not take it now\nA queue is full and rejects publishes, or its "
-                "node fails: see the broker's log.",
+                "the broker did not take it now\nA queue is full and rejects publishes, is just "
+                "being declared, or its node fails: publish it again, or see the broker's log.",
             )
         elif outgoing.returned is not None:
             error = Unroutable(

@@ -2,7 +2,6 @@
 
 import logging
 import os
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
@@ -29,13 +28,6 @@ logger = logging.getLogger("redrive")
 
 BATCH = 128
 DEFAULT_TIMEOUT = 30.0
-PAUSES_AFTER_NACK = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
-"""Seconds before each further try of a message that the broker did not take.
-
-A quorum queue that somebody declares is there for everybody else before its first member runs: it
-can be bound and published to, and refuses everything for some milliseconds, longer on a busy
-machine. Source: measured on 3.10.8, 4.0.5 and 4.3.6, see docs/brokers.md.
-"""
 MOST_UNHEARD_KEYS = 100
 """Routing keys without a queue that a publisher tells of. Where each message has a key of its own,
 a line for each would flood the log."""
@@ -71,30 +63,6 @@ class Sealed(NamedTuple):
             self.envelope.message_id,
             settled,
         )
-
-    def again(self, tried: int, since: float) -> "tuple[float, Sealed] | None":
-        """What to do with a message that the broker has nacked.
-
-        Args:
-            tried: how often it was published again already.
-            since: `time.monotonic()` when it was published first.
-
-        Returns:
-            Seconds to pause, and the message with what is left of its time then; None where it is
-            not published again.
-        """
-        if tried >= len(PAUSES_AFTER_NACK):
-            return None
-        pause = PAUSES_AFTER_NACK[tried]
-        left = self.limit - (time.monotonic() - since) - pause
-        if left <= 0:
-            return None
-        logger.debug(
-            "the broker did not take message %s now; publishing it again in %g s",
-            self.envelope.message_id,
-            pause,
-        )
-        return pause, self._replace(limit=left)
 
 
 class UnheardKeys:

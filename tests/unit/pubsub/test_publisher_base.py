@@ -1,17 +1,10 @@
-"""What a publisher says of messages that no queue got, and when it publishes one again."""
+"""What a publisher says of messages that no queue got."""
 
 import logging
-import time
 
 import pytest
 
-from redrive.pubsub.envelope import Destination, seal
-from redrive.pubsub.publisher_base import (
-    MOST_UNHEARD_KEYS,
-    PAUSES_AFTER_NACK,
-    Sealed,
-    UnheardKeys,
-)
+from redrive.pubsub.publisher_base import MOST_UNHEARD_KEYS, UnheardKeys
 
 
 def keys_told(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -65,27 +58,3 @@ def test_a_log_handler_that_publishes_for_nobody_does_not_go_round_in_circles(
         logging.getLogger("redrive").removeHandler(handler)
 
     assert sorted(keys_told(caplog)) == ["log.warning", "user.create"]
-
-
-@pytest.fixture
-def sealed() -> Sealed:
-    """A message whose publisher waits thirty seconds for the confirm."""
-    place = Destination("master", "order.paid", 0)
-    return Sealed(place, seal("socks", "order.paid"), False, 30.0, lambda _: None)
-
-
-def test_a_nacked_message_has_what_is_left_of_its_time_after_the_pause(
-    sealed: Sealed, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(time, "monotonic", lambda: 1010.0)
-    assert sealed.again(1, since=1000.0) == (0.1, sealed._replace(limit=19.9))
-
-
-def test_a_nacked_message_is_published_again_so_often(sealed: Sealed) -> None:
-    since = time.monotonic()
-    assert sealed.again(len(PAUSES_AFTER_NACK) - 1, since) is not None
-    assert sealed.again(len(PAUSES_AFTER_NACK), since) is None
-
-
-def test_a_nacked_message_is_not_published_again_after_its_time(sealed: Sealed) -> None:
-    assert sealed.again(0, since=time.monotonic() - 29.99) is None

@@ -1,19 +1,12 @@
 """Publishing on an event loop: confirmed, many in flight."""
 
 import asyncio
-import time
 from collections.abc import AsyncIterable, Collection, Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Self
 
 from redrive.amqp.field_table import FieldValue
-from redrive.errors import (
-    BrokerUnavailable,
-    ConfigurationError,
-    PublishNacked,
-    RedriveError,
-    Unroutable,
-)
+from redrive.errors import BrokerUnavailable, ConfigurationError, RedriveError, Unroutable
 from redrive.pubsub.aio.connection import Connector, Link
 from redrive.pubsub.aio.declarer import declare_exchanges_on_thread, declare_ladder
 from redrive.pubsub.aio.threads import running_loop
@@ -104,8 +97,7 @@ class AsyncPublisher(PublisherBase):
             ConfigurationError: the body, the key or a header can't be sent, the delay is none that
                 can be, or the publisher is closed.
             Unroutable: no queue is bound for it, and `mandatory` is set.
-            PublishNacked: the broker did not take it, nor when it was published again, for three
-                seconds.
+            PublishNacked: the broker refused to take it.
             PublishTimeout: no confirm came in time; whether the broker has it is not known.
             BrokerUnavailable: no broker answered at the first connection.
         """
@@ -198,10 +190,13 @@ class AsyncPublisher(PublisherBase):
 
     async def _publish(self, sealed: Sealed) -> None:
         try:
-            error = await self._send(sealed)
+            session = await self._open_session(sealed.limit)
+            if sealed.place.levels > self._levels and self._declare:
+                await self._declare_ladder(sealed.place.levels)
         except RedriveError as failure:
             sealed.ended(failure)
             raise
+        error = await session.send_one(sealed)
         sealed.ended(error)
         if isinstance(error, Unroutable):
             self._unroutable += 1
@@ -211,22 +206,6 @@ class AsyncPublisher(PublisherBase):
         if error is not None:
             self._levels = 0  # whatever it was, a delay's way may be gone
             raise error
-
-    async def _send(self, sealed: Sealed) -> RedriveError | None:
-        """Sends a message, again where the broker does not take it, and waits until it is
-        settled."""
-        since, tried = time.monotonic(), 0
-        session = await self._open_session(sealed.limit)
-        if sealed.place.levels > self._levels and self._declare:
-            await self._declare_ladder(sealed.place.levels)
-        error = await session.send_one(sealed)
-        while isinstance(error, PublishNacked) and (again := sealed.again(tried, since)):
-            pause, rest = again
-            await asyncio.sleep(pause)
-            tried += 1
-            session = await self._open_session(rest.limit)
-            error = await session.send_one(rest)
-        return error
 
     async def close(self) -> None:
         """Closes the connection. What other tasks still wait for is not confirmed any more."""

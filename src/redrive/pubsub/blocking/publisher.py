@@ -1,19 +1,12 @@
 """Publishing: confirmed, many in flight, from any thread."""
 
 import threading
-import time
 from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Self
 
 from redrive.amqp.field_table import FieldValue
-from redrive.errors import (
-    BrokerUnavailable,
-    ConfigurationError,
-    PublishNacked,
-    RedriveError,
-    Unroutable,
-)
+from redrive.errors import BrokerUnavailable, ConfigurationError, RedriveError, Unroutable
 from redrive.pubsub.blocking.connection import Connector, Link
 from redrive.pubsub.blocking.declarer import declare_exchanges, declare_ladder
 from redrive.pubsub.blocking.tickets import ThreadInFlight, Ticket
@@ -98,8 +91,7 @@ class Publisher(PublisherBase):
             ConfigurationError: the body, the key or a header can't be sent, the delay is none that
                 can be, the publisher is closed, or it is called on the publisher's own I/O thread.
             Unroutable: no queue is bound for it, and `mandatory` is set.
-            PublishNacked: the broker did not take it, nor when it was published again, for three
-                seconds.
+            PublishNacked: the broker refused to take it.
             PublishTimeout: no confirm came in time; whether the broker has it is not known.
             BrokerUnavailable: no broker answered at the first connection.
         """
@@ -174,35 +166,29 @@ class Publisher(PublisherBase):
         return report
 
     def _publish(self, sealed: Sealed) -> None:
+        limit = sealed.limit
         try:
-            error = self._send(sealed)
+            session = self._open_session(limit)
+            if sealed.place.levels > self._levels and self._declare:
+                self._declare_ladder(sealed.place.levels)
         except RedriveError as failure:
             sealed.ended(failure)
             raise
-        sealed.ended(error)
-        if isinstance(error, Unroutable):
+        ticket = Ticket()
+        outgoing = sealed.outgoing(ticket.settle)
+        session.send([outgoing])
+        if not ticket.done.wait(limit):
+            outgoing.withdrawn = True
+            ticket.error = session.timeout_of(outgoing, limit)
+        sealed.ended(ticket.error)
+        if isinstance(ticket.error, Unroutable):
             self._count_unroutable(1)
             if not sealed.mandatory:
                 self._unheard.tell([sealed.envelope.routing_key])
                 return
-        if error is not None:
+        if ticket.error is not None:
             self._levels = 0  # whatever it was, a delay's way may be gone
-            raise error
-
-    def _send(self, sealed: Sealed) -> RedriveError | None:
-        """Sends a message, again where the broker does not take it, and waits until it is
-        settled."""
-        since, tried = time.monotonic(), 0
-        session = self._open_session(sealed.limit)
-        if sealed.place.levels > self._levels and self._declare:
-            self._declare_ladder(sealed.place.levels)
-        error = session.send_one(sealed)
-        while isinstance(error, PublishNacked) and (again := sealed.again(tried, since)):
-            pause, rest = again
-            time.sleep(pause)
-            tried += 1
-            error = self._open_session(rest.limit).send_one(rest)
-        return error
+            raise ticket.error
 
     def close(self) -> None:
         """Closes the connection. What other threads still wait for is not confirmed any more."""
@@ -323,16 +309,6 @@ class Session(PublisherSession):
     def send(self, batch: list[Outgoing]) -> None:
         """Publishes a batch; from any thread."""
         self._mailbox.put(batch)
-
-    def send_one(self, sealed: Sealed) -> RedriveError | None:
-        """Publishes a message, and waits until it is settled; from any thread."""
-        ticket = Ticket()
-        outgoing = sealed.outgoing(ticket.settle)
-        self.send([outgoing])
-        if not ticket.done.wait(sealed.limit):
-            outgoing.withdrawn = True
-            ticket.error = self.timeout_of(outgoing, sealed.limit)
-        return ticket.error
 
     def close(self) -> None:
         """Closes the connection."""
