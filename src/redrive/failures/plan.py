@@ -121,6 +121,13 @@ def plan_of(
 ) -> Plan:
     """What an order would send of these messages; those that this job has sent before do not count.
 
+    Args:
+        order: what is to be sent, and where to.
+        messages: those of the queue.
+        under_way: what the job was sending when it ended.
+        job: its id; empty where it has sent nothing yet.
+        with_fingerprint: whether the plan is to tell which messages it is about.
+
     Raises:
         ConfigurationError: its expression can't be used, or a body can't be changed as it says.
     """
@@ -140,10 +147,13 @@ def plan_of(
     shared = SharedIds()
     together = 0
 
+    def was_sent(message: FailedMessage) -> bool:
+        return bool(job) and message.job == job
+
     def counted() -> Iterable[FailedMessage]:
         for message in messages:
             plan.looked_at += 1
-            plan.came_back += bool(job) and message.job == job
+            plan.came_back += was_sent(message)
             yield message
 
     with OpenFilter(order.filter) as open_filter:
@@ -151,7 +161,7 @@ def plan_of(
             if order.limit is not None and plan.count >= order.limit and not under_way:
                 plan.is_cut = True
                 break  # a queue of millions need not be looked at to its end
-            if message.job is not None and message.job == job:
+            if was_sent(message):
                 continue
             if under_way and (message.digest in under_way or message.failure_id in under_way):
                 plan.found_again += 1

@@ -148,6 +148,11 @@ def test_a_plan_says_what_stays_and_which_ids_are_shared(tmp_path: Path) -> None
     assert (plan.looked_at, plan.count, plan.too_often, plan.shared_ids) == (3, 2, 1, 1)
 
 
+def test_a_plan_without_a_job_is_about_what_names_an_empty_one_too() -> None:
+    plan = plan_of(Order(), looked_at([failed(Table.of({"redrive-job": ""}))]))
+    assert (plan.count, plan.came_back) == (1, 0)
+
+
 def incident() -> list[Delivery]:
     """Forty messages of two causes; every fourth has no time."""
     return [
