@@ -43,7 +43,7 @@ def test_declare_makes_two_queues_and_finds_them_again(rabbitmq_url: str) -> Non
     other = redrive(*DECLARE, "--retry-delay", "20s", url=rabbitmq_url)
 
     made = [one["name"] for one in json.loads(first.out)["objects"] if one["kind"] == "queue"]
-    assert made == ["shop@orders@failed", "shop@orders"]
+    assert made == ["shop@orders", "shop@orders@failed"]
     assert again.code == 0, again.err
     assert other.code == 1
     assert "x-delayed-retry-m" in other.err

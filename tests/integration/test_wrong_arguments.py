@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+import pika
 import pytest
 
 from contract.plain import plain_channel
@@ -195,6 +196,20 @@ def test_a_queue_that_is_there_with_other_arguments_is_named_with_both_values(
         f"{error.argument}={error.wanted}",
         f"{error.argument}={error.found}",
     )
+
+
+def test_nothing_is_made_beside_a_main_queue_with_other_arguments(rabbitmq_url: str) -> None:
+    with plain_channel(rabbitmq_url) as channel:
+        channel.queue_declare("shop@orders", durable=True)
+    with pytest.raises(TopologyMismatch):
+        Service(rabbitmq_url).declare()
+
+    for queue in ("shop@orders@retry", "shop@orders@failed"):
+        with (
+            plain_channel(rabbitmq_url) as channel,
+            pytest.raises(pika.exceptions.ChannelClosedByBroker, match="NOT_FOUND"),
+        ):
+            channel.queue_declare(queue, passive=True)
 
 
 def test_another_delay_than_the_one_on_the_broker_is_told_with_both(rabbitmq_url: str) -> None:

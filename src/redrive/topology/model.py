@@ -330,7 +330,12 @@ class Subscription:
 
     def topology(self) -> Topology:
         """Everything that this subscription needs on the broker, but for the delay ladder that its
-        policy may need."""
+        policy may need.
+
+        The main queue is the first: who asks for one with other arguments is refused before a queue
+        is made that the others have no use for. Its bindings are the last: once messages come, the
+        ways out are there.
+        """
         return self._with_tags(self._for_broadcast() if self.broadcast else self._with_retries())
 
     def _for_broadcast(self) -> Topology:
@@ -394,11 +399,10 @@ class Subscription:
                 Exchange(family.failed),
                 deliver_exchange(family),
             ),
-            # The main queue last: once it takes messages, the ways out of it are there.
             queues=(
-                failed_queue_of(self.queue, self.queue_type, self.max_failed),
-                self._retry_queue(),
                 self._main_queue(),
+                self._retry_queue(),
+                failed_queue_of(self.queue, self.queue_type, self.max_failed),
             ),
             bindings=(
                 Binding(family.failed, self.failed_queue, self.queue),
@@ -414,8 +418,8 @@ class Subscription:
         return Topology(
             exchanges=(Exchange(family.main), Exchange(family.failed), deliver_exchange(family)),
             queues=(
-                failed_queue_of(self.queue, self.queue_type, self.max_failed),
                 self._queue_that_holds_back(),
+                failed_queue_of(self.queue, self.queue_type, self.max_failed),
             ),
             bindings=(
                 Binding(family.failed, self.failed_queue, self.queue),

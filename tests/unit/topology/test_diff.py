@@ -222,7 +222,7 @@ def test_objects_of_others_are_no_difference() -> None:
     ("difference", "sentence"),
     [
         (Missing(Exchange("master")), "missing: topic exchange master"),
-        (Missing(TOPOLOGY.queues[0]), "missing: quorum queue ucenter@user@failed"),
+        (Missing(TOPOLOGY.queues[0]), "missing: quorum queue ucenter@user"),
         (Missing(Binding("master", "q", "user.*")), "missing: binding master → q with user.*"),
         (
             Retired(Exchange("q@tags.0123abcd", "headers")),

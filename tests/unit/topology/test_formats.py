@@ -59,9 +59,9 @@ def test_definitions_name_the_virtual_host_in_every_object_where_one_is_given() 
 def test_a_diagram_shows_bindings_and_the_way_of_dead_letters() -> None:
     lines = mermaid_of(SUBSCRIPTION.topology()).splitlines()
     assert lines[0] == "flowchart LR"
-    assert '  e0 -->|"order.*, #34;#35;#34;, shop@orders"| q2' in lines
-    assert '  q2 -.->|"rejected"| e1' in lines
-    assert '  q1 -.->|"after 300000 ms"| q2' in lines
+    assert '  e0 -->|"order.*, #34;#35;#34;, shop@orders"| q0' in lines
+    assert '  q0 -.->|"rejected"| e1' in lines
+    assert '  q1 -.->|"after 300000 ms"| q0' in lines
 
 
 def test_a_diagram_draws_no_way_to_what_is_not_in_it() -> None:

@@ -170,7 +170,7 @@ def test_a_subscription_declares_the_levels_that_its_policy_uses() -> None:
     assert levels_of(patient) == 6
     names = [queue.name for queue in with_ladder(patient).queues]
     assert names[:2] == ["master.unrouted", "master.delay.0"]
-    assert names[-3:] == ["q@failed", "q@retry", "q"]
+    assert names[-3:] == ["q", "q@retry", "q@failed"]
     assert len(with_ladder(patient).exchanges) == len(
         {exchange.name for exchange in with_ladder(patient).exchanges}
     )

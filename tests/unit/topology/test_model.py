@@ -14,6 +14,7 @@ from redrive.topology.model import (
     Exchange,
     Queue,
     QueueType,
+    RetryVia,
     Subscription,
     failed_queue_of,
 )
@@ -161,7 +162,7 @@ def test_a_subscription_of_another_family_uses_its_exchanges() -> None:
         "shop@failed",
         "shop.deliver",
     }
-    assert topology.queues[-1].arguments["x-dead-letter-exchange"] == "shop@retry"
+    assert topology.queues[0].arguments["x-dead-letter-exchange"] == "shop@retry"
 
 
 def test_the_delay_is_the_ttl_of_the_retry_queue() -> None:
@@ -169,8 +170,12 @@ def test_the_delay_is_the_ttl_of_the_retry_queue() -> None:
     assert arguments_of(subscription)["ucenter@user@retry"]["x-message-ttl"] == 300_000
 
 
-def test_the_main_queue_is_declared_after_the_ways_out_of_it() -> None:
-    assert [queue.name for queue in SUBSCRIPTION.topology().queues][-1] == "ucenter@user"
+@pytest.mark.parametrize("retry_via", ["dead-letter", "broker"])
+def test_the_main_queue_is_declared_before_the_queues_that_depend_on_its_kind(
+    retry_via: RetryVia,
+) -> None:
+    first, *_ = replace(SUBSCRIPTION, retry_via=retry_via).topology().queues
+    assert first.name == "ucenter@user"
 
 
 def test_the_main_queue_is_bound_to_patterns_after_the_ways_out_of_it() -> None:
