@@ -17,6 +17,10 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from effort import IS_NIGHTLY, effort
+from text_table import aligned
+from times import TimesPlugin
+
 # The links at the top of the repository are names of packages, too: with the root on the path, as
 # `python -m pytest` has it, a second copy of each part could be imported through them.
 _ROOT = Path(__file__).resolve().parents[1]
@@ -27,7 +31,7 @@ settings.register_profile(
     "redrive",
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
-    max_examples=int(os.environ.get("REDRIVE_TEST_EXAMPLES", "100")),
+    max_examples=int(os.environ.get("REDRIVE_TEST_EXAMPLES", effort(25, nightly=200))),
 )
 settings.load_profile("redrive")
 
@@ -35,19 +39,23 @@ pytest_plugins = ["redrive.testing.plugin", "pytester"]
 
 _FAILED = "failed: "
 """How the table's lines of tests that failed begin."""
-_MARKED = frozenset(Path(__file__).with_name(name) for name in ("integration", "web"))
-"""Where each test says whether its result depends on the version of RabbitMQ."""
 _OUTCOMES = ("passed", "failed", "error", "skipped")
 _started = pytest.StashKey[float]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--every-broker",
+        "--versions",
         action="store_true",
-        help="of tests/integration and tests/web run only what each version of RabbitMQ has to "
-        "show for itself",
+        help="run only the tests whose result depends on the version of RabbitMQ",
     )
+    parser.addoption("--times", type=Path, help="append what each test costs to this file")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    path = config.getoption("--times")
+    if path is not None:
+        config.pluginmanager.register(TimesPlugin(path.resolve()))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -62,11 +70,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _is_left_out(item: pytest.Item, config: pytest.Config) -> bool:
-    return (
-        bool(config.getoption("--every-broker"))
-        and not _MARKED.isdisjoint(item.path.parents)
-        and item.get_closest_marker("every_broker") is None
-    )
+    if config.getoption("--versions") and item.get_closest_marker("versions") is None:
+        return True
+    return not IS_NIGHTLY and item.get_closest_marker("nightly") is not None
 
 
 def _has_its_own_broker(item: pytest.Item) -> bool:
@@ -114,14 +120,8 @@ def _print_table(terminalreporter: pytest.TerminalReporter, text: str) -> None:
         ["tests", "broker", *_OUTCOMES, "time"],
         *(line.split("\t") for line in lines if not line.startswith(_FAILED)),
     ]
-    widths = [
-        max(len(row[column]) for row in rows if column < len(row)) for column in range(len(rows[0]))
-    ]
     terminalreporter.write_sep("=", "what ran on which broker")
-    for row in rows:
-        terminalreporter.write_line(
-            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=False)).rstrip()
-        )
+    terminalreporter.write_line(aligned(rows))
     for line in lines:
         if line.startswith(_FAILED):
             terminalreporter.write_line(line)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from contract.support import Recorder, Service, fails_first
+from effort import effort
 from redrive import Message, RedriveError
 from redrive.pubsub.admin.management_api import ManagementAPI
 from redrive.pubsub.blocking.connection import Connector
@@ -15,7 +16,7 @@ from redrive.pubsub.blocking.declarer import declaring
 from redrive.pubsub.confirms import WINDOW
 from redrive.testing import Broker
 
-COUNT = 10_000
+COUNT = effort(2_000, nightly=10_000)
 PREFETCH = 200
 MOST_DUPLICATES = PREFETCH + WINDOW
 """What the subscriber had not settled, and what the publisher had no confirm for."""

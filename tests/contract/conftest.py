@@ -1,38 +1,65 @@
-"""One service in a virtual host of its own, once for each shell."""
+"""One service in a virtual host of its own, once for each shell and each broker."""
 
+import itertools
+import os
 from collections import Counter
-from pathlib import Path
+from collections.abc import Iterator
 
 import pytest
 
-from contract import memory
-from contract.shells import SHELLS, Shell
+from contract.brokers import Kind, brokers_of, is_memory_alone, why_not_in_memory
+from contract.shells import APP_SHELLS, SHELLS, Shell
 from contract.support import Service
+from redrive.testing import MemoryBroker
 from redrive.topology.model import QueueType
 
-if memory.ASKED_FOR:
-    from contract.memory import _memory_broker_of_the_run, rabbitmq_url  # noqa: F401
-
-_HERE = Path(__file__).parent
+_EACH_SHELL = [
+    *(pytest.param(shell, id=shell.name) for shell in SHELLS),
+    *(
+        pytest.param(
+            shell,
+            id=shell.name,
+            marks=pytest.mark.nightly("the shell's own engine; test_apps has what an app adds"),
+        )
+        for shell in APP_SHELLS
+    ),
+]
+_hosts = itertools.count(1)
 _left_out: Counter[str] = Counter()
 _OUTPUT = "redrive_left_out"
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves out what can't run on the broker in memory, where that was asked for."""
-    if not memory.ASKED_FOR:
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run each test on the brokers that it is for."""
+    if "rabbitmq_url" not in metafunc.fixturenames:
         return
-    reasons = {
-        item: reason
-        for item in items
-        if _HERE in item.path.parents and (reason := memory.why_not(item)) is not None
-    }
-    _left_out.update(
-        f"{item.path.name}::{getattr(item, 'originalname', item.name)}: {reason}"
-        for item, reason in reasons.items()
-    )
-    items[:] = [item for item in items if item not in reasons]
-    config.hook.pytest_deselected(items=list(reasons))
+    function = metafunc.function.__name__
+    versions = metafunc.definition.get_closest_marker("versions") is not None
+    kinds = brokers_of(metafunc.fixturenames, function, depends_on_version=versions)
+    if not kinds:
+        reason = why_not_in_memory(metafunc.fixturenames, function)
+        _left_out[f"{metafunc.definition.path.name}::{function}: {reason}"] += 1
+    # With none at all pytest would skip the test; it is left out below.
+    metafunc.parametrize("broker_kind", kinds or ["rabbitmq"], indirect=True)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the model in a run for versions, apps on RabbitMQ, and RabbitMQ where only the
+    model was asked for."""
+    left_out = [item for item in items if _is_left_out(item, config)]
+    kept = set(items) - set(left_out)
+    items[:] = [item for item in items if item in kept]
+    config.hook.pytest_deselected(items=left_out)
+
+
+def _is_left_out(item: pytest.Item, config: pytest.Config) -> bool:
+    parameters = getattr(getattr(item, "callspec", None), "params", {})
+    match parameters.get("broker_kind"):
+        case "memory":
+            return bool(config.getoption("--versions"))
+        case "rabbitmq":
+            return is_memory_alone() or parameters.get("shell") in APP_SHELLS
+    return False
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
@@ -44,7 +71,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: object, error: object) -> None:
-    """A worker of pytest-xdist has ended: takes over what it tells."""
+    """A worker of pytest-xdist has ended: take over what it tells."""
     _left_out.update(
         {
             line: count
@@ -55,12 +82,40 @@ def pytest_testnodedown(node: object, error: object) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Says what was left out, and why."""
-    for line, count in sorted(_left_out.items()):
-        terminalreporter.write_line(f"not on the broker in memory: {line} ({count})")
+    """Say what can't run on the broker in memory, where nothing else was asked for, and why."""
+    for line in sorted(_left_out):
+        terminalreporter.write_line(f"not on the broker in memory: {line}")
 
 
-@pytest.fixture(params=SHELLS, ids=lambda shell: shell.name)
+@pytest.fixture
+def broker_kind(request: pytest.FixtureRequest) -> Kind:
+    """The kind of broker that the test runs on."""
+    found: Kind = request.param
+    return found
+
+
+@pytest.fixture(scope="session")
+def _memory_broker_of_the_run(pytestconfig: pytest.Config) -> Iterator[MemoryBroker]:
+    # Imported only now: pytest rewrites the plugin's asserts when it loads it by its name.
+    from redrive.testing.plugin import note_broker
+
+    version = os.environ.get("REDRIVE_TEST_MEMORY_VERSION", "4.3")
+    with MemoryBroker(version, real_time=True) as broker:
+        note_broker(pytestconfig, f"a model of RabbitMQ {broker.version} in memory")
+        yield broker
+
+
+@pytest.fixture
+def rabbitmq_url(request: pytest.FixtureRequest, broker_kind: Kind) -> str:
+    """The AMQP URL of a virtual host that no other test has."""
+    if broker_kind == "memory":
+        broker: MemoryBroker = request.getfixturevalue("_memory_broker_of_the_run")
+        return broker.create_virtual_host(f"test-{next(_hosts)}")
+    url: str = request.getfixturevalue("rabbitmq_url")
+    return url
+
+
+@pytest.fixture(params=_EACH_SHELL)
 def shell(request: pytest.FixtureRequest) -> Shell:
     """Each shell in turn."""
     found: Shell = request.param

@@ -9,7 +9,6 @@ import contextlib
 import contextvars
 import functools
 import inspect
-import os
 import threading
 from collections.abc import (
     AsyncIterator,
@@ -27,7 +26,6 @@ from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 from typing import Any, Protocol, Self, TypeVar
 
-from contract import memory
 from redrive import (
     App,
     AsyncApp,
@@ -468,6 +466,5 @@ ASYNC = AsyncShell()
 APP = AppShell()
 ASYNC_APP = AsyncAppShell()
 SHELLS: tuple[Shell, ...] = (BLOCKING, ASYNC)
-if memory.ASKED_FOR or os.environ.get("REDRIVE_TEST_APPS"):
-    # The same engine within an app: there it takes no more time than it must.
-    SHELLS = (*SHELLS, APP, ASYNC_APP)
+APP_SHELLS: tuple[Shell, ...] = (APP, ASYNC_APP)
+"""The same engines, each within an app."""

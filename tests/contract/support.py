@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from contract.shells import BLOCKING, SHELLS, Handles, KeepsFailed, Publishes, Shell, Subscribes
+from effort import nightly
 from redrive import (
     ConfigurationError,
     ExchangeFamily,
@@ -47,6 +48,14 @@ _WHAT_IS_DECLARED = {
 
 both_types = pytest.mark.parametrize("queue_type", ["quorum", "classic"])
 both_shells = pytest.mark.parametrize("shell", SHELLS, ids=lambda shell: shell.name)
+
+
+def mostly(shell: Shell) -> pytest.MarkDecorator:
+    """Run a test with one shell, and in a nightly run with the other one, too: where both have the
+    same engine, and what is tried takes long."""
+    others = [other for other in SHELLS if other is not shell]
+    rest = [nightly(other, why="the other shell", id=other.name) for other in others]
+    return pytest.mark.parametrize("shell", [pytest.param(shell, id=shell.name), *rest])
 
 
 class Attempt(NamedTuple):

@@ -29,6 +29,7 @@ def test_looking_fifty_times_loses_nothing_and_keeps_the_order(service: Service)
         assert service.failed_ids() == ids
 
 
+@pytest.mark.versions("where a returned message stands")
 @both_types
 def test_looking_at_the_first_few_keeps_the_order(service: Service) -> None:
     ids = service.fail(20)
@@ -61,6 +62,7 @@ def test_a_message_that_is_looked_at_is_not_handled(service: Service) -> None:
     assert recorder.tried == {last: 1}
 
 
+@pytest.mark.versions("where a returned message stands")
 @both_types
 def test_messages_that_a_dying_process_still_holds_are_waited_for(
     service: Service, monkeypatch: pytest.MonkeyPatch
@@ -145,6 +147,7 @@ def foreign(service: Service, rabbitmq_broker: Broker) -> ForeignQueue:
     return ForeignQueue(service, rabbitmq_broker)
 
 
+@pytest.mark.versions("the delivery limit that a queue has by default")
 def test_a_failed_queue_that_looking_would_empty_is_refused_where_the_broker_has_a_limit(
     foreign: ForeignQueue,
 ) -> None:
@@ -159,6 +162,7 @@ def test_a_failed_queue_that_looking_would_empty_is_refused_where_the_broker_has
     )
 
 
+@pytest.mark.versions("the delivery limit that a queue has by default")
 def test_choosing_what_to_requeue_from_such_a_queue_is_refused_too(foreign: ForeignQueue) -> None:
     if not foreign.loses_messages:
         assert foreign.failed.requeue(lambda message: False).skipped == 1
@@ -171,6 +175,7 @@ def test_choosing_what_to_requeue_from_such_a_queue_is_refused_too(foreign: Fore
     )
 
 
+@pytest.mark.versions("the delivery limit that a queue has by default")
 def test_the_policy_that_the_refusal_names_mends_the_queue(
     foreign: ForeignQueue, rabbitmq_broker: Broker
 ) -> None:
@@ -189,6 +194,7 @@ def test_the_policy_that_the_refusal_names_mends_the_queue(
     assert [foreign.look() for _ in range(50)] == [["old"]] * 50
 
 
+@pytest.mark.versions("the delivery limit that a queue has by default")
 def test_all_of_such_a_queue_can_be_requeued_without_a_policy(foreign: ForeignQueue) -> None:
     assert foreign.failed.requeue().requeued == 1
 
@@ -224,6 +230,7 @@ def test_a_queue_whose_leader_is_silent_for_a_while_is_not_taken_for_empty(
         assert depth.result(DEADLINE) == 3
 
 
+@pytest.mark.versions("how a queue without a leader answers")
 @both_types
 def test_a_queue_that_never_answers_is_not_waited_for_for_ever(
     rabbitmq_broker: Broker, rabbitmq_url: str, service: Service, monkeypatch: pytest.MonkeyPatch

@@ -24,6 +24,7 @@ def failed(dead: DeadLetters, shell: Shell) -> KeepsFailed:
     return shell.failed_queue(dead.url, dead.place)
 
 
+@pytest.mark.versions("x-death")
 @both_types
 def test_what_failed_goes_back_to_the_queue_that_it_failed_in(
     dead: DeadLetters, failed: KeepsFailed
@@ -43,6 +44,7 @@ def test_what_failed_goes_back_to_the_queue_that_it_failed_in(
     assert len(dead.drain(BYSTANDER)) == 20  # of the first publish: nobody gets a second copy
 
 
+@pytest.mark.versions("x-death")
 @both_types
 def test_a_message_says_where_and_how_it_failed(dead: DeadLetters, failed: KeepsFailed) -> None:
     dead.fail(1)

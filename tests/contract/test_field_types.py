@@ -2,11 +2,15 @@
 
 import struct
 
+import pytest
+
 from contract.plain import properties_of, publish_plain
 from contract.support import Recorder, Service, always_fails, both_types, retrying
 from redrive import FailedMessage, Message
 from redrive.amqp.field_table import Table
 from waiting import wait_until
+
+pytestmark = pytest.mark.versions("how the broker keeps headers")
 
 
 def _long(tag: bytes, payload: bytes) -> bytes:

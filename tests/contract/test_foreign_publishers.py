@@ -75,6 +75,7 @@ def retries_of(recorder: Recorder, message_id: str = "foreign") -> list[int]:
     return [attempt.retries for attempt in recorder.attempts if attempt.message_id == message_id]
 
 
+@pytest.mark.versions("x-death")
 @both_types
 def test_a_message_of_a_plain_client_is_retried_and_set_aside(service: Service) -> None:
     recorder, failed = set_aside(service, properties())
@@ -116,6 +117,7 @@ def test_a_user_id_of_somebody_else_does_not_stop_a_message_from_being_set_aside
     assert failed.headers["redrive-orig-user-id"] == "somebody-else"
 
 
+@pytest.mark.versions("what the broker does with CC")
 @both_types
 @pytest.mark.parametrize("header", ["CC", "BCC"])
 def test_a_message_that_was_copied_elsewhere_is_not_copied_again_by_a_move(
@@ -166,6 +168,7 @@ def test_an_expiration_ends_when_the_message_is_set_aside(service: Service) -> N
         time.sleep(0.1)
 
 
+@pytest.mark.versions("how the broker counts deaths")
 @both_types
 def test_a_message_with_an_expiration_is_retried_as_often_as_any_other(service: Service) -> None:
     recorder, failed = set_aside(service, properties(expiration="5000"))
@@ -211,6 +214,7 @@ FORGED: Mapping[str, FieldValue] = {
 }
 
 
+@pytest.mark.versions("how the broker counts deaths")
 @both_types
 def test_a_forged_x_death_gives_no_retry_and_takes_none(service: Service) -> None:
     forged = [
@@ -228,6 +232,7 @@ def test_a_forged_x_death_gives_no_retry_and_takes_none(service: Service) -> Non
     }
 
 
+@pytest.mark.versions("how the broker counts deliveries")
 @both_types
 def test_a_forged_delivery_count_is_no_crash(service: Service) -> None:
     counts: dict[str, FieldValue] = {
@@ -266,6 +271,7 @@ def test_headers_that_name_redrives_own_are_no_key_to_it(service: Service) -> No
     assert failed.routing_key == "order.paid"
 
 
+@pytest.mark.versions("how the broker reads headers")
 @both_types
 def test_a_message_of_a_headers_table_that_is_garbage_is_set_aside_with_it(
     service: Service,

@@ -57,6 +57,7 @@ def test_a_stop_does_not_wait_for_room(service: Service, caplog: pytest.LogCaptu
     assert "grace period" not in caplog.text
 
 
+@pytest.mark.versions("how a full queue refuses")
 @both_types
 def test_what_was_refused_is_set_aside_once_there_is_room(service: Service) -> None:
     handler = Recorder(always_fails)

@@ -20,6 +20,8 @@ from contract.support import (
 from redrive import Linear, Message, Retry, RetryPolicy
 from waiting import DEADLINE, wait_until
 
+pytestmark = pytest.mark.versions("delayed retries, new in 4.3")
+
 BRIEF = timedelta(milliseconds=20)
 BROKER = {"retry_via": "broker"}
 

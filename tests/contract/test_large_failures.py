@@ -78,6 +78,7 @@ def test_the_password_of_a_url_in_an_error_is_not_kept(service: Service) -> None
     assert b"t0ken" not in failed.properties.headers.encode()
 
 
+@pytest.mark.versions("how large headers may be")
 @both_types
 @pytest.mark.parametrize("size", [64 * 1024, 130_000])
 def test_a_message_with_large_headers_of_its_own_is_retried_and_set_aside_with_them(
@@ -117,6 +118,7 @@ def test_a_message_whose_headers_leave_no_room_is_set_aside_without_ours(service
     assert failed.headers["blob"] == table["blob"]
 
 
+@pytest.mark.versions("how large headers may be")
 @both_types
 def test_a_message_whose_headers_leave_no_room_can_be_requeued(service: Service) -> None:
     table = Table.of({"blob": "x" * (131_072 - 60)})

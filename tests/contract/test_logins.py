@@ -72,6 +72,7 @@ def test_credentials_that_cannot_be_had_are_an_error_without_a_traceback_in_the_
     assert "Traceback" not in caplog.text
 
 
+@pytest.mark.versions("how long names may be")
 @pytest.mark.parametrize("length", [127, 128, 200])
 def test_a_virtual_host_may_have_a_long_name(
     rabbitmq_broker: Broker, shell: Shell, length: int

@@ -257,6 +257,7 @@ def test_where_nobody_tells_what_a_reader_holds_the_number_is_unknown(service: S
 # --- counting -------------------------------------------------------------------------------------
 
 
+@pytest.mark.versions("how the broker counts what is unsettled")
 @both_types
 def test_messages_that_are_looked_at_are_counted(
     service: Service, rabbitmq_management_url: str

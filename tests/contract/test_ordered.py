@@ -118,6 +118,7 @@ def test_one_instance_handles_and_the_others_wait(service: Service) -> None:
     assert other.order == more
 
 
+@pytest.mark.versions("when the next single active consumer takes over")
 def test_the_order_holds_while_instances_are_replaced_one_after_the_other(service: Service) -> None:
     handler = Recorder(lambda _: threading.Event().wait(0.005))
     service.declare(ordered=True)
@@ -168,6 +169,7 @@ def _one_after_the_other(handlers: list[Recorder]) -> list[str]:
     return [message_id for handler in handlers for message_id in handler.order]
 
 
+@pytest.mark.versions("how the broker counts deliveries")
 def test_what_a_dying_instance_had_in_hand_comes_first_and_has_lost_an_attempt(
     service: Service,
 ) -> None:
@@ -211,6 +213,7 @@ def test_a_handler_that_outlives_the_grace_period_leaves_its_message_at_the_head
     assert heir.order == ids
 
 
+@pytest.mark.versions("how the broker counts deliveries")
 def test_a_message_that_kills_every_instance_ends_in_the_failed_queue(service: Service) -> None:
     policy = RetryPolicy(max_retries=1, delay=BRIEF, max_crashes=2)
     service.declare(ordered=True, retry=policy)

@@ -132,6 +132,7 @@ def test_a_watch_counts_each_message_that_fails_once(service: Service) -> None:
         assert watch.standing == Standing(succeeded=0, failing=5, failed_again=5)
 
 
+@pytest.mark.versions("x-death")
 def test_a_watch_sees_the_retries_of_a_subscriber_that_tells_nothing(service: Service) -> None:
     service = replace(service, retry=RetryPolicy(3, timedelta(hours=1)))
     service.set_aside(5)

@@ -110,6 +110,7 @@ def test_without_a_consumer_as_many_are_sent_as_there_is_room_for(
     assert service.failed_ids() == ids[PACE + 3 :]
 
 
+@pytest.mark.versions("what the management API says of a queue's depth")
 @both_types
 def test_it_keeps_up_with_a_consumer_and_each_is_handled_once(
     service: Service, run: Callable[[KeepsFailed], Run]

@@ -118,6 +118,7 @@ def test_a_message_that_fails_again_meanwhile_stays_in_the_failed_queue(service:
     assert {message.redrive_count for message in again} == {1}
 
 
+@pytest.mark.versions("how the broker counts deaths")
 @both_types
 def test_a_message_that_is_requeued_has_a_fresh_budget(service: Service) -> None:
     first, second = Recorder(always_fails), Recorder(always_fails)
@@ -185,6 +186,7 @@ def test_each_failure_has_an_identity_of_its_own_and_one_beginning(service: Serv
     assert first.failed_at < second.failed_at
 
 
+@pytest.mark.versions("x-death")
 @both_types
 def test_messages_that_a_peer_set_aside_are_requeued_too(service: Service) -> None:
     service.declare()

@@ -19,6 +19,7 @@ from contract.support import (
 from redrive import Message
 
 
+@pytest.mark.versions("how the broker counts deaths")
 @both_types
 @pytest.mark.parametrize("max_retries", [0, 1, 3, 25])
 def test_a_message_that_always_fails_is_tried_once_more_than_its_retries(
@@ -33,6 +34,7 @@ def test_a_message_that_always_fails_is_tried_once_more_than_its_retries(
     assert service.failed()[0].retries == max_retries
 
 
+@pytest.mark.versions("x-death")
 @both_types
 def test_a_message_that_was_set_aside_tells_what_happened(service: Service) -> None:
     before = datetime.now(UTC) - timedelta(seconds=1)

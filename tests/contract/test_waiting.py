@@ -75,6 +75,7 @@ def test_each_retry_waits_for_its_own_delay(service: Service) -> None:
         assert wait >= least - 0.01
 
 
+@pytest.mark.versions("how the broker counts deaths")
 @both_types
 def test_a_message_that_always_fails_down_the_ladder_is_tried_as_often_as_its_budget_says(
     service: Service,
@@ -195,6 +196,7 @@ def test_a_scheduled_message_comes_after_its_delay_to_each_of_its_subscribers_on
     assert mine.attempts[0].routing_key == "order.paid"
 
 
+@pytest.mark.versions("x-death")
 def test_a_scheduled_message_that_fails_is_retried_and_set_aside_as_any_other(
     service: Service,
 ) -> None:

@@ -9,20 +9,22 @@ import pytest
 from contract.administration import Administration, Memory
 from contract.apps import APPS, DrivenApp
 from contract.plain import depth
-from contract.shells import Shell
+from contract.shells import ASYNC, BLOCKING, Shell
 from contract.support import (
     Recorder,
     Service,
     always_fails,
     assert_it_helps,
     both_shells,
+    mostly,
     retrying,
 )
+from effort import nightly
 from redrive import BrokerUnavailable, FailedQueue, Message, Publisher, PublishTimeout
 from redrive.testing import Broker
 from waiting import DEADLINE, wait_until
 
-pytestmark = pytest.mark.every_broker
+pytestmark = pytest.mark.versions("how the broker blocks whoever publishes")
 
 
 @pytest.fixture
@@ -35,7 +37,7 @@ def memory(
     memory.wait_until_it_is_free()
 
 
-@both_shells
+@mostly(ASYNC)
 def test_a_publish_that_a_blocked_broker_does_not_take_in_time_is_an_error_that_says_why(
     rabbitmq_url: str, memory: Memory, shell: Shell
 ) -> None:
@@ -88,7 +90,7 @@ def test_a_publisher_goes_on_when_a_blocked_broker_takes_messages_again(
         recorder.wait_for_handled(published)
 
 
-@both_shells
+@mostly(BLOCKING)
 def test_publish_many_reports_what_a_blocked_broker_did_not_take(
     rabbitmq_url: str, memory: Memory, shell: Shell
 ) -> None:
@@ -117,6 +119,7 @@ def test_messages_are_handled_while_the_broker_takes_no_new_ones(
         recorder.wait_for_handled(ids)
 
 
+@pytest.mark.nightly("an app is tried each time, with three subscribers")
 @both_shells
 def test_a_message_to_be_set_aside_waits_until_the_broker_takes_it(
     rabbitmq_url: str, memory: Memory, shell: Shell
@@ -151,7 +154,11 @@ def test_a_requeue_that_a_blocked_broker_stops_says_so_and_loses_nothing(
     assert_it_helps(told.value, "within 2 s")
 
 
-@pytest.mark.parametrize("driven", APPS, ids=lambda one: one.name)
+@pytest.mark.parametrize(
+    "driven",
+    [APPS[0], *(nightly(app, why="the other shell") for app in APPS[1:])],
+    ids=lambda one: one.name,
+)
 def test_an_apps_subscribers_move_what_fails_once_the_broker_takes_messages_again(
     rabbitmq_url: str,
     memory: Memory,

@@ -12,7 +12,7 @@ from dead_letters import Arrival, DeadLetters
 from redrive.pubsub.admin.management_api import ManagementAPI
 from waiting import wait_until
 
-pytestmark = pytest.mark.every_broker
+pytestmark = pytest.mark.versions("x-death, which tells the way back")
 
 COUNT = 30
 

@@ -21,7 +21,7 @@ from contract.plain import plain_channel
 from redrive.cli import completion
 from waiting import wait_until
 
-pytestmark = pytest.mark.every_broker
+pytestmark = pytest.mark.versions("what the management API says of queues and policies")
 
 NOWHERE = ("--management-url", "http://127.0.0.1:9")
 DLX, KEY, TTL = "x-dead-letter-exchange", "x-dead-letter-routing-key", "x-message-ttl"

@@ -23,7 +23,7 @@ from redrive.testing import Broker
 from redrive.topology.broker_version import BrokerVersion
 from waiting import wait_until
 
-pytestmark = pytest.mark.every_broker
+pytestmark = pytest.mark.versions("what the management API says of a broker that is not well")
 
 QUEUE = "ucenter@user"
 NOWHERE = "http://127.0.0.1:9"

@@ -71,7 +71,7 @@ def test_each_queue_of_the_virtual_host_is_served_by_its_role(
         assert get(port, "/elsewhere").status_code == 404
 
 
-@pytest.mark.every_broker
+@pytest.mark.versions("what the management API says of the head of a queue")
 def test_what_is_at_the_head_of_a_classic_queue_has_an_age_and_of_a_quorum_queue_none(
     rabbitmq_url: str, rabbitmq_management_url: str
 ) -> None:
@@ -85,7 +85,7 @@ def test_what_is_at_the_head_of_a_classic_queue_has_an_age_and_of_a_quorum_queue
     assert 3600 <= age < 3600 + 600
 
 
-@pytest.mark.every_broker
+@pytest.mark.versions("what the management API says of the head of a queue")
 def test_serving_changes_no_message(rabbitmq_url: str, rabbitmq_management_url: str) -> None:
     give_up_on(rabbitmq_url, QUEUE, [1])
     with exporting(rabbitmq_url, rabbitmq_management_url) as (port, _):

@@ -19,7 +19,7 @@ from redrive.pubsub.blocking.declarer import declaring
 from redrive.topology.delay_policy import Policy
 from waiting import wait_until
 
-pytestmark = pytest.mark.every_broker
+pytestmark = pytest.mark.versions("delayed retries, new in 4.3")
 
 QUEUE = "shop@orders"
 DECLARE = ("declare", "--queue", QUEUE, "--routing-key", "order.*", "--retry-via", "broker")

@@ -10,7 +10,7 @@ from redrive.pubsub.blocking.connection import Connector
 from redrive.topology.names import ExchangeFamily
 from waiting import wait_until
 
-pytestmark = pytest.mark.every_broker
+pytestmark = pytest.mark.versions("streams")
 
 
 def test_a_history_is_made_once_and_has_what_fails(rabbitmq_url: str) -> None:

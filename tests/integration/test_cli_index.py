@@ -50,7 +50,7 @@ def deliveries_so_far(url: str) -> set[int]:
     }
 
 
-@pytest.mark.every_broker
+@pytest.mark.versions("whether a look leaves a trace in the queue")
 def test_the_second_question_has_the_same_answer_and_touches_nothing(incident: str) -> None:
     questions = (
         ("groups", QUEUE),

@@ -10,6 +10,7 @@ import pytest
 from cli_support import redrive
 from contract.plain import drain, plain_channel, properties_of, publish_plain
 from contract.support import Recorder
+from effort import effort, nightly
 from live_shop import EACH, FILE, NEW, OLD, Shop
 from redrive import FailedQueue, Publisher, RetryPolicy, Subscriber
 from redrive.amqp.field_table import Table
@@ -21,7 +22,7 @@ from redrive.topology.diff import compare
 from redrive.topology.model import DELIVERY_LIMIT, Subscription
 from waiting import DEADLINE, wait_until
 
-pytestmark = pytest.mark.every_broker
+pytestmark = pytest.mark.versions("which arguments a queue may have, and what moves between queues")
 
 
 @pytest.fixture
@@ -32,7 +33,18 @@ def shop(
 
 
 @pytest.mark.timeout(480)
-@pytest.mark.parametrize("shop", sorted(OLD), indirect=True)
+@pytest.mark.parametrize(
+    "shop",
+    [
+        "quorum for classic",
+        *(
+            nightly(old, why="another old topology")
+            for old in sorted(OLD)
+            if old != "quorum for classic"
+        ),
+    ],
+    indirect=True,
+)
 def test_a_live_subscription_is_migrated_without_a_loss_or_a_duplicate(shop: Shop) -> None:
     with shop.consuming(shop.old):
         shop.publish(EACH)
@@ -63,7 +75,7 @@ def test_a_migration_that_is_killed_again_and_again_goes_on(shop: Shop) -> None:
         shop.publish(EACH)
         shop.wait_until_half_is_done()
         with shop.publishing():
-            for most in (1, 3, 6, 11):
+            for most in effort((3, 9), nightly=(1, 3, 6, 11)):
                 assert shop.migrate(most) in {0, -9}
             assert shop.migrate() == 0
     with shop.consuming(NEW):
@@ -255,6 +267,7 @@ def test_a_live_subscription_becomes_ordered(
     assert recorder.order[50:] == later
 
 
+@pytest.mark.nightly("the way there is tried each time")
 def test_a_live_ordered_subscription_becomes_an_ordinary_one(
     rabbitmq_url: str, rabbitmq_broker: Broker, tmp_path: Path
 ) -> None:

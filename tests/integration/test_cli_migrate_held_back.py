@@ -16,7 +16,7 @@ from redrive.pubsub.blocking.declarer import declare, declaring
 from redrive.topology.diff import compare
 from redrive.topology.model import Subscription
 
-pytestmark = pytest.mark.every_broker
+pytestmark = pytest.mark.versions("delayed retries, new in 4.3")
 
 FROM = {
     "dead-letter": (OLD["another delay"], HELD_BACK),

@@ -11,8 +11,6 @@ from contract.shells import BlockingShell
 from contract.support import Service
 from dead_letters import DeadLetters
 
-pytestmark = pytest.mark.every_broker
-
 FIRST, SECOND = "shop@orders", "shop@bills"
 
 

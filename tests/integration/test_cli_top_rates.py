@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 
 from cli_support import redrive
+from effort import nightly
 from redrive import FailedQueue, GiveUp, Message, Publisher, RetryPolicy, Subscriber
 from waiting import wait_until
 
@@ -34,7 +35,10 @@ def of_ten_two_are_retried_and_one_is_set_aside(message: Message) -> None:
 
 
 @pytest.fixture(
-    params=[("dead-letter", "quorum"), ("republish", "classic")], ids=lambda way: way[0]
+    params=[
+        pytest.param(("dead-letter", "quorum"), id="dead-letter"),
+        nightly(("republish", "classic"), why="another way of retrying", id="republish"),
+    ],
 )
 def busy_url(rabbitmq_url: str, request: pytest.FixtureRequest) -> Iterator[str]:
     """A broker with a service that goes on at known rates, and somebody who requeues what it sets

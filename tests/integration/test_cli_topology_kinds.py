@@ -14,7 +14,7 @@ from redrive.topology.file_schema import BackoffSpec, ExchangeSpec, RetrySpec, S
 from redrive.topology.ladder import ladder_exchanges, with_ladder
 from topology_support import Team
 
-pytestmark = pytest.mark.every_broker
+pytestmark = pytest.mark.versions("which kinds of queues there are")
 
 KINDS = {
     "as little as can be": "subscriptions: {a@b: {}}",

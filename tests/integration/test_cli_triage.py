@@ -14,6 +14,7 @@ import pytest
 from cli_support import Outcome, Process, Terminal, declare, depth_of, give_up_on, redrive, running
 from contract.plain import drain, plain_channel
 from contract.support import both_types
+from effort import effort
 from redrive import FailedQueue
 from redrive.amqp.field_table import Table
 from redrive.amqp.properties import Properties
@@ -553,10 +554,10 @@ def _failure(number: int) -> Delivery:
 
 @pytest.mark.timeout(600)
 @both_types
-def test_a_job_that_is_killed_ten_times_loses_nothing_and_tells_what_may_be_there_twice(
+def test_a_job_that_is_killed_again_and_again_loses_nothing_and_tells_what_may_be_there_twice(
     rabbitmq_url: str, tmp_path: Path, queue_type: QueueType
 ) -> None:
-    count = 6000
+    count = effort(1500, nightly=6000)
     redrive(
         "declare",
         "--queue",
@@ -580,7 +581,7 @@ def test_a_job_that_is_killed_ten_times_loses_nothing_and_tells_what_may_be_ther
         "60/s",
         "--yes",
     ]
-    for _ in range(10):
+    for _ in range(effort(2, nightly=10)):
         sent = _sent(journal)
         with running(*command, "--journal", str(journal), url=rabbitmq_url) as process:
 

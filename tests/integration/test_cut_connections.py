@@ -30,7 +30,7 @@ from waiting import DEADLINE, wait_until
     ],
     ids=["blocking-quorum", "blocking-classic", "async-quorum", "app", "async-app"],
 )
-def test_connections_cut_in_the_middle_of_ten_thousand_messages_lose_none(
+def test_connections_cut_in_the_middle_of_thousands_of_messages_lose_none(
     rabbitmq_url: str, shell: Shell, queue_type: QueueType
 ) -> None:
     with Proxy(rabbitmq_url) as proxy:

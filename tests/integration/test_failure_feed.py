@@ -10,6 +10,7 @@ import pytest
 
 from contract.plain import RawProperties, plain_channel
 from contract.support import Recorder, Service, retrying
+from effort import effort
 from redrive import FailedQueue
 from redrive.amqp.field_table import Table
 from redrive.amqp.properties import Properties
@@ -26,7 +27,7 @@ from redrive.topology.model import Queue
 from redrive.topology.names import ExchangeFamily
 from waiting import DEADLINE, wait_for_count, wait_until
 
-pytestmark = pytest.mark.every_broker
+pytestmark = pytest.mark.versions("streams")
 
 QUEUE = "shop@orders"
 FAMILY = ExchangeFamily()
@@ -222,7 +223,7 @@ def test_what_fails_stands_in_the_index_without_another_look(
 @pytest.mark.timeout(600)
 def test_thousands_of_failures_are_each_there_once(service: Service, index: Index) -> None:
     look(service.url)
-    ids = [f"id-{number}" for number in range(12_000)]
+    ids = [f"id-{number}" for number in range(effort(3_000, nightly=12_000))]
     with keeping(service.url, index):
         with ThreadPoolExecutor(PUBLISHERS) as pool:
             shares = (ids[first::PUBLISHERS] for first in range(PUBLISHERS))

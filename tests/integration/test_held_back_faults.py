@@ -14,7 +14,7 @@ from redrive.pubsub.admin.management_api import ManagementAPI
 from redrive.testing import Broker
 from waiting import DEADLINE, wait_for_count, wait_until
 
-pytestmark = [pytest.mark.timeout(900), pytest.mark.every_broker]
+pytestmark = [pytest.mark.timeout(900), pytest.mark.versions("delayed retries, new in 4.3")]
 
 COUNT = 10_000
 DELAY = timedelta(seconds=8)

@@ -31,7 +31,7 @@ from waiting import DEADLINE, wait_until
 
 QUEUE = "ucenter@user"
 COUNT = 600
-pytestmark = [pytest.mark.every_broker, pytest.mark.timeout(480)]
+pytestmark = [pytest.mark.versions("streams"), pytest.mark.timeout(480)]
 
 
 @pytest.fixture

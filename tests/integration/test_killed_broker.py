@@ -4,8 +4,8 @@ from datetime import timedelta
 
 import pytest
 
-from contract.shells import Shell
-from contract.support import Recorder, Service, both_shells, fails_first
+from contract.shells import ASYNC, BLOCKING, Shell
+from contract.support import Recorder, Service, fails_first, mostly
 from journey import (
     COUNT,
     MOST_DUPLICATES,
@@ -18,7 +18,7 @@ from journey import (
 from redrive import Publisher, RetryPolicy
 from redrive.testing import Broker
 
-pytestmark = [pytest.mark.timeout(600), pytest.mark.every_broker]
+pytestmark = [pytest.mark.timeout(600), pytest.mark.versions("what a killed broker keeps")]
 
 
 def killed_and_started(broker: Broker) -> None:
@@ -27,8 +27,8 @@ def killed_and_started(broker: Broker) -> None:
     broker.start()
 
 
-@both_shells
-def test_a_broker_killed_in_the_middle_of_ten_thousand_messages_loses_none_from_quorum_queues(
+@mostly(BLOCKING)
+def test_a_broker_killed_in_the_middle_of_thousands_of_messages_loses_none_from_quorum_queues(
     rabbitmq_broker: Broker, rabbitmq_url: str, shell: Shell
 ) -> None:
     service = Service(rabbitmq_url, shell=shell)
@@ -45,6 +45,7 @@ def test_a_broker_killed_in_the_middle_of_ten_thousand_messages_loses_none_from_
     assert journey.duplicates <= MOST_DUPLICATES
 
 
+@pytest.mark.nightly("a figure for the documentation")
 def test_what_a_killed_broker_loses_from_classic_queues_is_measured(
     rabbitmq_broker: Broker, rabbitmq_url: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -64,6 +65,7 @@ def test_what_a_killed_broker_loses_from_classic_queues_is_measured(
     assert journey.duplicates <= MOST_DUPLICATES
 
 
+@pytest.mark.nightly("test_private_broker restarts and kills one with confirmed messages in it")
 def test_what_was_confirmed_is_there_after_the_broker_was_killed(
     rabbitmq_broker: Broker, rabbitmq_url: str
 ) -> None:
@@ -82,7 +84,7 @@ def test_what_was_confirmed_is_there_after_the_broker_was_killed(
     assert {int(attempt.body) for attempt in recorder.attempts} == set(range(5000))
 
 
-@both_shells
+@mostly(ASYNC)
 def test_what_waits_on_the_delay_ladder_outlives_a_killed_broker(
     rabbitmq_broker: Broker, rabbitmq_url: str, shell: Shell
 ) -> None:

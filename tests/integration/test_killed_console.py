@@ -15,6 +15,7 @@ import pytest
 
 from cli_support import PATIENCE, run_redrive
 from contract.support import Recorder, Service, retrying
+from effort import nightly
 from redrive import FailedQueue
 from waiting import wait_until
 
@@ -69,7 +70,7 @@ def begun(client: httpx.Client) -> str:
     return id_
 
 
-@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("sent", [nightly(signal.SIGINT, why="a kill is worse"), signal.SIGKILL])
 def test_its_job_is_taken_up_elsewhere_and_every_message_is_handled(
     rabbitmq_url: str, tmp_path: Path, sent: signal.Signals
 ) -> None:

@@ -6,11 +6,12 @@ import pytest
 from worker_process import Notes, Supervised, Worker
 
 from contract.shells import ASYNC, BLOCKING, Shell
-from contract.support import Recorder, Service
+from contract.support import Recorder, Service, mostly
+from effort import nightly
 from redrive.topology.model import QueueType
 from waiting import wait_until
 
-pytestmark = [pytest.mark.timeout(480), pytest.mark.every_broker]
+pytestmark = [pytest.mark.timeout(480), pytest.mark.versions("how the broker counts deliveries")]
 
 
 def _names(value: object) -> str:
@@ -19,7 +20,11 @@ def _names(value: object) -> str:
 
 @pytest.mark.parametrize(
     ("shell", "queue_type"),
-    [(BLOCKING, "quorum"), (BLOCKING, "classic"), (ASYNC, "quorum")],
+    [
+        (BLOCKING, "quorum"),
+        nightly(BLOCKING, "classic", why="the other type"),
+        nightly(ASYNC, "quorum", why="the other shell"),
+    ],
     ids=_names,
 )
 def test_a_worker_killed_in_its_handler_loses_no_message(
@@ -65,7 +70,11 @@ def test_a_message_that_survives_a_killed_worker_has_no_fewer_retries_left(
 
 @pytest.mark.parametrize(
     ("shell", "behaviour", "failures"),
-    [(BLOCKING, "die", 0), (BLOCKING, "fail then die", 2), (ASYNC, "die", 0)],
+    [
+        (BLOCKING, "fail then die", 2),
+        nightly(BLOCKING, "die", 0, why="dying is half of failing and dying"),
+        (ASYNC, "die", 0),
+    ],
     ids=_names,
 )
 def test_a_message_that_kills_its_worker_each_time_is_set_aside_and_its_neighbours_are_handled(
@@ -93,6 +102,7 @@ def test_a_message_that_kills_its_worker_each_time_is_set_aside_and_its_neighbou
     assert notes.handled.keys() == {*before, *after}
 
 
+@pytest.mark.nightly("one message that kills is tried each time")
 def test_two_messages_that_kill_their_worker_are_both_set_aside(
     rabbitmq_url: str, tmp_path: Path
 ) -> None:
@@ -113,7 +123,7 @@ def test_two_messages_that_kill_their_worker_are_both_set_aside(
     assert [notes.begun[message_id] for message_id in poison] == [5, 5]
 
 
-@pytest.mark.parametrize("shell", [BLOCKING, ASYNC], ids=_names)
+@mostly(BLOCKING)
 def test_an_ordered_queue_keeps_its_order_while_its_workers_are_killed(
     rabbitmq_url: str, tmp_path: Path, shell: Shell
 ) -> None:

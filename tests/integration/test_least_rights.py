@@ -19,7 +19,7 @@ from redrive.pubsub.blocking.connection import Connector
 from redrive.topology.doctor.permissions import VERBS, Right, Role, granted_pattern, least_rights
 from redrive.topology.model import Subscription
 
-pytestmark = pytest.mark.every_broker
+pytestmark = pytest.mark.versions("which rights the broker asks for")
 
 QUEUE = "shop@orders"
 SUBSCRIPTION = Subscription(QUEUE, ["order.*"])

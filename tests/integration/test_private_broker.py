@@ -18,6 +18,7 @@ import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 from pika.exceptions import AMQPError, ChannelClosedByBroker
 
+from effort import nightly
 from redrive.errors import BrokerUnavailable, ConfigurationError, RedriveError
 from redrive.testing import Broker, Proxy, private_broker
 from redrive.testing.address import Address
@@ -147,7 +148,7 @@ def test_a_virtual_host_is_made_once_and_gone_once(broker: Broker) -> None:
     assert not answers(url)
 
 
-@pytest.mark.every_broker
+@pytest.mark.versions("how the broker starts, stops and keeps its data")
 def test_every_confirmed_message_survives_a_restart_and_a_kill(broker: Broker, url: str) -> None:
     with opened(url) as connection:
         channel = connection.channel()
@@ -172,6 +173,7 @@ def test_every_confirmed_message_survives_a_restart_and_a_kill(broker: Broker, u
     assert numbers_in(url) == list(range(MESSAGES))
 
 
+@pytest.mark.nightly("tests that restart a broker do the same")
 def test_a_stopped_broker_starts_and_a_running_one_stays(broker: Broker, url: str) -> None:
     broker.stop()
     broker.stop()
@@ -183,7 +185,7 @@ def test_a_stopped_broker_starts_and_a_running_one_stays(broker: Broker, url: st
         assert connection.channel().is_open
 
 
-@pytest.mark.every_broker
+@pytest.mark.versions("how the broker starts, stops and keeps its data")
 def test_what_a_stopped_broker_has_on_disk_can_be_kept(
     broker: Broker, url: str, tmp_path: Path
 ) -> None:
@@ -208,7 +210,7 @@ def test_a_paused_broker_keeps_its_connections_and_goes_on(broker: Broker, url: 
     assert answers(url)
 
 
-@pytest.mark.every_broker
+@pytest.mark.versions("how the broker starts, stops and keeps its data")
 def test_a_paused_broker_can_be_killed(broker: Broker, url: str) -> None:
     broker.pause()
     broker.kill()
@@ -216,7 +218,7 @@ def test_a_paused_broker_can_be_killed(broker: Broker, url: str) -> None:
     assert answers(url)
 
 
-@pytest.mark.every_broker
+@pytest.mark.versions("how the broker starts, stops and keeps its data")
 def test_rabbitmqctl_acts_on_this_broker(broker: Broker, url: str) -> None:
     assert Address.parse(url).virtual_host in broker.control("list_vhosts", "--quiet").splitlines()
     with pytest.raises(ConfigurationError, match="rabbitmqctl no_such_command failed"):
@@ -238,7 +240,7 @@ def test_lines_of_configuration_reach_the_broker_and_closing_ends_it(
     broker.close()
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("how", [nightly(signal.SIGINT, why="a kill is worse"), signal.SIGKILL])
 def test_a_broker_ends_with_the_program_that_started_it(
     how: signal.Signals, tmp_path: Path
 ) -> None:

@@ -56,6 +56,7 @@ def test_each_test_has_a_virtual_host_of_its_own_on_one_broker(pytester: pytest.
     result.stdout.re_match_lines([r"RabbitMQ \d+\.\d+\.\d+ \((container|process|external).*\)"])
 
 
+@pytest.mark.nightly("it starts a broker for one line of the log")
 @pytest.mark.skipif("REDRIVE_URL" in os.environ, reason="a broker of somebody else keeps nothing")
 def test_a_virtual_host_is_left_where_the_broker_has_failed_at_a_queue(
     pytester: pytest.Pytester,
@@ -103,6 +104,7 @@ def test_a_test_that_leaves_the_broker_dead_does_no_harm_to_the_next(
     run(pytester).assert_outcomes(passed=2)
 
 
+@pytest.mark.nightly("the processes of each run of these tests share one")
 @pytest.mark.skipif("REDRIVE_URL" in os.environ, reason="a broker of somebody else is everybody's")
 def test_processes_share_a_broker_and_whoever_may_stop_one_has_its_own(
     pytester: pytest.Pytester,

@@ -4,23 +4,27 @@ from collections import Counter
 
 from contract.plain import drain
 from contract.support import Recorder, Service, both_types
+from effort import effort
 from redrive import FailedQueue
 from redrive.topology.model import QueueType
 from waiting import wait_until
 
+MANY = effort(3_000, nightly=10_000)
+"""Several windows of confirms."""
+
 
 @both_types
-def test_ten_thousand_messages_are_requeued_and_handled_once_each(
+def test_thousands_of_messages_are_requeued_and_handled_once_each(
     rabbitmq_url: str, queue_type: QueueType
 ) -> None:
     service = Service(rabbitmq_url, queue_type=queue_type)
-    ids = service.set_aside(10_000)
+    ids = service.set_aside(MANY)
     recorder = Recorder()
     with service.subscriber(recorder, prefetch=500):
         report = service.failed_queue.requeue()
         recorder.wait_for_handled(ids)
 
-    assert report.requeued == 10_000
+    assert report.requeued == MANY
     assert recorder.handled == dict.fromkeys(ids, 1)
     assert service.failed() == []
 
@@ -63,7 +67,7 @@ def test_large_messages_are_requeued_too(rabbitmq_url: str) -> None:
 def test_what_is_picked_out_of_very_many_is_sent_once_and_the_rest_keeps_its_order(
     rabbitmq_url: str,
 ) -> None:
-    count = 40_000
+    count = effort(8_000, nightly=40_000)
     service = Service(rabbitmq_url)
     ids = service.set_aside(count)
     failed = FailedQueue(rabbitmq_url, service.queue)
@@ -90,8 +94,8 @@ def test_what_is_left_keeps_its_order_where_all_that_is_picked_came_last(
     # Each ack lets the broker send one more, and so makes room for what the first messages' return
     # puts into the queue.
     service = Service(rabbitmq_url, queue_type=queue_type)
-    ids = service.set_aside(10_000)
-    wanted = ids[5001::2]
+    ids = service.set_aside(MANY)
+    wanted = ids[MANY // 2 + 1 :: 2]
     chosen = set(wanted)
     failed = FailedQueue(rabbitmq_url, service.queue)
     sent = failed.requeue(lambda message: message.failure_id in chosen)

@@ -12,15 +12,16 @@ import pytest
 
 from contract.plain import drain, plain_channel
 from contract.support import Service, both_types
+from effort import effort, nightly
 from journey import let_the_broker_remember
 from redrive import BrokerUnavailable, FailedMessage, FailedQueue, RequeueProgress, RequeueReport
 from redrive.testing import Broker, Proxy
 from redrive.topology.model import QueueType
 from waiting import DEADLINE, wait_until
 
-pytestmark = pytest.mark.every_broker
+pytestmark = pytest.mark.versions("what becomes of what was not settled")
 
-COUNT = 5000
+COUNT = effort(2500, nightly=5000)
 
 
 @dataclass
@@ -176,7 +177,7 @@ def test_a_requeue_whose_broker_does_not_come_back_is_an_error_and_loses_nothing
     assert set(main.values()) == {1}
 
 
-@pytest.mark.parametrize("limit", [COUNT, COUNT // 2 + 1])
+@pytest.mark.parametrize("limit", [nightly(COUNT, why="a part is tried each time"), COUNT // 2 + 1])
 def test_a_requeue_into_a_queue_that_was_deleted_meanwhile_ends_soon_and_leaves_the_rest(
     rabbitmq_broker: Broker, rabbitmq_url: str, limit: int
 ) -> None:

@@ -20,7 +20,7 @@ from redrive.topology.headers import Delivery
 from redrive.topology.model import Subscription
 from waiting import wait_until
 
-pytestmark = pytest.mark.every_broker
+pytestmark = pytest.mark.versions("which rights the broker asks for")
 
 QUEUE = "ucenter@user"
 NOWHERE = "http://127.0.0.1:9"

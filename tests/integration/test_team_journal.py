@@ -36,7 +36,7 @@ from redrive.topology.names import JOURNAL, job_lock
 from waiting import wait_until
 
 QUEUE = "ucenter@user"
-pytestmark = [pytest.mark.every_broker, pytest.mark.timeout(480)]
+pytestmark = [pytest.mark.versions("streams"), pytest.mark.timeout(480)]
 
 
 @pytest.fixture

@@ -198,7 +198,7 @@ def test_a_queue_that_is_there_with_other_arguments_is_named_with_both_values(
     )
 
 
-@pytest.mark.every_broker
+@pytest.mark.versions("how the broker refuses a declaration")
 def test_no_queue_is_made_beside_a_main_queue_with_other_arguments(rabbitmq_url: str) -> None:
     with plain_channel(rabbitmq_url) as channel:
         channel.queue_declare("shop@orders", durable=True)

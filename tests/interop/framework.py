@@ -7,10 +7,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from effort import effort
 from interop.peer import SECONDS, SOURCES, NotInstalled, java_command, login, php_command
 from prerequisites import not_set_up
 
-MANY = 1000
+MANY = effort(150, nightly=1000)
 QUEUE = "orders"
 CAUSES = ("item", "amount", "bank")
 """The order's cause of failure: of each third message the next."""

@@ -1,6 +1,6 @@
-"""redrive on the dead-letter queues of services that know nothing of it: each framework fails a
-thousand messages of three causes in its usual way, one cause is requeued, and the framework's own
-service handles exactly these."""
+"""redrive on the dead-letter queues of services that know nothing of it: each framework fails
+messages of three causes in its usual way, one cause is requeued, and the framework's own service
+handles exactly these."""
 
 from collections import Counter
 from pathlib import Path

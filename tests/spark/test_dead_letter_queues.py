@@ -67,7 +67,7 @@ def put(url: str, queue: str, some: Iterable[tuple[str, Delivery]]) -> None:
             channel.basic_publish("", queue, delivery.body, given)
 
 
-@pytest.mark.every_broker
+@pytest.mark.versions("x-death, which tells the way back")
 def test_each_message_goes_to_the_queue_that_it_failed_in_and_nowhere_else(
     spark: "SparkSession", archive: Archive, dead: DeadLetters
 ) -> None:
@@ -90,7 +90,7 @@ def test_each_message_goes_to_the_queue_that_it_failed_in_and_nowhere_else(
         )
 
 
-@pytest.mark.every_broker
+@pytest.mark.versions("x-death, which tells the way back")
 def test_what_says_no_way_back_stays_in_the_archive_is_listed_and_can_be_restored(
     spark: "SparkSession", archive: Archive, dead: DeadLetters
 ) -> None:
@@ -145,7 +145,7 @@ def test_the_way_by_the_first_exchange_gives_others_a_copy(
     assert quorum.depth(BYSTANDER) == before + 5
 
 
-@pytest.mark.every_broker
+@pytest.mark.versions("x-death, which tells the way back")
 def test_what_frameworks_write_tells_the_way_and_is_taken_off_as_on_one_machine(
     spark: "SparkSession", archive: Archive, rabbitmq_url: str
 ) -> None:

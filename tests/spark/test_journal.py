@@ -44,7 +44,7 @@ def elsewhere(rabbitmq_url: str, tmp_path: Path) -> Iterator[Journal]:
         yield opened
 
 
-@pytest.mark.every_broker
+@pytest.mark.versions("streams")
 def test_everybody_sees_what_was_drained_and_requeued_by_whom_and_why(
     spark: "SparkSession",
     archive: Archive,

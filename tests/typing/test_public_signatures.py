@@ -71,11 +71,11 @@ def anys_in(source: str) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize(
-    "module", MODULES, ids=lambda module: module.relative_to(SOURCE).as_posix()
-)
-def test_no_public_signature_has_any_in_it(module: Path) -> None:
-    assert anys_in(module.read_text()) == []
+def test_no_public_signature_has_any_in_it() -> None:
+    found = {
+        module.relative_to(SOURCE).as_posix(): anys_in(module.read_text()) for module in MODULES
+    }
+    assert {module: anys for module, anys in found.items() if anys} == {}
 
 
 def test_the_package_says_that_it_is_typed() -> None:

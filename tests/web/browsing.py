@@ -5,16 +5,37 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Literal, NamedTuple
 from urllib.parse import urlsplit
 
 from playwright.sync_api import Browser, ConsoleMessage, Page, Request, expect, sync_playwright
 
+from effort import effort
 from prerequisites import not_set_up, unavailable
 
 expect.set_options(timeout=60_000)
 
 _AXE = Path(__file__).parent / "browser" / "node_modules" / "axe-core" / "axe.min.js"
 _RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
+
+
+class Way(NamedTuple):
+    """A way to look at a page."""
+
+    scheme: Literal["light", "dark"]
+    width: int
+
+
+WAYS = (Way("light", 1280), Way("dark", 320))
+"""What each screen is seen in; `OTHER_WAYS` is what it is seen in without scripts."""
+OTHER_WAYS = (Way("dark", 1280), Way("light", 320))
+
+
+def ways_for(*, scripts: bool) -> tuple[Way, ...]:
+    """The ways to look at a screen with or without scripts: each colour scheme with each width, and
+    each of both with and without scripts; all of them in a nightly run."""
+    pair, others = (WAYS, OTHER_WAYS) if scripts else (OTHER_WAYS, WAYS)
+    return effort(pair, nightly=(*pair, *others))
 
 
 class Visit:
@@ -44,11 +65,26 @@ class Visit:
         if urlsplit(request.url).netloc != self._host:
             self.faults.append(f"asked {request.url}")
 
+    def faults_of_the_page(self, *ways: Way) -> list[str]:
+        """What axe has against the page that is shown, and whether it has to be moved sideways, in
+        each of these ways to look at it."""
+        found = []
+        for way in ways:
+            for page in {self.page, self._judged}:
+                page.emulate_media(color_scheme=way.scheme)
+                page.set_viewport_size({"width": way.width, "height": 900})
+            faults = self.violations()
+            if self.is_wider_than_the_screen():
+                faults.append("wider than the screen")
+            found += [f"{way.scheme}, {way.width} pixels: {fault}" for fault in faults]
+        return found
+
     def violations(self) -> list[str]:
         """What axe has against the page that is shown: rules, and where they are broken."""
-        if self._judged is not self.page:
+        if self._judged is not self.page and self._judged.url != self.page.url:
             self._judged.goto(self.page.url)
-        self._judged.evaluate(_AXE.read_text(encoding="utf-8"))
+        if self._judged.evaluate("typeof axe") == "undefined":
+            self._judged.evaluate(_AXE.read_text(encoding="utf-8"))
         found = self._judged.evaluate(
             "rules => axe.run(document, {runOnly: rules}).then(result => result.violations.map("
             "one => `${one.id}: ${one.nodes.slice(0, 3).map(node => node.target).join(' | ')}`))",

@@ -8,7 +8,7 @@ from waiting import wait_until
 from web.conftest import OpenConsole, Opens
 from web.test_acting import sum_of
 
-pytestmark = pytest.mark.every_broker
+pytestmark = pytest.mark.versions("x-death, which tells the way back")
 
 COUNT = 6
 PLACE = {"queue": "orders.dlq", "literal": "1"}

@@ -17,8 +17,6 @@ from web.conftest import LOOKUP, QUEUE, SLOW, OpenConsole, Opens
 from web.test_acting import begun, wait_for_end
 from web.test_login import HasRights, administration, log_in, user_with
 
-pytestmark = pytest.mark.every_broker
-
 __all__ = ["administration", "user_with"]
 
 ALL = LOOKUP + SLOW

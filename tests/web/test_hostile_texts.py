@@ -2,6 +2,7 @@
 
 import html
 from html.parser import HTMLParser
+from itertools import product
 
 import pytest
 
@@ -149,27 +150,24 @@ def test_a_plan_is_text(console: OpenConsole) -> None:
     assert_only_text(console.get("/plan", queue=QUEUE).text)
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        "/causes",
-        "/cause",
-        "/message",
-        "/edit",
-        "/query",
-        "/plan",
-        "/journal",
-        "/job",
-        "/store",
-        "/me",
-        "/",
-        "/job/messages",
-    ],
+PAGES = (
+    "/causes",
+    "/cause",
+    "/message",
+    "/edit",
+    "/query",
+    "/plan",
+    "/journal",
+    "/job",
+    "/store",
+    "/me",
+    "/",
+    "/job/messages",
 )
-def test_what_an_address_says_is_text_on_the_page_that_it_leads_to(
-    console: OpenConsole, path: str
-) -> None:
-    for text in TEXTS:
+
+
+def test_what_an_address_says_is_text_on_the_page_that_it_leads_to(console: OpenConsole) -> None:
+    for path, text in product(PAGES, TEXTS):
         asked = {"queue": QUEUE, "where": text, "group": text, "id": text, "sql": text}
         more = {"by": text, "column": text, "value": text, "name": text, "state": text}
         answer = console.get(path, **asked, **more, word=text, view=text, reason=text, canary=text)

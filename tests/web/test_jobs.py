@@ -29,8 +29,6 @@ from waiting import wait_until
 from web.conftest import LOOKUP, QUEUE, SLOW, OpenConsole, Opens, fail, failure
 from web.test_acting import begun, group_of, sum_of, wait_for_end
 
-pytestmark = pytest.mark.every_broker
-
 ALL = LOOKUP + SLOW
 SLOWLY = {"planned": str(ALL), "reason": "slowly", "canary": "0", "stop_at": "100", "rate": "1"}
 AS_CONSUMED = {**SLOWLY, "rate": "0", "pace": "5"}

@@ -30,7 +30,7 @@ from waiting import wait_until
 from web.conftest import LOOKUP, QUEUE, SLOW, OpenConsole, Opens
 from web.test_entrance import ACTS, PAGES
 
-pytestmark = pytest.mark.every_broker
+pytestmark = pytest.mark.versions("what the management API says of users and rights")
 
 PASSWORD = "p@ss/wörd?#&"
 OWN = {"sec-fetch-site": "same-origin"}

@@ -1,7 +1,6 @@
 """Logging in, and the pages that a login brings, in a real browser."""
 
 from collections.abc import Iterator
-from typing import Literal
 from urllib.parse import urlencode, urlsplit
 
 import pytest
@@ -12,7 +11,7 @@ from contract.support import Service
 from redrive.web.console_settings import Permit
 from redrive.web.reach import Login, Reach
 from waiting import wait_until
-from web.browsing import Visit, chromium
+from web.browsing import WAYS, Visit, chromium
 from web.conftest import QUEUE, OpenConsole, Opens
 
 PASSWORD = "s3cret & more"
@@ -30,36 +29,28 @@ def console(opens: Opens, service: Service) -> OpenConsole:
     return opens(Permit.DISCARD, reach=Reach(login=Login.BROKER))
 
 
-@pytest.mark.parametrize("width", [1280, 320])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_login_and_the_pages_of_a_user_break_no_rule(
     browser: Browser,
     console: OpenConsole,
     rabbitmq_url: str,
     rabbitmq_management_url: str,
-    scheme: Literal["light", "dark"],
-    width: int,
 ) -> None:
     administration = Administration(rabbitmq_management_url, rabbitmq_url)
     user = administration.unique("operator")
     with administration.user(
         user, configure="^redrive", write="^$", password=PASSWORD, tags="management"
     ):
-        context = browser.new_context(
-            color_scheme=scheme,
-            viewport={"width": width, "height": 900},
-            base_url=console.address,
-        )
+        context = browser.new_context(base_url=console.address)
         page = context.new_page()
         page.set_default_timeout(60_000)
         seen = Visit(page, urlsplit(console.address).netloc)
         page.goto("/me")
-        found = {"login": seen.violations()}
+        found = {"login": seen.faults_of_the_page(*WAYS)}
         page.get_by_label("User").fill(user)
         page.get_by_label("Password").fill("wrong")
         page.get_by_role("button", name="Log in").click()
         expect(page.get_by_role("alert")).to_contain_text("lets nobody in")
-        found["refused"] = seen.violations()
+        found["refused"] = seen.faults_of_the_page(*WAYS)
         page.get_by_label("Password").fill(PASSWORD)
         page.keyboard.press("Enter")
         expect(page.locator("h1")).to_have_text("Me")
@@ -70,10 +61,7 @@ def test_the_login_and_the_pages_of_a_user_break_no_rule(
         for path in ("/me", "/discard", "/plan", "/causes"):
             page.goto(f"{path}?{urlencode({'queue': QUEUE})}")
             seen.wait_until_asked()
-            found[path] = [
-                *seen.violations(),
-                *(["wider than the screen"] if seen.is_wider_than_the_screen() else []),
-            ]
+            found[path] = seen.faults_of_the_page(*WAYS)
         page.get_by_role("button", name="Log out").click()
         expect(page.locator("h1")).to_have_text("redrive")
         page.goto("/journal")

@@ -11,10 +11,10 @@ from playwright.sync_api import Browser, Page, expect
 from contract.support import Service
 from redrive.web.console_settings import Permit
 from waiting import wait_until
-from web.browsing import chromium
+from web.browsing import WAYS, chromium, ways_for
 from web.conftest import LOOKUP, QUEUE, SLOW, OpenConsole, Opens, fail, failure
 from web.test_acting import begun, wait_for_end
-from web.test_browser import Scheme, group_of, visit
+from web.test_browser import group_of, visit
 
 KILOBYTE = 1000
 
@@ -75,48 +75,36 @@ def pages_of(console: OpenConsole, service: Service) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("scripts", [True, False], ids=["scripts", "no scripts"])
-@pytest.mark.parametrize("width", [1280, 320])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_no_screen_breaks_a_rule_asks_another_host_or_says_an_error(
-    browser: Browser,
-    console: OpenConsole,
-    service: Service,
-    scheme: Scheme,
-    width: int,
-    scripts: bool,
+    browser: Browser, console: OpenConsole, service: Service, scripts: bool
 ) -> None:
-    seen = visit(browser, console, scheme=scheme, width=width, scripts=scripts)
+    seen = visit(browser, console, scripts=scripts)
     found = {}
     for name, address in pages_of(console, service).items():
         seen.page.goto(address)
         seen.wait_until_asked()
-        found[name] = [
-            *seen.violations(),
-            *(["wider than the screen"] if seen.is_wider_than_the_screen() else []),
-        ]
+        found[name] = seen.faults_of_the_page(*ways_for(scripts=scripts))
     assert {name: faults for name, faults in found.items() if faults} == {}
     assert seen.faults == []
 
 
-@pytest.mark.parametrize("width", [1280, 320])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_plan_that_warns_and_a_job_that_has_ended_break_no_rule(
-    browser: Browser, opens: Opens, service: Service, scheme: Scheme, width: int
+    browser: Browser, opens: Opens, service: Service
 ) -> None:
     fail(service, failure("often", "KeyError", "'often'", more={"redrive-count": 5}))
     console = opens(Permit.REQUEUE)
     console.look()
-    seen = visit(browser, console, scheme=scheme, width=width)
+    seen = visit(browser, console)
     seen.page.goto(f"/plan?{urlencode({'queue': QUEUE})}")
     expect(seen.page.locator("main")).to_contain_text("1 message left out: requeued 5 times before")
     seen.wait_until_asked()
-    found = {"plan": seen.violations(), "plan is wide": seen.is_wider_than_the_screen()}
+    found = {"plan": seen.faults_of_the_page(*WAYS)}
     id_ = begun(console, planned=str(LOOKUP + SLOW), reason="fixed", canary="0", stop_at="100")
     wait_for_end(console, id_)
     seen.page.goto(f"/job?{urlencode({'id': id_})}")
     expect(seen.page.locator("h1")).to_contain_text("done")
     seen.wait_until_asked()
-    found |= {"job": seen.violations(), "job is wide": seen.is_wider_than_the_screen()}
+    found["job"] = seen.faults_of_the_page(*WAYS)
     assert {name: faults for name, faults in found.items() if faults} == {}
     assert seen.faults == []
 

@@ -14,8 +14,6 @@ from redrive.web.store import StoreWork
 from waiting import wait_until
 from web.conftest import LOOKUP, QUEUE, SLOW, OpenConsole, Opens
 
-pytestmark = pytest.mark.every_broker
-
 ALL = LOOKUP + SLOW
 
 

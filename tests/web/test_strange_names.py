@@ -18,7 +18,7 @@ from web.conftest import QUEUE, OpenConsole, Opens, failure
 from web.test_hostile_texts import assert_only_text
 from web.test_login import PASSWORD, log_in
 
-pytestmark = pytest.mark.every_broker
+pytestmark = pytest.mark.versions("how the management API spells names")
 
 NAMES = (
     *MARKUP[5:8],

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from deliveries import failed
+from effort import some_of
 from kept_looks import KEPT_QUEUE, index_in, keep
 from redrive.failures.failed_message import FailedMessage
 from redrive.failures.failure_feed import Copy
@@ -182,22 +183,24 @@ def test_a_follower_that_is_killed_at_any_step_leaves_what_was_told_or_is(
     index: Index,
 ) -> None:
     whole = [b"seen", b"one", b"two"]
-    stop_at, is_killed = 0, True
-    while is_killed:
-        stop_at += 1
-        look = index.find(KEPT_QUEUE)
-        assert look is not None
+    to_its_end = killed_at(index, 10**9)
+    assert to_its_end.returncode == 0, to_its_end.stderr
+    assert bodies(index) == whole
+    steps = int(to_its_end.stdout)
+    assert steps > 5
+    for step in some_of(range(1, steps + 1)):
         index.forget(KEPT_QUEUE)
         keep(index, [failed(body=b"seen")])
-        program = subprocess.run(
-            [sys.executable, "-c", KILLED, str(index.folder.parent.parent), str(stop_at)],
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-            capture_output=True,
-            check=False,
-        )
-        is_killed = program.returncode == -signal.SIGKILL
-        assert is_killed or program.returncode == 0, program.stderr
+        done = killed_at(index, step)
+        assert done.returncode == -signal.SIGKILL, done.stderr
         found = bodies(index)
         assert found == whole[: len(found)]
-    assert stop_at > 5
-    assert found == whole
+
+
+def killed_at(index: Index, step: int) -> "subprocess.CompletedProcess[bytes]":
+    return subprocess.run(
+        [sys.executable, "-c", KILLED, str(index.folder.parent.parent), str(step)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        check=False,
+    )

@@ -1,10 +1,10 @@
 """The arrows of the design: which part of redrive may import what."""
 
 import ast
+import functools
 import importlib.util
 import sys
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -72,9 +72,19 @@ def part_of(module: Path) -> str:
     return "" if first.startswith("__") else first
 
 
+@functools.cache
+def parsed(source: str) -> ast.Module:
+    return ast.parse(source)
+
+
+@functools.cache
+def text_of(module: Path) -> str:
+    return module.read_text(encoding="utf-8")
+
+
 def imported(source: str) -> Iterator[str]:
     """The dotted name of each module that a source imports, wherever in it."""
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(parsed(source)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.level:
@@ -104,7 +114,7 @@ def clock_readings(source: str) -> list[int]:
     """The lines that ask a clock for the time."""
     return [
         node.lineno
-        for node in ast.walk(ast.parse(source))
+        for node in ast.walk(parsed(source))
         if isinstance(node, ast.Call)
         and isinstance(node.func, ast.Attribute)
         and node.func.attr in CLOCKS
@@ -115,39 +125,41 @@ def _name(module: Path) -> str:
     return module.relative_to(SOURCE).as_posix()
 
 
-@pytest.mark.parametrize("module", MODULES, ids=_name)
-def test_arrows_point_one_way(module: Path) -> None:
-    assert forbidden_imports(part_of(module), module.read_text()) == []
+def faults_of(check: Callable[[Path], object], *parts: str) -> dict[str, object]:
+    """What a check finds in the modules of some parts, or of all, by module."""
+    found = {
+        _name(module): check(module) for module in MODULES if not parts or part_of(module) in parts
+    }
+    return {name: faults for name, faults in found.items() if faults}
 
 
-@pytest.mark.parametrize(
-    "module", [module for module in MODULES if part_of(module) in PURE], ids=_name
-)
-def test_the_pure_part_looks_at_no_clock(module: Path) -> None:
-    assert clock_readings(module.read_text()) == []
+def test_arrows_point_one_way() -> None:
+    assert faults_of(lambda module: forbidden_imports(part_of(module), text_of(module))) == {}
 
 
-@pytest.mark.parametrize(
-    "module", [module for module in MODULES if part_of(module) == "pubsub"], ids=_name
-)
-def test_what_the_shells_share_knows_no_client_and_each_shell_only_its_own(module: Path) -> None:
-    names = set(imported(module.read_text()))
+def test_the_pure_part_looks_at_no_clock() -> None:
+    assert faults_of(lambda module: clock_readings(text_of(module)), *PURE) == {}
+
+
+def test_what_the_shells_share_knows_no_client_and_each_shell_only_its_own() -> None:
+    assert faults_of(clients_of_others, "pubsub") == {}
+
+
+def clients_of_others(module: Path) -> set[str]:
+    """What a module of `pubsub` imports that only another shell may."""
+    names = set(imported(text_of(module)))
     shell = module.parent.name
+    on_a_thread = module.name in ("declarer.py", "outcome_reporter.py")
+    found = set()
     if shell not in ("blocking", "transfer", "admin"):
-        assert not {name for name in names if name.partition(".")[0] == "pika"}
+        found |= {name for name in names if name.partition(".")[0] == "pika"}
     if shell != "aio":
-        assert not {
-            name
-            for name in names
-            if name.partition(".")[0] in ("aiormq", "aio_pika", "pamqp") or "pubsub.aio" in name
-        }
-    if shell == "pubsub":
-        assert not {name for name in names if "pubsub.blocking" in name}
-    if shell == "aio" and module.name not in (
-        "declarer.py",
-        "outcome_reporter.py",
-    ):  # which do their work on a thread
-        assert not {name for name in names if "pubsub.blocking" in name}
+        clients = ("aiormq", "aio_pika", "pamqp")
+        found |= {name for name in names if name.partition(".")[0] in clients}
+        found |= {name for name in names if "pubsub.aio" in name}
+    if shell == "pubsub" or (shell == "aio" and not on_a_thread):
+        found |= {name for name in names if "pubsub.blocking" in name}
+    return found
 
 
 TRIAGE_API = {
@@ -210,66 +222,30 @@ TRIAGE_API = {
 are given and returned. The rest is the engine."""
 
 
-@pytest.mark.parametrize(
-    "module", [module for module in MODULES if part_of(module) in ("cli", "web")], ids=_name
-)
-def test_a_shell_takes_nothing_deeper_of_the_engine_than_its_api(module: Path) -> None:
-    deeper = [
+def test_a_shell_takes_nothing_deeper_of_the_engine_than_its_api() -> None:
+    assert faults_of(deeper_imports, "cli", "web") == {}
+
+
+def deeper_imports(module: Path) -> list[str]:
+    """What a module imports of `failures` beside its API."""
+    return [
         f"{node.module}.{alias.name}"
-        for node in ast.walk(ast.parse(module.read_text()))
+        for node in ast.walk(parsed(text_of(module)))
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("redrive.failures.")
         for alias in node.names
         if alias.name not in TRIAGE_API.get(str(node.module).rpartition(".")[2], ())
     ]
-    assert deeper == []
 
 
-@pytest.mark.parametrize(
-    "module",
-    [
-        module
-        for module in MODULES
-        if part_of(module) == "web"
-        or (part_of(module) == "cli" and module.name.startswith(("failed", "jobs", "job_", "look")))
-    ],
-    ids=_name,
-)
-def test_a_shell_of_triage_speaks_to_no_broker_itself(module: Path) -> None:
-    names = set(imported(module.read_text()))
-    assert not {name for name in names if "pubsub.blocking" in name or "pubsub.transfer" in name}
+def test_a_shell_of_triage_speaks_to_no_broker_itself() -> None:
+    def brokers_asked(module: Path) -> set[str]:
+        of_triage = ("failed", "jobs", "job_", "look")
+        if part_of(module) == "cli" and not module.name.startswith(of_triage):
+            return set()
+        names = imported(text_of(module))
+        return {name for name in names if "pubsub.blocking" in name or "pubsub.transfer" in name}
 
-
-def test_no_two_modules_have_one_name_but_in_the_two_shells() -> None:
-    names = Counter(
-        module.name
-        for module in MODULES
-        if not module.name.startswith("__") and not _is_of_a_shell(module)
-    )
-    shells = {module.name for module in MODULES if _is_of_a_shell(module)}
-    assert [name for name, count in names.items() if count > 1 or name in shells] == []
-
-
-def _classes(module: Path) -> set[str]:
-    return {
-        node.name
-        for node in ast.parse(module.read_text()).body
-        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
-    }
-
-
-def test_no_two_classes_have_one_name_but_in_the_two_shells() -> None:
-    """A shell's class may bear the name of the protocol that it fulfils."""
-    names = Counter(
-        name
-        for module in MODULES
-        if module.parent.name not in ("blocking", "aio")
-        for name in _classes(module)
-    )
-    assert [name for name, count in names.items() if count > 1] == []
-
-
-def _is_of_a_shell(module: Path) -> bool:
-    return module.parent.name in ("blocking", "aio")
+    assert faults_of(brokers_asked, "cli", "web") == {}
 
 
 def test_no_module_imports_itself_over_others() -> None:
@@ -280,6 +256,11 @@ def test_no_module_imports_itself_over_others() -> None:
         pytest.fail(f"a circle: {' -> '.join(error.args[1])}")
 
 
+@functools.cache
+def _known() -> frozenset[str]:
+    return frozenset(_dotted(module) for module in MODULES)
+
+
 def _dotted(module: Path) -> str:
     return ".".join(module.relative_to(SOURCE.parent).with_suffix("").parts).removesuffix(
         ".__init__"
@@ -287,8 +268,8 @@ def _dotted(module: Path) -> str:
 
 
 def _modules_imported(module: Path) -> Iterator[str]:
-    known = {_dotted(other) for other in MODULES}
-    for node in ast.walk(ast.parse(module.read_text())):
+    known = _known()
+    for node in ast.walk(parsed(text_of(module))):
         if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("redrive"):
             for alias in node.names:
                 inner = f"{node.module}.{alias.name}"

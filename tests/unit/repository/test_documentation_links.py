@@ -1,8 +1,9 @@
 """What the documentation points to is there: files, modules, headings; and its prose is wrapped."""
 
 import ast
+import functools
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -84,41 +85,54 @@ def long_lines(text: str) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=_name)
-def test_every_path_that_a_page_names_is_in_the_repository(page: Path) -> None:
-    named = paths_named(_LINK.sub("", page.read_text(encoding="utf-8")))
-    assert [path for path in sorted(named) if not (ROOT / path).exists()] == []
+def faults_of(check: Callable[[Path], Iterable[str]]) -> dict[str, list[str]]:
+    """What a check finds on each page, by page."""
+    found = {_name(page): list(check(page)) for page in PAGES}
+    return {name: faults for name, faults in found.items() if faults}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=_name)
-def test_every_module_that_a_page_names_is_in_the_package(page: Path) -> None:
-    named = modules_named(page.read_text(encoding="utf-8"))
-    assert [f"redrive{name}" for name in sorted(named) if not is_in_package(name)] == []
+@functools.cache
+def text_of(page: Path) -> str:
+    return page.read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("page", PAGES, ids=_name)
-def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
-    dead = []
-    for link in _LINK.findall(_FENCE.sub("", page.read_text(encoding="utf-8"))):
+def test_every_path_that_a_page_names_is_in_the_repository() -> None:
+    def missing(page: Path) -> list[str]:
+        named = paths_named(_LINK.sub("", text_of(page)))
+        return [path for path in sorted(named) if not (ROOT / path).exists()]
+
+    assert faults_of(missing) == {}
+
+
+def test_every_module_that_a_page_names_is_in_the_package() -> None:
+    def missing(page: Path) -> list[str]:
+        named = modules_named(text_of(page))
+        return [f"redrive{name}" for name in sorted(named) if not is_in_package(name)]
+
+    assert faults_of(missing) == {}
+
+
+def test_every_link_of_a_page_leads_somewhere() -> None:
+    assert faults_of(dead_links) == {}
+
+
+def dead_links(page: Path) -> Iterator[str]:
+    """The links of a page to files and headings that are not there."""
+    for link in _LINK.findall(_FENCE.sub("", text_of(page))):
         path, _, anchor = link.partition("#")
         if "://" in path:
             continue
         target = (page.parent / path).resolve() if path else page
-        if not target.exists() or (
-            anchor and anchor not in anchors_of(target.read_text(encoding="utf-8"))
-        ):
-            dead.append(link)
-    assert dead == []
+        if not target.exists() or (anchor and anchor not in anchors_of(text_of(target))):
+            yield link
 
 
-@pytest.mark.parametrize("page", PAGES, ids=_name)
-def test_the_prose_of_a_page_is_wrapped(page: Path) -> None:
-    assert long_lines(page.read_text(encoding="utf-8")) == []
+def test_the_prose_of_a_page_is_wrapped() -> None:
+    assert faults_of(lambda page: long_lines(text_of(page))) == {}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=_name)
-def test_every_name_with_an_at_sign_in_a_diagram_is_quoted(page: Path) -> None:
-    assert unquoted_labels(page.read_text(encoding="utf-8")) == []
+def test_every_name_with_an_at_sign_in_a_diagram_is_quoted() -> None:
+    assert faults_of(lambda page: unquoted_labels(text_of(page))) == {}
 
 
 def test_the_index_of_the_documentation_names_every_page() -> None:

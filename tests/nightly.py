@@ -1,0 +1,178 @@
+"""Run what takes minutes by nature, in parts: `make nightly`, or `make nightly PART=cluster`.
+
+Each part is a command that takes less than an hour. What has passed at this commit is not run again,
+so a night that was interrupted goes on where it was. The table in `.cache/nightly` says what ran on
+which broker, when, and with which result.
+"""
+
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+
+from text_table import aligned
+
+ROOT = Path(__file__).resolve().parents[1]
+FOLDER = ROOT / ".cache" / "nightly"
+VERSIONS = ("3.10", "4.0", "4.3")
+_SUMMARY = re.compile(r"^=+ (?P<said>.*(?:passed|failed|error).*?) =+$", re.MULTILINE)
+_MINUTE = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One command of the night.
+
+    Args:
+        name: what `PART` chooses it by.
+        broker: what it runs on, for the table.
+        command: a line for the shell, run at the top of the repository.
+        environment: variables that it gets besides.
+    """
+
+    name: str
+    broker: str
+    command: str
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+def parts() -> list[Part]:
+    """All parts, in the order in which they run."""
+    pytest = ".venv/bin/python -P -m pytest -q"
+    memory = {"REDRIVE_TEST_BROKER": "memory"}
+    rabbitmq = {"REDRIVE_TEST_BROKER": "rabbitmq", "REDRIVE_RUN_SECONDS": "3600"}
+    return [
+        Part("unit", "none", f"{pytest} -n 2 tests/unit tests/typing"),
+        Part("security", "installed", f"{pytest} -n 4 tests/security"),
+        *(
+            Part(
+                f"memory-{version}",
+                f"a model of {version}",
+                f"{pytest} -n 6 tests/contract",
+                {**memory, "REDRIVE_TEST_MEMORY_VERSION": version},
+            )
+            for version in VERSIONS
+        ),
+        *(
+            Part(
+                f"{folder}-{version}",
+                version,
+                f"tests/brokers/matrix.sh {version} -- tests/{folder}",
+                rabbitmq,
+            )
+            for version in VERSIONS
+            for folder in ("contract", "integration", "web", "interop", "cluster")
+        ),
+        Part("spark", "installed", "make test-spark"),
+        Part("lowest", "installed", "make lowest"),
+        *(Part(f"torture-{version}", version, _torture(version, seed=7)) for version in VERSIONS),
+        Part("torture-cluster", "4.3, three nodes", f'{_torture("4.3", seed=8)[:-1]} --nodes 3"'),
+        Part(
+            "incident",
+            "installed",
+            ".venv/bin/python -m benchmarks.console --count 100000",
+        ),
+        *(
+            Part(f"suite-{suite}", f"that of {suite}", f"make suites SUITES={suite}")
+            for suite in ("bookworm", "trixie", "forky")
+        ),
+    ]
+
+
+def _torture(version: str, *, seed: int) -> str:
+    return f'make torture ARGS="--seed {seed} --minutes 20 --version {version}"'
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """How a part ended."""
+
+    commit: str
+    part: str
+    broker: str
+    began: str
+    minutes: str
+    said: str
+
+    @property
+    def has_passed(self) -> bool:
+        return self.said.startswith("passed")
+
+
+def results() -> list[Result]:
+    """How the parts ended that ran here, the latest last."""
+    file = FOLDER / "results.tsv"
+    if not file.exists():
+        return []
+    return [Result(*line.split("\t")) for line in file.read_text(encoding="utf-8").splitlines()]
+
+
+def run(part: Part, commit: str) -> Result:
+    """Run a part, and write down how it ended."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    log = FOLDER / f"{part.name}.log"
+    print(
+        f"{part.name}: {part.command}\n  what it prints is in {log.relative_to(ROOT)}", flush=True
+    )
+    began, clock = datetime.now().astimezone(), time.monotonic()
+    with log.open("wb") as output:
+        code = subprocess.call(
+            part.command,
+            shell=True,
+            cwd=ROOT,
+            env={**os.environ, "REDRIVE_TEST_NIGHTLY": "1", **part.environment},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+    summaries = _SUMMARY.findall(log.read_text(encoding="utf-8", errors="replace"))
+    outcome = "passed" if code == 0 else f"failed with {code}"
+    result = Result(
+        commit,
+        part.name,
+        part.broker,
+        began.isoformat(" ", "minutes"),
+        f"{(time.monotonic() - clock) / _MINUTE:.0f}",
+        f"{outcome}: {'; '.join(summaries)}" if summaries else outcome,
+    )
+    line = "\t".join(
+        (result.commit, result.part, result.broker, result.began, result.minutes, result.said)
+    )
+    with (FOLDER / "results.tsv").open("a", encoding="utf-8") as file:
+        file.write(f"{line}\n")
+    print(f"  {result.said}", flush=True)
+    return result
+
+
+def table(commit: str) -> str:
+    """How the parts ended at a commit, as text; a part that did not run says so."""
+    latest = {result.part: result for result in results() if result.commit == commit}
+    rows = [("part", "RabbitMQ", "began", "minutes", "result")]
+    for part in parts():
+        found = latest.get(part.name)
+        told = (found.began, found.minutes, found.said) if found else ("", "", "not run")
+        rows.append((part.name, part.broker, *told))
+    return aligned(rows)
+
+
+def main(chosen: str) -> int:
+    """Run the parts whose names begin so and that have not passed at this commit."""
+    asked = ["git", "describe", "--always", "--dirty", "--abbrev=12"]
+    commit = subprocess.check_output(asked, cwd=ROOT, text=True).strip()
+    wanted = [part for part in parts() if part.name.startswith(chosen)]
+    if not wanted:
+        print(f"There is no part {chosen!r}: {', '.join(part.name for part in parts())}.")
+        return 2
+    passed = {one.part for one in results() if one.commit == commit and one.has_passed}
+    ended = [run(part, commit) for part in wanted if part.name not in passed]
+    print(table(commit))
+    return int(not all(result.has_passed for result in ended))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1] if len(sys.argv) > 1 else ""))
