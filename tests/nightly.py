@@ -1,8 +1,8 @@
 """Run what takes minutes by nature, in parts: `make nightly`, or `make nightly PART=cluster`.
 
-Each part is a command that takes less than an hour. What has passed at this commit is not run again,
-so a night that was interrupted goes on where it was. The table in `.cache/nightly` says what ran on
-which broker, when, and with which result.
+Each part is a command that takes less than an hour. What has passed at this commit is not run
+again, so a night that was interrupted goes on where it was. The table at the end says what ran on
+which broker, when, and with which result; the logs are in `.cache/nightly`.
 """
 
 import os
@@ -116,9 +116,7 @@ def run(part: Part, commit: str) -> Result:
     """Run a part, and write down how it ended."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     log = FOLDER / f"{part.name}.log"
-    print(
-        f"{part.name}: {part.command}\n  what it prints is in {log.relative_to(ROOT)}", flush=True
-    )
+    print(f"{part.name}: {part.command}\n  its log is {log.relative_to(ROOT)}", flush=True)
     began, clock = datetime.now().astimezone(), time.monotonic()
     with log.open("wb") as output:
         code = subprocess.call(

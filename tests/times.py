@@ -1,10 +1,10 @@
 """Measure what each test costs, and print it by file: the pytest plugin behind `make test-times`.
 
-With `--times FILE` each process of a run appends a line of JSON for each test. `python -m times FILE`
-prints the table. Seconds of our processor are those of the process that runs the test and of all
-that it has started. The broker is shared, so the processor time that it uses is divided among the
-tests that run at that moment. Waiting is the rest of the wall time; on a busy machine that includes
-waiting for a processor.
+With `--times FILE` each process of a run appends a line of JSON for each test, and
+`python tests/times.py FILE` prints the table. Seconds of our processor are those of the process
+that runs the test and of all that it has started, a broker of its own among them once that has
+ended. The processor time of brokers that run is divided among the tests that run at that moment.
+Waiting is the rest of the wall time; on a busy machine that includes waiting for a processor.
 """
 
 from __future__ import annotations
