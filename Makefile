@@ -1,7 +1,7 @@
 # Each target does all of its own set-up: a .venv with those of the pinned dependencies that it needs, and a RabbitMQ if it
 # needs one. What is missing, or will be installed, is said before anything is downloaded.
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-cluster test-spark torture demo demo-spark matrix suites check coverage texts pictures bench bench-spark constraints lowest clean
+.PHONY: help setup unit test test-times nightly test-cluster test-spark torture demo demo-spark matrix suites check coverage texts pictures bench bench-spark constraints lowest clean
 
 PYTHON := .venv/bin/python
 # Commands are started by the hundred: without it, each would compile all of its modules anew.
@@ -9,7 +9,7 @@ unexport PYTHONDONTWRITEBYTECODE
 ARGS :=
 TESTS := tests/unit tests/contract tests/integration/test_recipes.py
 # Most of a test's time is waiting: several run at a time, and share a broker.
-PROCESSES := 6
+PROCESSES := 8
 # Each has three brokers of its own, which mostly wait for each other.
 CLUSTER_PROCESSES := 2
 # Each has a Java of its own, and most of such a test's time is processor.
@@ -24,10 +24,22 @@ help: ## print this
 setup: ## make .venv with all pinned dependencies, Spark included, and this package
 	@.ci/setup.sh
 
-test: ## run all tests but those of clusters and of the Spark job on one private RabbitMQ (ARGS="-k name" for some)
+unit: ## run the tests that need no broker: about a minute
+	@.ci/setup.sh test
+	@$(PYTHON) -P -m pytest -q -n 2 tests/unit $(ARGS)
+
+test: ## run all tests but those of clusters, of the Spark job and of the night, on one private RabbitMQ (ARGS="-k name" for some)
 	@.ci/setup.sh test --broker --peers
-	@$(PYTHON) -m pytest -n $(PROCESSES) --dist worksteal --ignore=tests/spark --ignore=tests/cluster $(ARGS)
-	@$(if $(findstring tests/,$(filter-out --ignore=%,$(ARGS))),,REDRIVE_TEST_BROKER=memory $(PYTHON) -m pytest -n $(PROCESSES) --dist worksteal tests/contract $(ARGS) || test $$? -eq 5)
+	@$(PYTHON) -P -m pytest -q -n $(PROCESSES) --dist worksteal --ignore=tests/spark --ignore=tests/cluster $(ARGS)
+
+test-times: ## run them, and print what each file and the slowest tests cost
+	@rm -f .cache/times.jsonl
+	@mkdir -p .cache
+	@$(MAKE) --no-print-directory test ARGS="--times .cache/times.jsonl $(ARGS)"; code=$$?; $(PYTHON) tests/times.py .cache/times.jsonl; exit $$code
+
+nightly: ## run what takes minutes by nature, and all tests on each RabbitMQ: hours, in parts (PART=cluster for those of that name)
+	@.ci/setup.sh test --broker --peers
+	@$(PYTHON) -P tests/nightly.py $(PART)
 
 test-cluster: ## run the tests of clusters on three private RabbitMQ nodes
 	@.ci/setup.sh test --broker

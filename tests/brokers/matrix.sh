@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
-# The cluster, contract, integration, interop and web tests on each RabbitMQ of the matrix, in containers, with a table of the whole at the end.
+# Tests on each RabbitMQ of the matrix, in containers, with a table of the whole at the end.
 #
-#     tests/brokers/matrix.sh [VERSION...] [-- PYTEST-ARGUMENT...]       default: 3.10 4.0 4.3
+#     tests/brokers/matrix.sh [VERSION...] [-- FOLDER... PYTEST-ARGUMENT...]
+#
+# By default on 3.10, 4.0 and 4.3: tests/cluster, tests/contract, tests/integration, tests/interop and tests/web.
 #
 # One version that fails, or that can't be had, does not keep the others from running. The last line is pytest's own.
 set -uo pipefail
@@ -54,12 +56,23 @@ for version in "${wanted[@]}"; do
         versions+=("$version")
     else
         failed=1
-        printf 'contract, integration, interop, web\tRabbitMQ %s: no image can be had\n' "$version" >>"$REDRIVE_TEST_TABLE"
+        printf 'the matrix\tRabbitMQ %s: no image can be had\n' "$version" >>"$REDRIVE_TEST_TABLE"
     fi
 done
 
+folders=()
+while [ $# -gt 0 ] && [ -e "$1" ]; do
+    folders+=("$1")
+    shift
+done
+[ "${#folders[@]}" -gt 0 ] || folders=(tests/cluster tests/contract tests/integration tests/interop tests/web)
+others=()
+clusters=no
+for folder in "${folders[@]}"; do
+    if [ "$folder" = tests/cluster ]; then clusters=yes; else others+=("$folder"); fi
+done
 chosen=no
-[ $# -eq 0 ] || [ "$1" = --every-broker ] || chosen=yes
+[ $# -eq 0 ] || chosen=yes
 
 # run_tests LABEL PROCESSES PYTEST-ARGUMENT...
 run_tests() {
@@ -67,7 +80,7 @@ run_tests() {
     shift 2
     REDRIVE_TEST_IMAGE="redrive-rabbitmq:$version" REDRIVE_TEST_LABEL="$label" \
         within_terminal "$seconds_for_a_run" \
-        .venv/bin/python -m pytest -n "$processes" --dist worksteal "$@" </dev/null
+        .venv/bin/python -P -m pytest -q -n "$processes" --dist worksteal "$@" </dev/null
     code=$?
     case $code:$chosen in
         # No test was collected: these folders have tests, so only where some were chosen that is no fault.
@@ -83,8 +96,7 @@ run_tests() {
 for version in ${versions[@]+"${versions[@]}"}; do
     echo "matrix: RabbitMQ $version"
     # Each process has a cluster of its own.
-    [ "${REDRIVE_TEST_CLUSTERS:-yes}" = no ] || run_tests "cluster" 2 tests/cluster "$@"
-    run_tests "contract, integration, interop, web" "${REDRIVE_TEST_PROCESSES:-3}" \
-        tests/contract tests/integration tests/interop tests/web "$@"
+    [ "$clusters" = no ] || run_tests "cluster" 2 tests/cluster "$@"
+    [ "${#others[@]}" -eq 0 ] || run_tests "$(printf '%s, ' "${others[@]#tests/}" | sed 's/, $//')" "${REDRIVE_TEST_PROCESSES:-3}" "${others[@]}" "$@"
 done
 exit "$failed"

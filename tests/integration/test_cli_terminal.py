@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from cli_support import PATIENCE, Terminal, depth_of, give_up_on, redrive, run_redrive
+from effort import nightly
 from redrive import Publisher
 from waiting import wait_until
 
@@ -44,8 +45,18 @@ QUESTIONS = {
 }
 
 
-@pytest.mark.parametrize("command", QUESTIONS)
-@pytest.mark.parametrize(("answer", "code"), [("n\n", 1), ("\n", 1), ("\x04", 1), ("\x03", 130)])
+@pytest.mark.parametrize(
+    ("command", "answer", "code"),
+    [
+        ("requeue", "\n", 1),
+        ("purge", "\x03", 130),
+        *(
+            nightly(command, answer, code, why="the same question, or the same answer")
+            for command in QUESTIONS
+            for answer, code in (("n\n", 1), ("\n", 1), ("\x04", 1), ("\x03", 130))
+        ),
+    ],
+)
 def test_anything_but_a_yes_leaves_the_messages_where_they_are(
     rabbitmq_url: str, command: str, answer: str, code: int
 ) -> None:

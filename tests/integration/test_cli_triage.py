@@ -13,8 +13,7 @@ import pytest
 
 from cli_support import Outcome, Process, Terminal, declare, depth_of, give_up_on, redrive, running
 from contract.plain import drain, plain_channel
-from contract.support import both_types
-from effort import effort
+from effort import effort, nightly
 from redrive import FailedQueue
 from redrive.amqp.field_table import Table
 from redrive.amqp.properties import Properties
@@ -553,7 +552,7 @@ def _failure(number: int) -> Delivery:
 
 
 @pytest.mark.timeout(600)
-@both_types
+@pytest.mark.parametrize("queue_type", ["quorum", nightly("classic", why="the other type")])
 def test_a_job_that_is_killed_again_and_again_loses_nothing_and_tells_what_may_be_there_twice(
     rabbitmq_url: str, tmp_path: Path, queue_type: QueueType
 ) -> None:

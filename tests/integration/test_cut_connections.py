@@ -8,7 +8,8 @@ import pytest
 from contract.administration import Administration
 from contract.plain import plain_channel
 from contract.shells import APP, ASYNC, ASYNC_APP, BLOCKING, Shell
-from contract.support import Recorder, Service, both_shells
+from contract.support import Recorder, Service, both_shells, mostly
+from effort import nightly
 from journey import MOST_DUPLICATES, Journey
 from redrive import BrokerUnavailable, Message, Publisher, Subscriber
 from redrive.pubsub.blocking.connection import Connector
@@ -22,13 +23,12 @@ from waiting import DEADLINE, wait_until
 @pytest.mark.parametrize(
     ("shell", "queue_type"),
     [
-        (BLOCKING, "quorum"),
-        (BLOCKING, "classic"),
-        (ASYNC, "quorum"),
-        (APP, "quorum"),
-        (ASYNC_APP, "quorum"),
+        pytest.param(BLOCKING, "classic", id="blocking-classic"),
+        pytest.param(ASYNC, "quorum", id="async-quorum"),
+        nightly(BLOCKING, "quorum", why="each half is tried each time", id="blocking-quorum"),
+        nightly(APP, "quorum", why="the engine of its shell", id="app"),
+        nightly(ASYNC_APP, "quorum", why="the engine of its shell", id="async-app"),
     ],
-    ids=["blocking-quorum", "blocking-classic", "async-quorum", "app", "async-app"],
 )
 def test_connections_cut_in_the_middle_of_thousands_of_messages_lose_none(
     rabbitmq_url: str, shell: Shell, queue_type: QueueType
@@ -158,7 +158,7 @@ def test_a_subscriber_that_is_stopped_while_it_connects_just_ends(
             assert running.stopped(DEADLINE)
 
 
-@both_shells
+@mostly(ASYNC)
 def test_a_broker_that_was_restarted_finds_publisher_and_subscriber_at_work_again(
     rabbitmq_broker: Broker, rabbitmq_url: str, shell: Shell
 ) -> None:

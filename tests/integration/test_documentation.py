@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from effort import nightly
 from page_code import PAGES, ROOT, addressed, blocks_of
 from waiting import DEADLINE, wait_until
 
@@ -246,9 +247,16 @@ def program_of(page: str) -> list[tuple[str, str]]:
     ]
 
 
-@pytest.mark.parametrize(
-    "page", [page for page in PAGES if fragments_of(page) and page not in ELSEWHERE]
-)
+def pages() -> Iterator[object]:
+    """The pages whose code runs here."""
+    for page in PAGES:
+        if page == "docs/testing.md":
+            yield nightly(page, why="it starts brokers, and a cluster of three", id=page)
+        elif fragments_of(page) and page not in ELSEWHERE:
+            yield page
+
+
+@pytest.mark.parametrize("page", pages())
 def test_the_code_of_a_page_runs(page: str, rabbitmq_url: str, tmp_path: Path) -> None:
     # A page that makes a broker of its own makes a private one.
     unset = ("REDRIVE_URL", "REDRIVE_MANAGEMENT_URL")

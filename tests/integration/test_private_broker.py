@@ -210,6 +210,7 @@ def test_a_paused_broker_keeps_its_connections_and_goes_on(broker: Broker, url: 
     assert answers(url)
 
 
+@pytest.mark.nightly("tests of silence pause brokers, and others kill them")
 @pytest.mark.versions("how the broker starts, stops and keeps its data")
 def test_a_paused_broker_can_be_killed(broker: Broker, url: str) -> None:
     broker.pause()
@@ -225,6 +226,7 @@ def test_rabbitmqctl_acts_on_this_broker(broker: Broker, url: str) -> None:
         broker.control("no_such_command")
 
 
+@pytest.mark.nightly("the tests of TLS configure theirs")
 def test_lines_of_configuration_reach_the_broker_and_closing_ends_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -25,6 +25,7 @@ def run(pytester: pytest.Pytester) -> pytest.RunResult:
     return pytester.runpytest_subprocess("-W", "error", "-p", "no:cacheprovider")
 
 
+@pytest.mark.nightly("each run of these tests has them")
 def test_each_test_has_a_virtual_host_of_its_own_on_one_broker(pytester: pytest.Pytester) -> None:
     pytester.makeconftest(TWO_LINES)
     pytester.makepyfile(
@@ -85,6 +86,7 @@ def test_a_virtual_host_is_left_where_the_broker_has_failed_at_a_queue(
     run(pytester).assert_outcomes(passed=3)
 
 
+@pytest.mark.nightly("the tests that kill brokers do it to each other")
 @pytest.mark.skipif("REDRIVE_URL" in os.environ, reason="a broker of somebody else is not killed")
 def test_a_test_that_leaves_the_broker_dead_does_no_harm_to_the_next(
     pytester: pytest.Pytester,

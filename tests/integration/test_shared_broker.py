@@ -54,6 +54,7 @@ def answers(url: str) -> bool:
     return True
 
 
+@pytest.mark.nightly("the next one has that, and a process that was killed besides")
 def test_it_is_there_until_the_last_has_left(tmp_path: Path) -> None:
     with process(tmp_path, "first") as (first, url), process(tmp_path, "second") as (second, same):
         assert same == url
@@ -66,6 +67,7 @@ def test_it_is_there_until_the_last_has_left(tmp_path: Path) -> None:
         assert not answers(url)
 
 
+@pytest.mark.nightly("another is tried each time that kills the one that started it")
 def test_a_process_that_was_killed_is_not_waited_for(tmp_path: Path) -> None:
     with process(tmp_path, "first") as (first, url), process(tmp_path, "second") as (second, _):
         os.kill(second.pid, signal.SIGKILL)

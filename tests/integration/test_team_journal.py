@@ -219,6 +219,7 @@ def test_a_job_that_is_killed_on_one_machine_goes_on_on_another(
     assert contents(here)["jobs"] == contents(there)["jobs"]
 
 
+@pytest.mark.nightly("two consoles are tried each time")
 def test_of_two_who_resume_a_job_one_is_told_who_runs_it(
     incident: str, here: Path, there: Path
 ) -> None:

@@ -16,6 +16,7 @@ import pytest
 from certificates import CLIENT, Certificates, certificates
 from contract.shells import BLOCKING, Shell
 from contract.support import Recorder, assert_it_helps, both_shells
+from effort import nightly
 from redrive import BrokerUnavailable, PermissionDenied, RedriveError
 from redrive.testing import Broker, Proxy, private_broker
 from redrive.testing.ports import free_ports
@@ -42,7 +43,7 @@ class Secured:
         return self.url(further="&auth_mechanism=external", login="")
 
 
-@pytest.fixture(scope="module", params=["tlsv1.2", "tlsv1.3"])
+@pytest.fixture(scope="module", params=[nightly("tlsv1.2", why="the older one"), "tlsv1.3"])
 def secured(request: pytest.FixtureRequest) -> Iterator[Secured]:
     """A broker with TLS of one version, on which every client has to show a certificate."""
     with certificates() as files:
