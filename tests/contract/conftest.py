@@ -8,8 +8,9 @@ from collections.abc import Iterator
 import pytest
 
 from contract.brokers import Kind, brokers_of, is_memory_alone, why_not_in_memory
-from contract.shells import APP_SHELLS, SHELLS, Shell
+from contract.shells import APP_SHELLS, ASYNC, BLOCKING, SHELLS, Shell
 from contract.support import Service
+from effort import IS_NIGHTLY
 from redrive.testing import MemoryBroker
 from redrive.topology.model import QueueType
 
@@ -24,6 +25,8 @@ _EACH_SHELL = [
         for shell in APP_SHELLS
     ),
 ]
+_PAIRS_OF_THE_NIGHT = ((BLOCKING, "classic"), (ASYNC, "quorum"))
+"""Each shell is tried, and each type of queue; how they meet is for the night."""
 _hosts = itertools.count(1)
 _left_out: Counter[str] = Counter()
 _OUTPUT = "redrive_left_out"
@@ -44,8 +47,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out the model in a run for versions, apps on RabbitMQ, and RabbitMQ where only the
-    model was asked for."""
+    """Leave out the model in a run for versions, apps on RabbitMQ, RabbitMQ where only the model
+    was asked for, and except at night the other type of queue of each shell."""
     left_out = [item for item in items if _is_left_out(item, config)]
     kept = set(items) - set(left_out)
     items[:] = [item for item in items if item in kept]
@@ -54,6 +57,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def _is_left_out(item: pytest.Item, config: pytest.Config) -> bool:
     parameters = getattr(getattr(item, "callspec", None), "params", {})
+    pair = (parameters.get("shell"), parameters.get("queue_type"))
+    if pair in _PAIRS_OF_THE_NIGHT and not IS_NIGHTLY:
+        return True
     match parameters.get("broker_kind"):
         case "memory":
             return bool(config.getoption("--versions"))

@@ -11,10 +11,10 @@ from playwright.sync_api import Browser, Page, expect
 from contract.support import Service
 from redrive.web.console_settings import Permit
 from waiting import wait_until
-from web.browsing import WAYS, chromium, ways_for
+from web.browsing import WAYS, Visit, chromium, ways_for
 from web.conftest import LOOKUP, QUEUE, SLOW, OpenConsole, Opens, fail, failure
 from web.test_acting import begun, wait_for_end
-from web.test_browser import group_of, visit
+from web.test_browser import group_of, read_pages, visit
 
 KILOBYTE = 1000
 
@@ -74,18 +74,124 @@ def pages_of(console: OpenConsole, service: Service) -> dict[str, str]:
     return {name: f"{path}?{urlencode(more)}" for name, (path, more) in asked.items()}
 
 
-@pytest.mark.parametrize("scripts", [True, False], ids=["scripts", "no scripts"])
-def test_no_screen_breaks_a_rule_asks_another_host_or_says_an_error(
-    browser: Browser, console: OpenConsole, service: Service, scripts: bool
+READ = ", as it is read"
+
+
+def all_pages(console: OpenConsole, service: Service) -> dict[str, str]:
+    """An address of each screen, old and new."""
+    pages = pages_of(console, service)
+    read = read_pages(console, service)
+    known = set(pages.values())
+    return {
+        **pages,
+        **{f"{name}{READ}": address for name, address in read.items() if address not in known},
+    }
+
+
+SEARCHES = {
+    "overview": "Find a cause or a queue",
+    "causes": "Filter",
+    "cause": "Filter",
+    "message": "Find another by its id",
+    "query": "SQL, over the table failed",
+    "journal": "Find",
+    "store": "Find",
+    "me": "Only of the queue",
+}
+"""What a slash leads to, on the pages that have something to search."""
+WITHOUT_A_SEARCH = ("edit", "discard", "expire", "proof")
+KEYS = {
+    "overview": "/ j k Enter g",
+    "causes": "/ j k Enter x r g",
+    "cause": "/ j k Enter r g",
+    "message": "/ n p g",
+    "journal": "/ j k Enter g",
+    "store": "/ j k Enter g",
+    **dict.fromkeys(("query", "me", "edit", "proof"), "/ g"),
+}
+"""The keys that the list of keys shows on a page."""
+
+
+def test_a_walk_over_all_screens_finds_nothing_wrong(
+    browser: Browser, console: OpenConsole, service: Service
 ) -> None:
-    seen = visit(browser, console, scripts=scripts)
+    """Each screen is loaded once, and looked at in every way that needs no other browser."""
+    wait_until(lambda: "KeyError" in console.get("/").text, "the overview has the causes")
+    seen = visit(browser, console)
     found = {}
-    for name, address in pages_of(console, service).items():
+    for name, address in all_pages(console, service).items():
         seen.page.goto(address)
         seen.wait_until_asked()
-        found[name] = seen.faults_of_the_page(*ways_for(scripts=scripts))
+        found[name] = [
+            *seen.faults_of_the_page(*ways_for(scripts=True)),
+            *faults_of_motion(seen.page),
+            *(["moved sideways where it is magnified"] if is_wide_magnified(seen) else []),
+            *([] if name.endswith(READ) else faults_of_command_line(seen.page)),
+            *faults_of_keys(seen.page, name),
+        ]
     assert {name: faults for name, faults in found.items() if faults} == {}
     assert seen.faults == []
+
+
+def test_without_scripts_no_screen_breaks_a_rule(
+    browser: Browser, console: OpenConsole, service: Service
+) -> None:
+    seen = visit(browser, console, scripts=False)
+    found = {}
+    for name, address in all_pages(console, service).items():
+        seen.page.goto(address)
+        found[name] = seen.faults_of_the_page(*ways_for(scripts=False))
+    assert {name: faults for name, faults in found.items() if faults} == {}
+    assert seen.faults == []
+
+
+def is_wide_magnified(seen: Visit) -> bool:
+    """Whether a page has to be moved sideways where a browser magnifies it to 200 %, and so has
+    half as many pixels for it."""
+    seen.page.set_viewport_size({"width": 640, "height": 900})
+    return seen.is_wider_than_the_screen()
+
+
+def faults_of_motion(page: Page) -> list[str]:
+    """What moves for who wants no motion."""
+    page.emulate_media(reduced_motion="reduce")
+    moving = page.evaluate(
+        "document.getAnimations().length"
+        " + [...document.querySelectorAll('*')].map(one => getComputedStyle(one))"
+        ".filter(style => style.transitionDuration !== '0s' || style.animationName !== 'none')"
+        ".length"
+    )
+    page.emulate_media(reduced_motion="no-preference")
+    return [f"{moving} things move"] if moving else []
+
+
+def faults_of_command_line(page: Page) -> list[str]:
+    """Whether a page lacks the command that shows the same."""
+    command = str(page.locator(".command code").last.text_content())
+    return [] if command.startswith("redrive ") else [f"its command line is {command!r}"]
+
+
+def faults_of_keys(page: Page, name: str) -> list[str]:
+    """Where a slash leads to another place than it says, or the list of keys has others than those
+    that do something."""
+    faults = []
+    if name in KEYS:
+        page.keyboard.press("?")
+        shown = page.locator("#keys dl > div:visible dt").all_text_contents()
+        keys = " ".join(" ".join(shown).split())
+        if keys != KEYS[name]:
+            faults.append(f"its list of keys is {keys!r}")
+        page.keyboard.press("Escape")
+    if name in SEARCHES or name in WITHOUT_A_SEARCH:
+        page.keyboard.press("/")
+        focused = page.locator("[data-search]:focus")
+        expect(focused).to_have_count(1)
+        label = focused.evaluate("one => one.labels[0].textContent")
+        place = (urlsplit(page.url).fragment, label)
+        wanted = ("", SEARCHES[name]) if name in SEARCHES else ("search", SEARCHES["overview"])
+        if place != wanted:
+            faults.append(f"a slash leads to {place}")
+    return faults
 
 
 def test_a_plan_that_warns_and_a_job_that_has_ended_break_no_rule(
@@ -156,56 +262,6 @@ def test_a_message_is_left_for_the_next_one_by_a_key(
     expect(page.locator("h1")).to_have_text("Message sku-3")
 
 
-SEARCHES = {
-    "overview": "Find a cause or a queue",
-    "causes": "Filter",
-    "cause": "Filter",
-    "message": "Find another by its id",
-    "query": "SQL, over the table failed",
-    "journal": "Find",
-    "store": "Find",
-    "me": "Only of the queue",
-}
-"""What a slash leads to, on the pages that have something to search."""
-
-
-def test_a_slash_leads_to_what_searches_a_page_or_to_that_of_the_overview(
-    browser: Browser, console: OpenConsole, service: Service
-) -> None:
-    page = visit(browser, console).page
-    wait_until(lambda: QUEUE in console.get("/").text, "the overview has the queue")
-    found = {}
-    for name in each_page(page, console, service):
-        page.keyboard.press("/")
-        focused = page.locator("[data-search]:focus")
-        expect(focused).to_have_count(1)
-        label = focused.evaluate("one => one.labels[0].textContent")
-        found[name] = (urlsplit(page.url).fragment, label)
-    there = {name: ("", label) for name, label in SEARCHES.items()}
-    overview = ("search", SEARCHES["overview"])
-    assert {name: found[name] for name in there} == there
-    assert {found[name] for name in ("edit", "discard", "expire", "proof")} == {overview}
-
-
-def test_the_list_of_keys_has_those_that_do_something_on_the_page(
-    browser: Browser, console: OpenConsole, service: Service
-) -> None:
-    page = visit(browser, console).page
-    wait_until(lambda: "KeyError" in console.get("/").text, "the overview has the causes")
-    found = {}
-    for name in each_page(page, console, service):
-        page.keyboard.press("?")
-        shown = page.locator("#keys dl > div:visible dt").all_text_contents()
-        found[name] = " ".join(shown).split()
-    assert found["overview"] == ["/", "j", "k", "Enter", "g"]
-    assert found["causes"] == ["/", "j", "k", "Enter", "x", "r", "g"]
-    assert found["cause"] == ["/", "j", "k", "Enter", "r", "g"]
-    assert found["message"] == ["/", "n", "p", "g"]
-    assert found["journal"] == ["/", "j", "k", "Enter", "g"]
-    assert found["store"] == ["/", "j", "k", "Enter", "g"]
-    assert found["query"] == found["me"] == found["edit"] == found["proof"] == ["/", "g"]
-
-
 def test_an_id_is_copied_where_there_are_scripts(browser: Browser, console: OpenConsole) -> None:
     page = visit(browser, console).page
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
@@ -237,57 +293,6 @@ def test_a_body_is_edited_compared_and_not_sent(browser: Browser, console: OpenC
     expect(page.get_by_label("Body")).to_have_value(re.compile("shoes"))
     assert seen.violations() == []
     assert seen.faults == []
-
-
-# --- how people see it ----------------------------------------------------------------------------
-
-
-def each_page(page: Page, console: OpenConsole, service: Service) -> Iterator[str]:
-    for name, address in pages_of(console, service).items():
-        page.goto(address)
-        yield name
-
-
-def test_magnified_to_200_percent_nothing_has_to_be_moved_sideways(
-    browser: Browser, console: OpenConsole, service: Service
-) -> None:
-    # A browser that magnifies a page has half as many pixels for it.
-    seen = visit(browser, console, width=640)
-    wide = [
-        name for name in each_page(seen.page, console, service) if seen.is_wider_than_the_screen()
-    ]
-    assert wide == []
-    texts_in_pixels = seen.page.evaluate(
-        "getComputedStyle(document.documentElement).getPropertyValue('text-size-adjust')"
-    )
-    assert texts_in_pixels in ("100%", "")
-
-
-def test_each_screen_is_shown_as_its_command_line(
-    browser: Browser, console: OpenConsole, service: Service
-) -> None:
-    page = visit(browser, console).page
-    bare = [
-        name
-        for name in each_page(page, console, service)
-        if not str(page.locator(".command code").last.text_content()).startswith("redrive ")
-    ]
-    assert bare == []
-
-
-def test_who_wants_no_motion_sees_none(
-    browser: Browser, console: OpenConsole, service: Service
-) -> None:
-    page = visit(browser, console).page
-    page.emulate_media(reduced_motion="reduce")
-    moving = "document.getAnimations().length"
-    assert {name for name in each_page(page, console, service) if page.evaluate(moving)} == set()
-    durations = page.evaluate(
-        "[...document.querySelectorAll('*')].map(one => getComputedStyle(one))"
-        ".filter(style => style.transitionDuration !== '0s' || style.animationName !== 'none')"
-        ".length"
-    )
-    assert durations == 0
 
 
 def test_in_forced_colours_bars_and_what_is_current_are_seen(

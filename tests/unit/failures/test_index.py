@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from deliveries import failed
-from effort import some_of
+from effort import effort, some_of
 from kept_looks import KEPT_QUEUE, URL, index_in, keep, kept, look_at
 from redrive.failures import index as index_module
 from redrive.failures.index import Index, default_folder, forget
@@ -256,7 +256,7 @@ def test_two_processes_fill_and_ask_at_the_same_time(tmp_path: Path) -> None:
     program = (
         "import sys; from pathlib import Path; from deliveries import failed;"
         "from kept_looks import index_in, keep\n"
-        "for count in range(12):\n"
+        f"for count in range({effort(4, nightly=12)}):\n"
         "    keep(index_in(Path(sys.argv[1])), [failed()] * (count * 100 + 1))"
     )
     filling = [

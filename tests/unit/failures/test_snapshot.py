@@ -149,6 +149,7 @@ def large(count: int) -> Iterator[FailedMessage]:
         yield FailedMessage(failed(Table.of(headers), body=body))
 
 
+@pytest.mark.nightly("a few very large ones are written each time")
 def test_more_messages_go_into_parquet_than_fit_into_memory_at_a_time(tmp_path: Path) -> None:
     path = tmp_path / "failed.parquet"
     assert Snapshot(path).write(large(3500)) == 3500
