@@ -39,7 +39,7 @@ test-times: ## run them, and print what each file and the slowest tests cost
 
 nightly: ## run what takes minutes by nature, and all tests on each RabbitMQ: hours, in parts (PART=cluster for those of that name)
 	@.ci/setup.sh test --broker --peers
-	@$(PYTHON) -P tests/nightly.py $(PART)
+	@$(PYTHON) tests/nightly.py $(PART)
 
 test-cluster: ## run the tests of clusters on three private RabbitMQ nodes
 	@.ci/setup.sh test --broker

@@ -166,8 +166,15 @@ class Memory:
         )
 
     def free(self) -> None:
-        """It takes messages again."""
-        self._broker.control("set_vm_memory_high_watermark", "0.6")
+        """It takes messages again, from when this returns."""
+        # The alarm ends a while later, when the memory is looked at again; until then the
+        # statistics of the management API may still be written with it.
+        self._broker.control(
+            "eval",
+            "vm_memory_monitor:set_vm_memory_high_watermark(0.6), "
+            "Noted = fun Noted() -> case rabbit_alarm:get_alarms() of "
+            "[] -> ok; _ -> timer:sleep(10), Noted() end end, Noted().",
+        )
 
     def wait_until_it_is_free(self) -> None:
         """Frees it, and waits until the management API has heard of that."""

@@ -256,7 +256,7 @@ def pages() -> Iterator[object]:
             yield page
 
 
-@pytest.mark.parametrize("page", pages())
+@pytest.mark.parametrize("page", list(pages()))
 def test_the_code_of_a_page_runs(page: str, rabbitmq_url: str, tmp_path: Path) -> None:
     # A page that makes a broker of its own makes a private one.
     unset = ("REDRIVE_URL", "REDRIVE_MANAGEMENT_URL")

@@ -26,10 +26,7 @@ from web.test_acting import sum_of
 COUNT = 5000
 CAUSES = {"rate": 800, "stock": 1200, "address": 1400, "gateway": 1600}
 CANARY = 20
-pytestmark = [
-    pytest.mark.versions("the whole way, from x-death to the outcome"),
-    pytest.mark.timeout(480),
-]
+pytestmark = pytest.mark.timeout(480)
 
 
 class Unconfigured(Exception):

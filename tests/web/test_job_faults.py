@@ -22,7 +22,7 @@ from web.test_acting import begun, wait_for_end
 from web.test_jobs import SLOWLY, wait_until_it_sends
 
 ALL = LOOKUP + SLOW
-pytestmark = [pytest.mark.versions("how a broker restarts"), pytest.mark.timeout(300)]
+pytestmark = pytest.mark.timeout(300)
 
 
 @pytest.fixture

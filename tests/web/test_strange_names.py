@@ -18,8 +18,6 @@ from web.conftest import QUEUE, OpenConsole, Opens, failure
 from web.test_hostile_texts import assert_only_text
 from web.test_login import PASSWORD, log_in
 
-pytestmark = pytest.mark.versions("how the management API spells names")
-
 NAMES = (
     *MARKUP[5:8],
     MARKUP[19],
