@@ -87,6 +87,14 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     session.config.stash[_started] = time.monotonic()
 
 
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    # Now, and not when this process exits: pytest-xdist kills one that takes ten seconds for that,
+    # and what it has covered would be lost.
+    coverage = sys.modules.get("coverage")
+    if coverage is not None and (running := coverage.Coverage.current()) is not None:
+        running.save()
+
+
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:
