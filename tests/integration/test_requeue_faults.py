@@ -12,7 +12,7 @@ import pytest
 
 from contract.plain import drain, plain_channel
 from contract.support import Service, both_types
-from effort import effort, nightly
+from effort import nightly
 from journey import let_the_broker_remember
 from redrive import BrokerUnavailable, FailedMessage, FailedQueue, RequeueProgress, RequeueReport
 from redrive.testing import Broker, Proxy
@@ -21,7 +21,8 @@ from waiting import DEADLINE, wait_until
 
 pytestmark = pytest.mark.versions("what becomes of what was not settled")
 
-COUNT = effort(2500, nightly=5000)
+COUNT = 5000
+"""So many that whatever is done to a requeue finds it under way."""
 
 
 @dataclass
