@@ -24,7 +24,7 @@ help: ## print this
 setup: ## make .venv with all pinned dependencies, Spark included, and this package
 	@.ci/setup.sh
 
-unit: ## run the tests that need no broker: about a minute
+unit: ## run the tests that need no broker: a minute or two
 	@.ci/setup.sh test
 	@$(PYTHON) -P -m pytest -q -n 2 tests/unit $(ARGS)
 
