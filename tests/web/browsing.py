@@ -27,8 +27,9 @@ class Way(NamedTuple):
 
 
 WAYS = (Way("light", 1280), Way("dark", 320))
-"""What each screen is seen in; `OTHER_WAYS` is what it is seen in without scripts."""
+"""How each screen is looked at with scripts."""
 OTHER_WAYS = (Way("dark", 1280), Way("light", 320))
+"""How each screen is looked at without scripts."""
 
 
 def ways_for(*, scripts: bool) -> tuple[Way, ...]:
