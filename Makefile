@@ -1,7 +1,7 @@
 # Each target does all of its own set-up: a .venv with those of the pinned dependencies that it needs, and a RabbitMQ if it
 # needs one. What is missing, or will be installed, is said before anything is downloaded.
 .DEFAULT_GOAL := help
-.PHONY: help setup unit test test-times nightly test-cluster test-spark torture demo demo-spark matrix suites check coverage texts pictures bench bench-spark constraints lowest clean
+.PHONY: help setup unit test test-times nightly mutants test-cluster test-spark torture demo demo-spark matrix suites check coverage texts pictures bench bench-spark constraints lowest clean
 
 PYTHON := .venv/bin/python
 # Commands are started by the hundred: without it, each would compile all of its modules anew.
@@ -40,6 +40,12 @@ test-times: ## run them, and print what each file and the slowest tests cost
 nightly: ## run what takes minutes by nature, and all tests on each RabbitMQ: hours, in parts (PART=cluster for those of that name)
 	@.ci/setup.sh test --broker --peers
 	@$(PYTHON) tests/nightly.py $(PART)
+
+mutants: ## change the rules in every small way, and list what no test notices: hours (ARGS="redrive.topology.decision*" for some)
+	@.ci/setup.sh test
+	@test -x .cache/mutants/bin/python || .venv/bin/uv venv --quiet .cache/mutants
+	@. .ci/uv.sh; export VIRTUAL_ENV=$(CURDIR)/.cache/mutants; install_pinned mutants constraints.txt
+	@.cache/mutants/bin/mutmut run $(ARGS); .cache/mutants/bin/mutmut results
 
 test-cluster: ## run the tests of clusters on three private RabbitMQ nodes
 	@.ci/setup.sh test --broker
@@ -113,5 +119,5 @@ lowest: ## run the unit and contract tests and the recipes with the oldest depen
 	@.ci/lowest.sh -n 2 $(TESTS) $(ARGS)
 
 clean: ## delete .venv and what the tools leave behind in this folder
-	@rm -rf .venv .cache tests/interop/peers/node/node_modules tests/web/browser/node_modules .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage dist build
+	@rm -rf .venv .cache tests/interop/peers/node/node_modules tests/web/browser/node_modules .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage dist build mutants
 	@.ci/kept.sh

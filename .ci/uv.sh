@@ -18,9 +18,10 @@ what_is() {
         demo) echo "the command line and a private RabbitMQ's client: about 180 MB" ;;
         spark) echo "the command line and Spark: about 1 GB, and up to 3 GB in uv's cache" ;;
         test) echo "what the tests need, without Spark: about 640 MB" ;;
+        mutants) echo "what the tests need, and mutmut: about 700 MB" ;;
         dev) echo "all that is developed with, Spark included: about 1.3 GB, and up to 3 GB in uv's cache" ;;
         *)
-            echo "There is no set of dependencies named $1: tools, demo, spark, test or dev." >&2
+            echo "There is no set of dependencies named $1: tools, demo, spark, test, mutants or dev." >&2
             return 2
             ;;
     esac
@@ -37,6 +38,7 @@ install_pinned() {
         demo) set -- --extra cli --extra testing --group build "$@" ;;
         spark) set -- --extra spark --extra testing --group build "$@" ;;
         test) set -- --extra async --extra cli --extra depends --extra metrics --extra reload --extra settings --extra testing --extra web --group test "$@" ;;
+        mutants) set -- --extra async --extra cli --extra depends --extra metrics --extra reload --extra settings --extra testing --extra web --group mutants "$@" ;;
         dev) set -- --all-extras --group dev "$@" ;;
         *) what_is "$uv_set" || return ;;
     esac

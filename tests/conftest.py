@@ -13,13 +13,18 @@ import signal
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from effort import IS_NIGHTLY, effort
+from redrive.topology.broker_version import BrokerVersion
 from text_table import aligned
 from times import TimesPlugin
+
+if TYPE_CHECKING:
+    from redrive.testing import Broker
 
 # The links at the top of the repository are names of packages, too: with the root on the path, as
 # `python -m pytest` has it, a second copy of each part could be imported through them.
@@ -77,6 +82,12 @@ def _is_left_out(item: pytest.Item, config: pytest.Config) -> bool:
 
 def _has_its_own_broker(item: pytest.Item) -> bool:
     return "rabbitmq_broker" in getattr(item, "fixturenames", ())
+
+
+@pytest.fixture
+def broker_version(rabbitmq_url: str, _rabbitmq_broker_in_use: Broker) -> BrokerVersion:
+    """The version of the broker that the test runs on."""
+    return BrokerVersion.parse(_rabbitmq_broker_in_use.version)
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:

@@ -166,17 +166,16 @@ class Memory:
         )
 
     def free(self) -> None:
-        """It takes messages again, from when this returns."""
-        # The alarm ends a while later, when the memory is looked at again; until then the
-        # statistics of the management API may still be written with it.
+        """It takes messages again, and the management API says so, from when this returns."""
+        # The alarm ends a while later, when the memory is looked at again. A reading of the node
+        # that was taken before is copied to where the management API reads up to five seconds
+        # later, so that it may say "no alarm" and then that there is one: hence a new reading.
         self._broker.control(
             "eval",
             "vm_memory_monitor:set_vm_memory_high_watermark(0.6), "
             "Noted = fun Noted() -> case rabbit_alarm:get_alarms() of "
-            "[] -> ok; _ -> timer:sleep(10), Noted() end end, Noted().",
+            "[] -> ok; _ -> timer:sleep(10), Noted() end end, Noted(), "
+            "rabbit_mgmt_external_stats ! emit_update, "
+            "sys:get_state(rabbit_mgmt_external_stats, infinity), ok.",
         )
-
-    def wait_until_it_is_free(self) -> None:
-        """Frees it, and waits until the management API has heard of that."""
-        self.free()
         wait_until(lambda: not self._administration.has_an_alarm(), "the alarm has passed")

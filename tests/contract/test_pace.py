@@ -14,7 +14,6 @@ from contract.shells import KeepsFailed, Shell
 from contract.support import Recorder, Service, both_types
 from dead_letters import DeadLetters
 from redrive import ConfigurationError, RequeueProgress, RequeueReport
-from redrive.testing import Broker
 from redrive.topology.broker_version import BrokerVersion
 from waiting import DEADLINE, wait_until
 
@@ -173,7 +172,7 @@ def test_the_queues_behind_an_exchange_have_no_depth(service: Service) -> None:
 
 
 def test_a_depth_that_may_not_be_seen_is_told_before_anything_is_sent(
-    service: Service, rabbitmq_management_url: str, rabbitmq_broker: Broker
+    service: Service, rabbitmq_management_url: str, broker_version: BrokerVersion
 ) -> None:
     ids = service.set_aside(3)
     administration = Administration(rabbitmq_management_url, service.url)
@@ -185,7 +184,7 @@ def test_a_depth_that_may_not_be_seen_is_told_before_anything_is_sent(
         read=failed_alone,
     ) as url:
         failed = service.shell.failed_queue(url, service.queue)
-        if BrokerVersion.parse(rabbitmq_broker.version) < BrokerVersion(4, 3):
+        if broker_version < BrokerVersion(4, 3):
             # Everybody may look at every queue.
             assert failed.requeue(pace_by_depth=PACE).requeued == 3
             return

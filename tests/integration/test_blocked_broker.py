@@ -34,7 +34,7 @@ def memory(
     """The broker's memory; it is free again after the test."""
     memory = Memory(rabbitmq_broker, Administration(rabbitmq_management_url, rabbitmq_url))
     yield memory
-    memory.wait_until_it_is_free()
+    memory.free()
 
 
 @mostly(ASYNC)

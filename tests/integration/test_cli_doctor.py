@@ -32,11 +32,6 @@ Doctor = Callable[..., list[dict[str, str]]]
 
 
 @pytest.fixture
-def version(rabbitmq_broker: Broker, rabbitmq_url: str) -> BrokerVersion:
-    return BrokerVersion.parse(rabbitmq_broker.version)
-
-
-@pytest.fixture
 def administration(rabbitmq_management_url: str, rabbitmq_url: str) -> Administration:
     return Administration(rabbitmq_management_url, rabbitmq_url)
 
@@ -171,10 +166,12 @@ def test_a_queue_bound_to_everything_is_no_finding_where_retries_go_past_the_exc
     assert doctor() == []
 
 
-def declare_with_a_limit_that_deletes(channel: BlockingChannel, version: BrokerVersion) -> None:
+def declare_with_a_limit_that_deletes(
+    channel: BlockingChannel, broker_version: BrokerVersion
+) -> None:
     """Puts a failed queue that loses what is looked at in the place of ours."""
     channel.queue_delete(f"{QUEUE}@failed")
-    limit = {} if version.deletes_after_deliveries else {"x-delivery-limit": -1}
+    limit = {} if broker_version.deletes_after_deliveries else {"x-delivery-limit": -1}
     channel.queue_declare(
         f"{QUEUE}@failed", durable=True, arguments={"x-queue-type": "quorum", **limit}
     )
@@ -183,13 +180,13 @@ def declare_with_a_limit_that_deletes(channel: BlockingChannel, version: BrokerV
 
 def test_a_delivery_limit_that_deletes_failed_messages_is_found(
     doctor: Doctor,
-    version: BrokerVersion,
+    broker_version: BrokerVersion,
     administration: Administration,
     rabbitmq_url: str,
     channel: BlockingChannel,
 ) -> None:
     declare(rabbitmq_url, QUEUE)
-    declare_with_a_limit_that_deletes(channel, version)
+    declare_with_a_limit_that_deletes(channel, broker_version)
     for address in (NOWHERE, administration.management_url):
         findings = doctor(QUEUE, management_url=address)
         assert len(findings) == 1, findings
@@ -198,7 +195,7 @@ def test_a_delivery_limit_that_deletes_failed_messages_is_found(
         assert "deletes them" in found["meaning"]
         assert (
             "rabbitmqctl set_policy"
-            if version.deletes_after_deliveries
+            if broker_version.deletes_after_deliveries
             else "rabbitmqctl delete_queue"
         ) in found["remedy"]
 
@@ -215,16 +212,18 @@ def test_a_handler_that_takes_longer_than_the_consumer_timeout_is_found(
 
 def test_a_policy_counts_where_it_hurts_and_where_it_mends(
     doctor: Doctor,
-    version: BrokerVersion,
+    broker_version: BrokerVersion,
     administration: Administration,
     rabbitmq_url: str,
     channel: BlockingChannel,
 ) -> None:
     declare(rabbitmq_url, QUEUE)
-    if version.deletes_after_deliveries:
-        declare_with_a_limit_that_deletes(channel, version)
+    if broker_version.deletes_after_deliveries:
+        declare_with_a_limit_that_deletes(channel, broker_version)
     timeout = (
-        {"consumer-timeout": 5_400_000} if version.has_a_consumer_timeout_for_each_queue else {}
+        {"consumer-timeout": 5_400_000}
+        if broker_version.has_a_consumer_timeout_for_each_queue
+        else {}
     )
     administration.set_policy(
         "tidy", ".*", {"message-ttl": 60_000, "delivery-limit": 1_000_000_000, **timeout}, "queues"
@@ -275,12 +274,12 @@ def consumed_by_redrive(url: str) -> Iterator[None]:
 
 
 def test_a_consumer_that_can_only_republish_is_found_where_the_broker_ignores_its_count(
-    doctor: Doctor, version: BrokerVersion, rabbitmq_url: str, channel: BlockingChannel
+    doctor: Doctor, broker_version: BrokerVersion, rabbitmq_url: str, channel: BlockingChannel
 ) -> None:
     declare_as_peers(channel, QUEUE, "user.*")
     assert doctor(QUEUE) == []
     channel.basic_consume(QUEUE, lambda *_: None)
-    expected = [] if version.continues_client_x_death else [("republishing-consumer", QUEUE)]
+    expected = [] if broker_version.continues_client_x_death else [("republishing-consumer", QUEUE)]
     wait_until(lambda: kinds(doctor(QUEUE)) == expected, "the broker lists the consumer")
     assert kinds(doctor(QUEUE, management_url=NOWHERE)) == expected
 
@@ -440,13 +439,13 @@ def test_a_retry_queue_that_no_policy_matches_is_found_and_what_is_printed_mends
 
 
 def test_messages_that_a_newer_broker_refuses_are_found_before_the_upgrade(
-    rabbitmq_url: str, rabbitmq_management_url: str, version: BrokerVersion
+    rabbitmq_url: str, rabbitmq_management_url: str, broker_version: BrokerVersion
 ) -> None:
     service = Service(rabbitmq_url)
     service.declare()
     body = bytes(17 * 1024 * 1024)
     with service.publisher() as publisher:
-        if version.largest_message < len(body):
+        if broker_version.largest_message < len(body):
             with pytest.raises(PublishRefused, match="max_message_size"):
                 publisher.publish(body, "order.paid")
             return
@@ -499,7 +498,7 @@ def test_a_node_that_is_short_of_memory_is_found_and_permissions_are_left_out(
         done = redrive("doctor", "--management-url", rabbitmq_management_url, url=rabbitmq_url)
         blind = redrive("doctor", QUEUE, "--management-url", NOWHERE, url=rabbitmq_url)
     finally:
-        memory.wait_until_it_is_free()
+        memory.free()
     assert "Permissions were not checked" in done.err
     assert "Permissions were not checked" in blind.err
     assert doctor() == []
@@ -509,7 +508,7 @@ def test_what_an_upgrade_will_hurt_is_found_before(
     rabbitmq_url: str,
     rabbitmq_management_url: str,
     channel: BlockingChannel,
-    version: BrokerVersion,
+    broker_version: BrokerVersion,
 ) -> None:
     declare(rabbitmq_url, QUEUE)
     channel.queue_delete(f"{QUEUE}@failed")
@@ -518,7 +517,7 @@ def test_what_an_upgrade_will_hurt_is_found_before(
     arguments = ("doctor", "--for", "4.3", "--management-url", rabbitmq_management_url)
     found = redrive(*arguments, "--output", "json", url=rabbitmq_url).json()
     expected = [("delivery-limit", f"{QUEUE}@failed")]
-    hurts_now = version.deletes_after_deliveries is not None
+    hurts_now = broker_version.deletes_after_deliveries is not None
     assert kinds(found["findings"]) == (expected if hurts_now else [])
     assert kinds(found["after_upgrade"]) == ([] if hurts_now else expected)
     done = redrive(*arguments, url=rabbitmq_url)

@@ -44,7 +44,7 @@ def memory(rabbitmq_broker: Broker, administration: Administration) -> Iterator[
     """The broker's memory; it is free again after the test."""
     memory = Memory(rabbitmq_broker, administration)
     yield memory
-    memory.wait_until_it_is_free()
+    memory.free()
 
 
 @pytest.fixture
@@ -108,7 +108,7 @@ def test_a_job_ends_and_is_told_of_although_the_broker_took_no_messages_meanwhil
             return before == stopped_at
 
         wait_until(has_stopped, "the broker takes no messages")
-        memory.wait_until_it_is_free()
+        memory.free()
         code = process.end().code
     if code:  # it may have waited for too long: then it says so, and goes on from there
         resumed = redrive(

@@ -3,7 +3,6 @@ enough."""
 
 from contract.plain import depth
 from interop.peer import Peer
-from redrive.testing import Broker
 from redrive.topology.broker_version import BrokerVersion
 
 QUEUE = "ucenter@user"
@@ -11,9 +10,9 @@ PATTERN = "user.*"
 
 
 def test_a_peer_alone_ends_its_retries_only_where_the_broker_goes_on_counting(
-    rabbitmq_broker: Broker, rabbitmq_url: str, peer: Peer
+    broker_version: BrokerVersion, rabbitmq_url: str, peer: Peer
 ) -> None:
-    counts = BrokerVersion.parse(rabbitmq_broker.version).continues_client_x_death
+    counts = broker_version.continues_client_x_death
     peer.declare(QUEUE, PATTERN)
     peer.publish("user.create", {"id": 121})
 

@@ -18,7 +18,6 @@ from contract.support import Recorder, always_fails, both_shells, retrying
 from interop.peer import Peer, Seen
 from interop.shared import SharedService, beside
 from redrive import Message
-from redrive.testing import Broker
 from redrive.topology.broker_version import BrokerVersion
 from waiting import DEADLINE, wait_until
 
@@ -29,9 +28,9 @@ USER = {"id": 121, "name": '管 "宜尧"'}
 
 
 @pytest.fixture
-def counts_on(rabbitmq_broker: Broker) -> bool:
+def counts_on(broker_version: BrokerVersion) -> bool:
     """Whether the broker goes on counting in what a client has published."""
-    return BrokerVersion.parse(rabbitmq_broker.version).continues_client_x_death
+    return broker_version.continues_client_x_death
 
 
 @pytest.fixture

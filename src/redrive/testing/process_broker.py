@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import shutil
 import signal
 import socket
@@ -9,7 +10,7 @@ import subprocess
 import tarfile
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from redrive.errors import BrokerUnavailable, ConfigurationError
@@ -68,6 +69,48 @@ def server_scripts() -> Path | None:
         ),
         None,
     )
+
+
+def _lean_installation(scripts: Path, plugins: Sequence[str], folder: Path) -> Path:
+    """Link to an installed server without the plugins that nobody uses; give its scripts' folder.
+
+    Erlang looks for each module in the folder of each plugin in turn, enabled or not. With the
+    seventy that Debian's 3.10.8 has, a start opens 59,000 files, of which 53,000 are not there, and
+    takes 9 to 11 seconds of processor time; with 36 of them, 6 to 7.
+    """
+    installed = (scripts / "rabbitmq-server").resolve().parent.parent
+    if not (installed / "plugins").is_dir():
+        return scripts
+    needed = _with_what_they_need(("rabbit", *plugins), installed / "plugins")
+    (folder / "plugins").mkdir(parents=True)
+    for entry in installed.iterdir():
+        if entry.name != "plugins":
+            (folder / entry.name).symlink_to(entry)
+    for entry in (installed / "plugins").iterdir():
+        name = _application(entry)
+        if name in needed or not name.startswith("rabbitmq_"):
+            (folder / "plugins" / entry.name).symlink_to(entry)
+    return folder / "sbin"
+
+
+def _with_what_they_need(applications: Iterable[str], plugins: Path) -> set[str]:
+    """Add to Erlang applications those that they need, as their descriptions in `plugins` say."""
+    folders = {_application(folder): folder for folder in plugins.iterdir()}
+    needed: set[str] = set()
+    left = list(applications)
+    while left:
+        name = left.pop()
+        description = folders.get(name, plugins) / "ebin" / f"{name}.app"
+        if name not in needed and description.exists():
+            needed.add(name)
+            for listed in re.findall(r"applications,\s*\[([^]]*)\]", description.read_text()):
+                left += re.findall(r"\w+", listed)
+    return needed
+
+
+def _application(folder: Path) -> str:
+    """The Erlang application in a plugin's folder, whose name ends with its version."""
+    return folder.name.partition("-")[0]
 
 
 class ProcessBroker(Broker):
@@ -256,6 +299,7 @@ class ProcessBroker(Broker):
         (folder / "environment").touch()
         (folder / "rabbitmq.conf").write_text(rendered_config(self._config))
         (folder / "enabled_plugins").write_text(f"[{','.join(self._plugins)}].\n")
+        self._scripts = _lean_installation(self._scripts, self._plugins, folder / "server")
         self._reaper = subprocess.Popen(
             ["/bin/sh", "-c", _REAPER, "redrive-reaper", folder],
             stdin=subprocess.PIPE,
@@ -291,6 +335,7 @@ class ProcessBroker(Broker):
         }
         return inherited | {
             "HOME": str(folder),
+            "RABBITMQ_SCRIPTS_DIR": str(self._scripts),
             "ERL_EPMD_PORT": str(self._epmd_port),
             "ERL_EPMD_ADDRESS": "127.0.0.1",
             "RABBITMQ_NODENAME": self._node,
