@@ -42,6 +42,7 @@ settings.load_profile("redrive")
 
 pytest_plugins = ["redrive.testing.plugin", "pytester"]
 
+_UNIT = Path(__file__).parent / "unit"
 _FAILED = "failed: "
 """How the table's lines of tests that failed begin."""
 _OUTCOMES = ("passed", "failed", "error", "skipped")
@@ -64,20 +65,45 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    left_out = [item for item in items if _is_left_out(item, config)]
-    kept = set(items) - set(left_out)
+    kept = [item for item in items if not _is_left_out(item, config)]
+    if not IS_NIGHTLY:
+        kept = _each_value_once(kept)
+    config.hook.pytest_deselected(items=list(set(items).difference(kept)))
     # First those that stop and kill a broker of their own. They take longest, and among the first
     # of a run they are one process's, for which one broker starts.
-    items[:] = sorted(
-        (item for item in items if item in kept), key=lambda item: not _has_its_own_broker(item)
-    )
-    config.hook.pytest_deselected(items=left_out)
+    items[:] = sorted(kept, key=lambda item: not _has_its_own_broker(item))
 
 
 def _is_left_out(item: pytest.Item, config: pytest.Config) -> bool:
     if config.getoption("--versions") and item.get_closest_marker("versions") is None:
         return True
     return not IS_NIGHTLY and item.get_closest_marker("nightly") is not None
+
+
+def _each_value_once(items: list[pytest.Item]) -> list[pytest.Item]:
+    """Of each test of the wire, as many runs as try each value of each of its parameters once, not
+    in every combination: those are for the night. Rules are tried in all, and so is the contract in
+    memory."""
+    products: dict[str, list[tuple[pytest.Item, set[tuple[str, int]]]]] = {}
+    for item in items:
+        call = getattr(item, "callspec", None)
+        if (
+            call is not None
+            and len(call.params) > 1
+            and _UNIT not in item.path.parents
+            and call.params.get("broker_kind") != "memory"
+        ):
+            runs = products.setdefault(item.nodeid.partition("[")[0], [])
+            runs.append((item, {(name, id(value)) for name, value in call.params.items()}))
+    left_out: set[pytest.Item] = set()
+    for runs in products.values():
+        missing = set().union(*(values for _, values in runs))
+        while missing:
+            best = max(runs, key=lambda run: len(run[1] & missing))
+            runs.remove(best)
+            missing -= best[1]
+        left_out.update(item for item, _ in runs)
+    return [item for item in items if item not in left_out]
 
 
 def _has_its_own_broker(item: pytest.Item) -> bool:

@@ -91,6 +91,7 @@ def test_a_publisher_goes_on_when_a_blocked_broker_takes_messages_again(
 
 
 @mostly(BLOCKING)
+@pytest.mark.nightly("another blocked publisher is tried each time")
 def test_publish_many_reports_what_a_blocked_broker_did_not_take(
     rabbitmq_url: str, memory: Memory, shell: Shell
 ) -> None:
@@ -137,6 +138,7 @@ def test_a_message_to_be_set_aside_waits_until_the_broker_takes_it(
     assert sorted(service.failed_ids()) == sorted(ids)
 
 
+@pytest.mark.nightly("another blocked publisher is tried each time")
 def test_a_requeue_that_a_blocked_broker_stops_says_so_and_loses_nothing(
     rabbitmq_url: str, memory: Memory
 ) -> None:

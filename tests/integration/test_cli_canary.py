@@ -17,8 +17,9 @@ import pytest
 
 from cli_support import PATIENCE, Outcome, Terminal, redrive
 from contract.plain import wait_for_consumers
-from contract.shells import BLOCKING, SHELLS, Shell
+from contract.shells import ASYNC, BLOCKING, Shell
 from contract.support import Recorder, always_fails
+from effort import nightly
 from redrive import ExchangeFamily, FailedQueue, RetryPolicy
 from redrive.amqp.field_table import Table
 from redrive.amqp.properties import Properties
@@ -114,7 +115,12 @@ def ids(numbers: range) -> set[str]:
     return set(map(str, numbers))
 
 
-@pytest.fixture(params=SHELLS, ids=lambda shell: shell.name)
+@pytest.fixture(
+    params=[
+        pytest.param(BLOCKING, id="blocking"),
+        nightly(ASYNC, why="the other shell", id="async"),
+    ]
+)
 def shell(request: pytest.FixtureRequest) -> Shell:
     found: Shell = request.param
     return found

@@ -9,6 +9,7 @@ from cli_support import Outcome, redrive
 from contract.administration import Administration
 from contract.plain import plain_channel
 from dead_letters import Arrival, DeadLetters
+from effort import nightly
 from redrive.pubsub.admin.management_api import ManagementAPI
 from waiting import wait_until
 
@@ -24,7 +25,9 @@ def dead(rabbitmq_url: str) -> DeadLetters:
     return found
 
 
-@pytest.fixture(params=["default", "topic", "fanout"])
+@pytest.fixture(
+    params=["default", *(nightly(one, why="the same watch") for one in ("topic", "fanout"))]
+)
 def arriving(request: pytest.FixtureRequest, rabbitmq_url: str) -> DeadLetters:
     """One to whose dead-letter queue messages come by each kind of exchange."""
     arrival: Arrival = request.param

@@ -60,6 +60,7 @@ def test_the_story_is_told_in_order(rabbitmq_url: str) -> None:
     assert done.out.endswith("No message was lost.\n")
 
 
+@pytest.mark.nightly("a private broker as in all tests")
 def test_without_a_broker_it_starts_one_of_its_own() -> None:
     done = run_redrive("demo", "--output", "json")
     assert done.code == 0

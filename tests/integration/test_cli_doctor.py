@@ -360,6 +360,7 @@ def test_a_pattern_needs_one_queue(rabbitmq_url: str) -> None:
     assert (done.code, done.error_lines[1]) == (2, "Name the queue that it belongs to.")
 
 
+@pytest.mark.nightly("waits for the statistics of the management API")
 def test_messages_that_can_not_be_dead_lettered_are_found_and_shown(
     doctor: Doctor,
     rabbitmq_url: str,
@@ -482,6 +483,7 @@ def test_live_subscribers_that_ask_for_different_tags_are_found(
         assert found["problem"] == "its subscribers ask for different tags: 'eu || us', 'vip'"
 
 
+@pytest.mark.nightly("waits for the statistics of the management API")
 def test_a_node_that_is_short_of_memory_is_found_and_permissions_are_left_out(
     rabbitmq_broker: Broker,
     administration: Administration,

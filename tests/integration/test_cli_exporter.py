@@ -72,6 +72,7 @@ def test_each_queue_of_the_virtual_host_is_served_by_its_role(
 
 
 @pytest.mark.versions("what the management API says of the head of a queue")
+@pytest.mark.nightly("the ages are read by the same code for each queue")
 def test_what_is_at_the_head_of_a_classic_queue_has_an_age_and_of_a_quorum_queue_none(
     rabbitmq_url: str, rabbitmq_management_url: str
 ) -> None:

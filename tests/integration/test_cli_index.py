@@ -101,6 +101,7 @@ def test_a_look_that_is_too_old_does_not_answer(incident: str) -> None:
     assert done.json()["answered_from"] == "queue"
 
 
+@pytest.mark.nightly("the index is tried each time")
 def test_nothing_is_kept_where_it_is_off(incident: str, tmp_path: Path) -> None:
     asked("groups", QUEUE, "--index", "off", url=incident)
     assert not is_known(incident)

@@ -235,6 +235,7 @@ def test_what_stands_in_for_a_failed_queue_counts_to_what_it_is_to_take(
     assert (done.code, FailedQueue(rabbitmq_url, "shop@orders").depth()) == (0, 2), done.err
 
 
+@pytest.mark.nightly("the other way is tried each time")
 def test_a_live_subscription_becomes_ordered(
     rabbitmq_url: str, rabbitmq_broker: Broker, tmp_path: Path
 ) -> None:

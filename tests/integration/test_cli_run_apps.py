@@ -165,6 +165,7 @@ def test_workers_end_with_the_process_that_started_them_however_it_ends(shop: Sh
         wait_until(lambda: shop.pids("down") == shop.pids("up"), "both workers have ended cleanly")
 
 
+@pytest.mark.nightly("another worker that ends is tried each time")
 def test_workers_that_can_not_run_end_the_command_with_their_code(shop: Shop) -> None:
     declared = redrive(
         "declare",
@@ -225,6 +226,7 @@ def test_a_program_that_changes_is_started_over(shop: Shop) -> None:
     assert "blocking.py changed: starting over" in done.err
 
 
+@pytest.mark.nightly("another worker that ends is tried each time")
 def test_a_program_with_a_mistake_is_waited_for(shop: Shop) -> None:
     file = shop.folder / "blocking.py"
     right = file.read_text()

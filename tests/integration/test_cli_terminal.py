@@ -86,7 +86,9 @@ def test_with_a_limit_the_messages_that_were_shown_are_sent(rabbitmq_url: str) -
     assert not {str(message["failure_id"])[:8] for message in left} & set(shown)
 
 
-@pytest.mark.parametrize("columns", [40, 80, 120])
+@pytest.mark.parametrize(
+    "columns", [40, *(nightly(width, why="it is as wide as there is room") for width in (80, 120))]
+)
 def test_a_table_fits_the_terminal(rabbitmq_url: str, columns: int) -> None:
     give_up_on(rabbitmq_url, QUEUE, [1], ValueError("a long story " * 20))
     with Terminal("failed", "list", QUEUE, url=rabbitmq_url, columns=columns) as terminal:
@@ -104,6 +106,7 @@ def test_no_colour_is_no_colour(
         assert ("\x1b[1;33m" in terminal.screen) is coloured
 
 
+@pytest.mark.nightly("a table is printed each time")
 def test_the_causes_so_far_are_shown_while_a_look_goes_on(rabbitmq_url: str) -> None:
     fill(rabbitmq_url, 20_000)
     with Terminal("failed", "groups", QUEUE, "--index", "off", url=rabbitmq_url) as terminal:

@@ -182,6 +182,7 @@ def test_sigterm_leaves_the_terminal_clean(
     assert_it_is_clean(tmux, before)
 
 
+@pytest.mark.nightly("drawing is tried each time")
 def test_a_management_api_that_answers_slowly_does_not_stop_the_view(
     tmux: Tmux, rabbitmq_url: str, wire: Proxy
 ) -> None:
@@ -214,6 +215,7 @@ def test_a_key_ends_it_while_the_management_api_does_not_answer(
     assert_it_is_clean(tmux, before)
 
 
+@pytest.mark.nightly("drawing is tried each time")
 def test_where_nothing_changes_little_is_written(
     tmux: Tmux, rabbitmq_url: str, rabbitmq_management_url: str, tmp_path: Path
 ) -> None:

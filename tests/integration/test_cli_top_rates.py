@@ -77,6 +77,7 @@ def busy_url(rabbitmq_url: str, request: pytest.FixtureRequest) -> Iterator[str]
     subscriber.wait()
 
 
+@pytest.mark.nightly("compares rates for half a minute")
 def test_each_rate_is_near_the_real_one_and_stays_there(
     busy_url: str, rabbitmq_management_url: str
 ) -> None:

@@ -75,6 +75,7 @@ def test_what_init_writes_makes_the_same_topology_elsewhere(team: Team, tmp_path
     assert team.observe() == before
 
 
+@pytest.mark.nightly("what is imported is compared without a broker each time")
 def test_rabbitmqctl_imports_the_definitions_of_a_virtual_host(
     team: Team, rabbitmq_broker: Broker
 ) -> None:

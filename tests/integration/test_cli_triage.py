@@ -308,7 +308,9 @@ def test_a_bad_expression_says_where_it_is_wrong_before_anything_is_done(
     assert "error_typ" in done.error_lines[0]
 
 
-@pytest.mark.parametrize("suffix", ["parquet", "jsonl", "duckdb"])
+@pytest.mark.parametrize(
+    "suffix", ["parquet", *(nightly(one, why="written alike") for one in ("jsonl", "duckdb"))]
+)
 def test_the_same_expression_picks_the_same_from_a_queue_and_its_snapshot(
     incident: str, tmp_path: Path, suffix: str
 ) -> None:

@@ -158,6 +158,7 @@ def test_a_subscriber_that_is_stopped_while_it_connects_just_ends(
             assert running.stopped(DEADLINE)
 
 
+@pytest.mark.nightly("the torture run restarts one each time")
 @mostly(ASYNC)
 def test_a_broker_that_was_restarted_finds_publisher_and_subscriber_at_work_again(
     rabbitmq_broker: Broker, rabbitmq_url: str, shell: Shell

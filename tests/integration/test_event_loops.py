@@ -431,6 +431,7 @@ def test_a_publish_many_that_is_cancelled_sends_what_it_has_taken(service: Servi
     ]
 
 
+@pytest.mark.nightly("cancelling is tried with one loop each time")
 def test_a_requeue_that_is_cancelled_settles_what_is_on_its_way(service: Service) -> None:
     ids = service.fail(300)
 

@@ -125,6 +125,7 @@ def test_a_job_ends_and_is_told_of_although_the_broker_took_no_messages_meanwhil
     _check_all_were_sent(incident, _the_job(incident, there))
 
 
+@pytest.mark.nightly("one of these is tried each time")
 def test_a_job_goes_on_when_the_connection_of_its_journal_is_closed(
     incident: str, administration: Administration, here: Path, there: Path
 ) -> None:
@@ -143,6 +144,7 @@ def test_a_job_goes_on_when_the_connection_of_its_journal_is_closed(
     assert _the_job(incident, here) == _the_job(incident, there)
 
 
+@pytest.mark.nightly("one of these is tried each time")
 def test_what_is_appended_while_the_connection_is_closed_is_appended_again(
     rabbitmq_url: str, administration: Administration
 ) -> None:

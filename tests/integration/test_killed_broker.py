@@ -28,6 +28,7 @@ def killed_and_started(broker: Broker) -> None:
 
 
 @mostly(BLOCKING)
+@pytest.mark.nightly("the torture run kills one each time")
 def test_a_broker_killed_in_the_middle_of_thousands_of_messages_loses_none_from_quorum_queues(
     rabbitmq_broker: Broker, rabbitmq_url: str, shell: Shell
 ) -> None:
@@ -84,6 +85,7 @@ def test_what_was_confirmed_is_there_after_the_broker_was_killed(
     assert {int(attempt.body) for attempt in recorder.attempts} == set(range(5000))
 
 
+@pytest.mark.nightly("the other kill is tried each time")
 @mostly(ASYNC)
 def test_what_waits_on_the_delay_ladder_outlives_a_killed_broker(
     rabbitmq_broker: Broker, rabbitmq_url: str, shell: Shell

@@ -149,6 +149,7 @@ def test_a_virtual_host_is_made_once_and_gone_once(broker: Broker) -> None:
 
 
 @pytest.mark.versions("how the broker starts, stops and keeps its data")
+@pytest.mark.nightly("the torture run kills and restarts one each time")
 def test_every_confirmed_message_survives_a_restart_and_a_kill(broker: Broker, url: str) -> None:
     with opened(url) as connection:
         channel = connection.channel()
@@ -185,6 +186,7 @@ def test_a_stopped_broker_starts_and_a_running_one_stays(broker: Broker, url: st
         assert connection.channel().is_open
 
 
+@pytest.mark.nightly("only the reliability benchmark keeps it")
 @pytest.mark.versions("how the broker starts, stops and keeps its data")
 def test_what_a_stopped_broker_has_on_disk_can_be_kept(
     broker: Broker, url: str, tmp_path: Path
@@ -368,6 +370,7 @@ def test_a_long_wire_delays_each_direction(proxy: Proxy) -> None:
         proxy.delay(0)
 
 
+@pytest.mark.nightly("a wire that is cut is tried each time")
 def test_a_wire_to_a_broker_that_is_down_hangs_up(broker: Broker, proxy: Proxy) -> None:
     broker.kill()
     with pytest.raises(BrokerUnavailable):

@@ -133,6 +133,7 @@ def test_progress_is_told_while_the_last_confirms_are_waited_for(rabbitmq_url: s
     assert [progress.requeued for progress in told[:3]] == [0, 0, 0]
 
 
+@pytest.mark.nightly("its wire is cut each time")
 def test_a_requeue_during_which_the_broker_is_killed_loses_nothing(
     rabbitmq_broker: Broker, rabbitmq_url: str
 ) -> None:
@@ -179,6 +180,7 @@ def test_a_requeue_whose_broker_does_not_come_back_is_an_error_and_loses_nothing
 
 
 @pytest.mark.parametrize("limit", [nightly(COUNT, why="a part is tried each time"), COUNT // 2 + 1])
+@pytest.mark.nightly("its wire is cut each time")
 def test_a_requeue_into_a_queue_that_was_deleted_meanwhile_ends_soon_and_leaves_the_rest(
     rabbitmq_broker: Broker, rabbitmq_url: str, limit: int
 ) -> None:

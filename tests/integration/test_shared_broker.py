@@ -76,6 +76,7 @@ def test_a_process_that_was_killed_is_not_waited_for(tmp_path: Path) -> None:
         assert not answers(url)
 
 
+@pytest.mark.nightly("every run of the tests shares one")
 def test_after_the_one_that_started_it_was_killed_another_is_started(tmp_path: Path) -> None:
     with process(tmp_path, "first") as (first, url):
         os.kill(first.pid, signal.SIGKILL)

@@ -194,6 +194,7 @@ def _sent(url: str) -> int:
     return depth(url, QUEUE)
 
 
+@pytest.mark.nightly("a job of a console is killed each time")
 def test_a_job_that_is_killed_on_one_machine_goes_on_on_another(
     incident: str, here: Path, there: Path
 ) -> None:
@@ -239,6 +240,7 @@ def test_of_two_who_resume_a_job_one_is_told_who_runs_it(
     assert _sent(incident) == 200
 
 
+@pytest.mark.nightly("another machine resumes one each time")
 def test_a_job_is_stopped_from_another_machine_and_resumed_there(
     incident: str, here: Path, there: Path
 ) -> None:
@@ -295,6 +297,7 @@ def test_what_waits_for_approval_is_declined_from_another_machine(
     assert failed.depth() == 1500
 
 
+@pytest.mark.nightly("another machine resumes one each time")
 def test_a_job_that_is_resumed_keeps_its_pace_by_depth(
     incident: str, here: Path, there: Path
 ) -> None:

@@ -168,6 +168,7 @@ def test_a_refused_certificate_is_not_taken_for_a_wrong_port(
 
 
 @both_shells
+@pytest.mark.nightly("a certificate that is refused is tried each time")
 def test_a_certificate_that_no_user_has_the_name_of_is_refused_as_a_login(
     secured: Secured, shell: Shell
 ) -> None:
@@ -246,6 +247,7 @@ def test_a_connection_over_tls_that_is_cut_comes_back(
     assert "client certificate" not in caplog.text
 
 
+@pytest.mark.nightly("without TLS it is tried each time")
 @both_shells
 def test_a_worker_over_tls_waits_until_the_wire_thaws(
     secured: Secured, shell: Shell, caplog: pytest.LogCaptureFixture

@@ -97,6 +97,7 @@ def test_a_retry_waits_on_the_ladder_over_tls(secured: Secured, shell: Shell) ->
 
 
 @both_shells
+@pytest.mark.nightly("small messages are tried each time")
 def test_a_message_of_20_megabytes_goes_both_ways_over_tls(secured: Secured, shell: Shell) -> None:
     queue, key = f"large-{shell.name}", f"large.{shell.name}"
     bodies: list[int] = []

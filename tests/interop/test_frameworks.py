@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from contract.plain import depth
+from effort import some_of
 from interop.framework import CAUSES, FRAMEWORKS, MANY, QUEUE, Framework
 from interop.peer import NotInstalled
 from prerequisites import unavailable
@@ -21,7 +22,7 @@ def ids_of(cause: str) -> list[str]:
     return [f"order-{number}" for number in range(CAUSES.index(cause), MANY, len(CAUSES))]
 
 
-@pytest.fixture(params=FRAMEWORKS, ids=lambda framework: framework.name)
+@pytest.fixture(params=some_of(FRAMEWORKS), ids=lambda framework: framework.name)
 def framework(request: pytest.FixtureRequest, tmp_path: Path) -> Framework:
     """Each framework in turn."""
     found: Framework = request.param

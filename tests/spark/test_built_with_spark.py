@@ -2,9 +2,12 @@
 
 from pathlib import Path
 
+import pytest
+
 from clean_environment import CleanEnvironment, build
 
 
+@pytest.mark.nightly("installs Spark once more")
 def test_the_extra_is_all_that_spark_needs(tmp_path: Path) -> None:
     environment = CleanEnvironment(
         tmp_path / "environment",

@@ -78,6 +78,7 @@ def test_a_file_is_sent_by_spark_and_what_is_not_chosen_stays_in_the_archive(
     assert numbers(failures.in_failed()) == [number for number in range(30) if number % 5]
 
 
+@pytest.mark.nightly("the phases of a queue are tried each time")
 def test_a_file_is_restored_by_spark_once(
     archive: Archive, rabbitmq_url: str, tmp_path: Path
 ) -> None:
@@ -133,6 +134,7 @@ def test_what_does_not_add_up_is_an_error(archive: Archive, rabbitmq_url: str) -
     assert not json.loads(next(Path(place, "reports").glob("*.json")).read_text())["holds"]
 
 
+@pytest.mark.nightly("a process of its own, with a Java of its own")
 def test_a_process_of_its_own_is_quiet_and_keeps_the_password_to_itself(
     archive: Archive, rabbitmq_url: str, tmp_path: Path
 ) -> None:
@@ -170,6 +172,7 @@ def test_a_process_of_its_own_is_quiet_and_keeps_the_password_to_itself(
     assert not [text for text in written if "guest:guest" in text or "secret-word" in text]
 
 
+@pytest.mark.nightly("the phases of a queue are tried each time")
 def test_a_store_that_spark_has_no_jars_for_is_told_of_before_anything_is_taken(
     spark: "SparkSession",
 ) -> None:

@@ -15,6 +15,7 @@ import pytest
 from cli_support import redrive
 from contract.plain import RawProperties, plain_channel, properties_of
 from dead_letters import BYSTANDER, EXCHANGE, KEY, Arrival, DeadLetters
+from effort import nightly
 from framework_messages import CELERY, DRAMATIQ, EASYNETQ, MASSTRANSIT
 from redrive import FailedQueue
 from redrive.errors import ConfigurationError
@@ -113,6 +114,7 @@ def test_what_says_no_way_back_stays_in_the_archive_is_listed_and_can_be_restore
     assert str(job.verify(run)) == "63 drained = 59 requeued + 4 restored + 0 kept + 0 discarded"
 
 
+@pytest.mark.nightly("the ways back are rules, and one of them is tried on Spark each time")
 def test_a_queue_that_is_named_takes_those_too_that_say_no_way(
     spark: "SparkSession", archive: Archive, quorum: DeadLetters
 ) -> None:
@@ -127,6 +129,7 @@ def test_a_queue_that_is_named_takes_those_too_that_say_no_way(
     assert quorum.drain() == []
 
 
+@pytest.mark.nightly("the ways back are rules, and one of them is tried on Spark each time")
 def test_the_way_by_the_first_exchange_gives_others_a_copy(
     spark: "SparkSession", archive: Archive, quorum: DeadLetters
 ) -> None:
@@ -183,6 +186,7 @@ def test_what_frameworks_write_tells_the_way_and_is_taken_off_as_on_one_machine(
         assert "traceback" not in (properties.headers or {})
 
 
+@pytest.mark.nightly("the ways back are rules, and one of them is tried on Spark each time")
 def test_several_queues_of_both_kinds_go_in_one_run(
     spark: "SparkSession", archive: Archive, quorum: DeadLetters
 ) -> None:
@@ -199,6 +203,7 @@ def test_several_queues_of_both_kinds_go_in_one_run(
     assert (run.main_queues, run.dead_letter_queues) == ([QUEUE], [quorum.place])
 
 
+@pytest.mark.nightly("the ways back are rules, and one of them is tried on Spark each time")
 def test_a_name_that_a_subscription_has_too_is_taken_literally_where_that_is_asked_for(
     spark: "SparkSession", archive: Archive, rabbitmq_url: str
 ) -> None:
@@ -212,6 +217,7 @@ def test_a_name_that_a_subscription_has_too_is_taken_literally_where_that_is_ask
     assert failures.depths() == (1, 10)
 
 
+@pytest.mark.nightly("the ways back are rules, and one of them is tried on Spark each time")
 def test_the_failed_queue_itself_names_its_subscription(
     spark: "SparkSession", archive: Archive, rabbitmq_url: str
 ) -> None:
@@ -268,6 +274,7 @@ def test_a_queue_that_would_delete_a_message_at_once_is_not_drained(
     assert (archive.runs(), dead.depth()) == ([], 3)
 
 
+@pytest.mark.nightly("the archive is that of any queue")
 def test_what_is_kept_of_earlier_looks_at_a_queue_is_dropped_when_it_is_drained(
     spark: "SparkSession",
     archive: Archive,
@@ -285,6 +292,7 @@ def test_what_is_kept_of_earlier_looks_at_a_queue_is_dropped_when_it_is_drained(
     assert index.find(quorum.place) is None
 
 
+@pytest.mark.nightly("the archive is that of any queue")
 def test_a_snapshot_of_a_dead_letter_queue_is_sent_and_restored_to_where_it_came_from(
     spark: "SparkSession", archive: Archive, quorum: DeadLetters, tmp_path: Path
 ) -> None:
@@ -303,6 +311,7 @@ def test_a_snapshot_of_a_dead_letter_queue_is_sent_and_restored_to_where_it_came
     assert ids(quorum.drain(quorum.place)) == ["stray"]
 
 
+@pytest.mark.nightly("the archive is that of any queue")
 def test_the_archive_is_read_without_spark_and_restored_to_the_same_queue(
     spark: "SparkSession", archive: Archive, quorum: DeadLetters
 ) -> None:
@@ -314,7 +323,7 @@ def test_the_archive_is_read_without_spark_and_restored_to_the_same_queue(
     assert ids(quorum.drain(quorum.place)) == wanted
 
 
-@pytest.mark.parametrize("arrival", ["default", "topic"])
+@pytest.mark.parametrize("arrival", ["default", nightly("topic", why="the same watch")])
 def test_a_canary_stops_on_what_comes_back(
     spark: "SparkSession", archive: Archive, rabbitmq_url: str, arrival: Arrival
 ) -> None:
@@ -333,6 +342,7 @@ def test_a_canary_stops_on_what_comes_back(
     assert there == Counter(wanted)
 
 
+@pytest.mark.nightly("another canary of such a queue is tried each time")
 def test_a_canary_that_nothing_came_back_of_lets_the_rest_follow_where_that_is_asked_for(
     spark: "SparkSession", archive: Archive, quorum: DeadLetters
 ) -> None:
@@ -350,6 +360,7 @@ def test_a_canary_that_nothing_came_back_of_lets_the_rest_follow_where_that_is_a
     assert sorted([*handled, *(id_ for id_, _ in quorum.drain())], key=int) == wanted
 
 
+@pytest.mark.nightly("another canary of such a queue is tried each time")
 def test_a_canary_of_both_kinds_of_queues_is_refused(
     spark: "SparkSession", archive: Archive, quorum: DeadLetters
 ) -> None:
@@ -389,6 +400,7 @@ def test_the_commands_say_what_was_taken_where_it_goes_and_what_stays(
     assert "stray" in ids(quorum.drain())
 
 
+@pytest.mark.nightly("the archive is that of any queue")
 def test_bodies_are_changed_and_the_way_is_that_of_before(
     spark: "SparkSession", archive: Archive, rabbitmq_url: str
 ) -> None:
@@ -409,6 +421,7 @@ def test_bodies_are_changed_and_the_way_is_that_of_before(
     assert body == b'{"OrderId":42}'
 
 
+@pytest.mark.nightly("another canary of such a queue is tried each time")
 def test_a_canary_of_changed_bodies_is_watched_as_long_as_its_retries_take(
     spark: "SparkSession", archive: Archive, quorum: DeadLetters
 ) -> None:
@@ -418,6 +431,7 @@ def test_a_canary_of_changed_bodies_is_watched_as_long_as_its_retries_take(
         job.requeue([quorum.place], Choice(patch='{"mended": true}'))
 
 
+@pytest.mark.nightly("the archive is that of any queue")
 def test_an_archive_of_before_is_read_and_sent(
     spark: "SparkSession", archive: Archive, rabbitmq_url: str
 ) -> None:

@@ -2,6 +2,8 @@
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from redrive import FailedQueue
 from redrive.amqp.field_table import Table
 from redrive.amqp.properties import Properties
@@ -65,6 +67,7 @@ def test_a_message_with_a_copied_id_is_sent_beside_the_genuine_one(
     }
 
 
+@pytest.mark.nightly("the first of these is tried each time")
 def test_only_the_one_that_is_chosen_is_sent_and_the_other_is_restored(
     spark: "SparkSession", archive: Archive, rabbitmq_url: str
 ) -> None:
@@ -77,6 +80,7 @@ def test_only_the_one_that_is_chosen_is_sent_and_the_other_is_restored(
     assert [found.body for found in failures.in_failed()] == [b"genuine"]
 
 
+@pytest.mark.nightly("the first of these is tried each time")
 def test_what_another_run_has_sent_under_a_copied_id_is_sent_all_the_same(
     spark: "SparkSession", archive: Archive, rabbitmq_url: str
 ) -> None:

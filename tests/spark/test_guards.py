@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cli_support import redrive
-from contract.shells import BLOCKING, SHELLS, Shell
-from contract.support import Recorder, always_fails
+from contract.shells import BLOCKING, Shell
+from contract.support import Recorder, always_fails, mostly
 from redrive import FailedQueue, RetryPolicy
 from redrive.amqp.field_table import FieldValue, Table
 from redrive.amqp.properties import Properties
@@ -117,7 +117,7 @@ def drained(
     return job, job.drain([QUEUE])
 
 
-@pytest.mark.parametrize("shell", SHELLS, ids=lambda shell: shell.name)
+@mostly(BLOCKING)
 def test_with_the_default_policy_a_canary_that_fails_stops_the_job_at_its_first_attempt(
     spark: "SparkSession", archive: Archive, rabbitmq_url: str, shell: Shell
 ) -> None:
@@ -134,6 +134,7 @@ def test_with_the_default_policy_a_canary_that_fails_stops_the_job_at_its_first_
     assert set(tried.tried) == ids(range(CANARY))
 
 
+@pytest.mark.nightly("another canary that fails is tried each time")
 def test_the_same_command_once_more_stops_again_while_all_fails(
     spark: "SparkSession", archive: Archive, rabbitmq_url: str
 ) -> None:
@@ -150,6 +151,7 @@ def test_the_same_command_once_more_stops_again_while_all_fails(
     assert set(tried.tried.values()) == {1}
 
 
+@pytest.mark.nightly("another canary that fails is tried each time")
 def test_a_canary_in_another_exchange_family_stops_the_job_alike(
     spark: "SparkSession", archive: Archive, rabbitmq_url: str
 ) -> None:
@@ -193,6 +195,7 @@ def test_all_of_a_canary_succeeded_lets_the_rest_follow(
     assert "watching the canary" in seen
 
 
+@pytest.mark.nightly("another canary that fails is tried each time")
 def test_messages_that_nobody_tells_of_stop_the_job_and_are_looked_for(
     spark: "SparkSession", archive: Archive, rabbitmq_url: str
 ) -> None:
@@ -209,6 +212,7 @@ def test_messages_that_nobody_tells_of_stop_the_job_and_are_looked_for(
     assert (job.verify(run).requeued, depth(rabbitmq_url, QUEUE)) == (CANARY, CANARY)
 
 
+@pytest.mark.nightly("another canary that fails is tried each time")
 def test_going_on_without_knowing_has_to_be_asked_for(
     spark: "SparkSession", archive: Archive, rabbitmq_url: str
 ) -> None:
@@ -281,6 +285,7 @@ def test_what_was_requeued_too_often_stays_and_is_counted(
     assert (forced.requeued, forced.too_often) == (3, 0)
 
 
+@pytest.mark.nightly("the choice of a run is tried each time")
 def test_a_run_that_was_forced_is_taken_up_with_force_alone(
     spark: "SparkSession", archive: Archive, rabbitmq_url: str
 ) -> None:
@@ -292,6 +297,7 @@ def test_a_run_that_was_forced_is_taken_up_with_force_alone(
     assert job.chosen(run, Choice(force=True)).force
 
 
+@pytest.mark.nightly("restarts a broker")
 def test_a_broker_that_restarts_while_a_canary_is_watched_is_waited_for(
     spark: "SparkSession", archive: Archive, rabbitmq_url: str, rabbitmq_broker: Broker
 ) -> None:

@@ -80,6 +80,7 @@ def test_everybody_sees_what_was_drained_and_requeued_by_whom_and_why(
     assert sent.order["selection"] == {"where": where, "groups": []}
 
 
+@pytest.mark.nightly("another job is written down each time")
 def test_what_is_restored_and_discarded_is_written_down(
     spark: "SparkSession", archive: Archive, rabbitmq_url: str, journal: Journal
 ) -> None:
@@ -96,6 +97,7 @@ def test_what_is_restored_and_discarded_is_written_down(
     assert (restored.planned, restored.sent) == (COUNT - gone, COUNT - gone)
 
 
+@pytest.mark.nightly("another job is written down each time")
 def test_a_job_that_its_canary_stopped_is_written_down_as_stopped_and_goes_on_as_the_same(
     spark: "SparkSession", archive: Archive, rabbitmq_url: str, journal: Journal
 ) -> None:
@@ -115,6 +117,7 @@ def test_a_job_that_its_canary_stopped_is_written_down_as_stopped_and_goes_on_as
     assert (done.id, done.state, done.sent) == (stopped.id, State.DONE, COUNT)
 
 
+@pytest.mark.nightly("another job is written down each time")
 def test_a_job_that_could_not_go_on_says_why(
     spark: "SparkSession",
     archive: Archive,
@@ -171,6 +174,7 @@ def test_of_two_who_go_on_with_one_run_the_second_is_told(
     assert failures.depths() == (5, 0)
 
 
+@pytest.mark.nightly("another job is written down each time")
 def test_where_the_journal_can_not_be_used_the_job_goes_on_and_says_so(
     spark: "SparkSession", archive: Archive, rabbitmq_url: str, tmp_path: Path
 ) -> None:
@@ -187,6 +191,7 @@ def test_where_the_journal_can_not_be_used_the_job_goes_on_and_says_so(
     assert kinds == ["spark requeue", "spark drain"]
 
 
+@pytest.mark.nightly("another job is written down each time")
 def test_a_local_file_that_can_not_be_opened_does_not_keep_a_job_from_running(
     spark: "SparkSession", archive: Archive, rabbitmq_url: str, tmp_path: Path
 ) -> None:

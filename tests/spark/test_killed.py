@@ -158,6 +158,7 @@ def test_a_driver_that_is_killed_in_each_phase_is_taken_up(
     assert again.total() + left.total() - COUNT <= int(str(identity["possible_duplicates"]))
 
 
+@pytest.mark.nightly("a driver over a subscription is killed each time")
 def test_a_driver_that_is_killed_over_a_dead_letter_queue_is_taken_up_as_the_same_job(
     archive: Archive, rabbitmq_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -211,6 +212,7 @@ def test_a_driver_that_is_killed_over_a_dead_letter_queue_is_taken_up_as_the_sam
     )
 
 
+@pytest.mark.nightly("fills a disk")
 def test_a_draining_whose_disk_is_full_is_taken_up_once_there_is_room(
     rabbitmq_url: str, tmp_path: Path
 ) -> None:

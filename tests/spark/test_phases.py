@@ -109,6 +109,7 @@ def test_a_second_run_sends_nothing_again(
     assert failures.depths() == (50, 0)
 
 
+@pytest.mark.nightly("a second run is tried each time")
 def test_a_run_whose_sending_has_begun_keeps_its_choice(
     spark: "SparkSession", archive: Archive, rabbitmq_url: str
 ) -> None:
@@ -126,6 +127,7 @@ def test_a_run_whose_sending_has_begun_keeps_its_choice(
     )
 
 
+@pytest.mark.nightly("a second run is tried each time")
 def test_the_page_shows_the_whole_run_also_where_it_was_taken_up_again(
     spark: "SparkSession", archive: Archive, rabbitmq_url: str
 ) -> None:
@@ -189,6 +191,7 @@ def test_a_job_stops_where_too_few_messages_are_confirmed(
     assert 100 <= identity.refused < 1000
 
 
+@pytest.mark.nightly("a job that stops is tried each time")
 def test_a_job_stops_where_a_queue_goes_away_in_its_middle(
     spark: "SparkSession", archive: Archive, rabbitmq_url: str
 ) -> None:
@@ -215,6 +218,7 @@ def test_a_job_stops_where_a_queue_goes_away_in_its_middle(
     assert identity.kept > identity.refused >= 10
 
 
+@pytest.mark.nightly("a job that stops is tried each time")
 def test_a_canary_that_can_not_be_sent_stops_the_job(
     spark: "SparkSession", archive: Archive, rabbitmq_url: str
 ) -> None:
@@ -233,6 +237,7 @@ def test_a_canary_that_can_not_be_sent_stops_the_job(
     assert job.verify(run).refused == 20
 
 
+@pytest.mark.nightly("a job that stops is tried each time")
 def test_a_file_that_is_gone_from_the_archive_makes_the_identity_wrong(
     spark: "SparkSession", archive: Archive, rabbitmq_url: str
 ) -> None:
@@ -246,6 +251,7 @@ def test_a_file_that_is_gone_from_the_archive_makes_the_identity_wrong(
     assert "≠" in str(identity)
 
 
+@pytest.mark.nightly("what is refused is told by the same code each time")
 def test_messages_do_not_go_to_another_broker_unasked(
     spark: "SparkSession", archive: Archive, rabbitmq_url: str
 ) -> None:
@@ -263,6 +269,7 @@ def test_messages_do_not_go_to_another_broker_unasked(
     assert failures.depths() == (20, 0)
 
 
+@pytest.mark.nightly("a second run is tried each time")
 def test_equal_messages_of_a_peer_that_a_broken_off_draining_left_in_both_places_are_all_sent(
     spark: "SparkSession", archive: Archive, rabbitmq_url: str
 ) -> None:
@@ -307,6 +314,7 @@ def test_discarded_messages_are_neither_sent_nor_restored(
     assert failures.depths() == (240, 0)
 
 
+@pytest.mark.nightly("the rate is tried without Spark each time")
 def test_a_rate_is_never_exceeded(
     spark: "SparkSession", archive: Archive, rabbitmq_url: str
 ) -> None:
@@ -359,6 +367,7 @@ def test_looking_takes_nothing(spark: "SparkSession", archive: Archive, rabbitmq
     assert numbers(failures.in_failed()) == list(range(100))
 
 
+@pytest.mark.nightly("what is refused is told by the same code each time")
 def test_what_arrives_meanwhile_is_left(
     spark: "SparkSession", archive: Archive, rabbitmq_url: str
 ) -> None:
@@ -383,6 +392,7 @@ def test_a_queue_that_is_not_there_is_named(
     assert archive.runs() == []
 
 
+@pytest.mark.nightly("what is refused is told by the same code each time")
 def test_an_unfinished_draining_of_other_queues_is_refused(
     spark: "SparkSession", archive: Archive, rabbitmq_url: str
 ) -> None:

@@ -131,6 +131,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
         yield Cluster(address, workers)
 
 
+@pytest.mark.nightly("starts a cluster of Spark")
 def test_executors_that_are_killed_on_a_cluster_with_speculation_lose_nothing(
     cluster: Cluster, archive: Archive, rabbitmq_url: str, rabbitmq_broker: Broker
 ) -> None:

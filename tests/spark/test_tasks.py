@@ -146,6 +146,7 @@ def test_a_killed_sending_is_taken_up_by_the_next_attempt_with_a_batch_of_duplic
 
 
 @pytest.mark.parametrize("mode", [Mode.REQUEUE, Mode.RESTORE])
+@pytest.mark.nightly("restarts a broker")
 def test_a_broker_that_restarts_while_it_is_sent_to_gets_every_message(
     archive: Archive, rabbitmq_url: str, rabbitmq_broker: Broker, mode: Mode
 ) -> None:
@@ -167,6 +168,7 @@ def test_a_broker_that_restarts_while_it_is_sent_to_gets_every_message(
     assert sum(times.values()) - COUNT <= again <= task_program.BATCH
 
 
+@pytest.mark.nightly("restarts a broker")
 def test_a_sending_that_begins_while_the_broker_is_away_waits_for_it(
     archive: Archive, rabbitmq_url: str, rabbitmq_broker: Broker
 ) -> None:

@@ -20,6 +20,7 @@ def secured() -> Iterator[Secured]:
         yield secured
 
 
+@pytest.mark.nightly("without TLS it is tried each time")
 def test_a_job_drains_sends_and_restores_over_tls(secured: Secured, archive: Archive) -> None:
     failures = Failures(secured.url).fill(100)
     done = redrive(
@@ -32,6 +33,7 @@ def test_a_job_drains_sends_and_restores_over_tls(secured: Secured, archive: Arc
     assert numbers(failures.in_failed()) == [number for number in range(100) if number % 5]
 
 
+@pytest.mark.nightly("without TLS it is tried each time")
 def test_a_job_trusts_no_certificate_of_a_ca_that_nobody_named(
     secured: Secured, tmp_path: Path
 ) -> None:

@@ -124,6 +124,7 @@ def test_a_patch_and_a_function_of_one_message_change_bodies_as_on_one_machine(
     assert sum(body.endswith(b"sample.made") for body in found) == 16
 
 
+@pytest.mark.nightly("a changed body is tried each time")
 def test_a_run_that_was_begun_with_a_patch_is_continued_with_the_same_alone(
     spark: "SparkSession", archive: Archive
 ) -> None:
@@ -135,6 +136,7 @@ def test_a_run_that_was_begun_with_a_patch_is_continued_with_the_same_alone(
         job.chosen(run, Choice())
 
 
+@pytest.mark.nightly("a changed body is tried each time")
 def test_a_plan_keeps_nothing_of_a_transform_that_is_mended_afterwards(
     spark: "SparkSession", archive: Archive, rabbitmq_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -151,6 +153,7 @@ def test_a_plan_keeps_nothing_of_a_transform_that_is_mended_afterwards(
     assert sorted(body.get("body", body)["id"] for body in bodies) == list(range(20))
 
 
+@pytest.mark.nightly("a changed body is tried each time")
 def test_each_choice_is_transformed_for_itself(
     spark: "SparkSession", archive: Archive, rabbitmq_url: str
 ) -> None:

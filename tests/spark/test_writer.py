@@ -64,6 +64,7 @@ def test_what_can_not_be_sent_is_an_error_in_the_end_and_all_others_are_there_on
     assert sorted(map(str, found)) == sorted(f"m{number}" for number in range(99))
 
 
+@pytest.mark.nightly("a frame is written each time")
 def test_a_stream_is_published(spark: "SparkSession", rabbitmq_url: str, tmp_path: Path) -> None:
     failures = Failures(rabbitmq_url).fill(0)
     register(spark)

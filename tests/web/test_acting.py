@@ -231,6 +231,7 @@ def test_what_can_not_be_begun_is_said_and_nothing_goes(
     assert FailedQueue(service.url, QUEUE).depth() == LOOKUP + SLOW
 
 
+@pytest.mark.nightly("fewer are requeued each time")
 def test_more_than_a_thousand_are_requeued_only_if_their_number_is_typed(
     opens: Opens, service: Service
 ) -> None:

@@ -8,6 +8,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from contract.support import Recorder, Service
+from effort import nightly
 from redrive import FailedQueue
 from redrive.web.console_settings import Permit
 from waiting import wait_until
@@ -86,7 +87,10 @@ def read_pages(console: OpenConsole, service: Service) -> dict[str, str]:
     return {name: f"{path}?{urlencode(more)}" for name, (path, more) in asked.items()}
 
 
-@pytest.mark.parametrize("scripts", [True, False], ids=["scripts", "no scripts"])
+@pytest.mark.parametrize(
+    "scripts",
+    [pytest.param(True, id="scripts"), nightly(False, why="the same forms", id="no scripts")],
+)
 def test_an_incident_is_walked_from_the_open_page_to_a_canary_in_three_clicks_and_a_reason(
     browser: Browser, console: OpenConsole, service: Service, scripts: bool
 ) -> None:

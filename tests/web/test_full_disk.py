@@ -109,6 +109,7 @@ def test_what_fails_while_the_disk_is_full_is_said_not_to_be_followed_and_is_the
     assert "What fails is followed" in page
 
 
+@pytest.mark.nightly("a job of the command line is stopped by one each time")
 def test_a_job_in_mid_run_stops_before_anything_goes_that_is_not_written_down(
     console: OpenConsole, disk: SmallDisk, service: Service
 ) -> None:

@@ -113,6 +113,7 @@ def test_the_answer_to_a_query_is_text(console: OpenConsole) -> None:
     assert_only_text(console.get("/query", queue=QUEUE, sql=sql).text)
 
 
+@pytest.mark.nightly("the other pages are tried each time")
 def test_a_cause_is_text_with_whatever_it_is_counted_by(console: OpenConsole) -> None:
     groups = FailedQueue(console.server.console.desk.settings.url, QUEUE).causes(max_age="1h")
     assert len(groups) > len(MARKUP)
@@ -123,6 +124,7 @@ def test_a_cause_is_text_with_whatever_it_is_counted_by(console: OpenConsole) ->
         assert_only_text(answer.text)
 
 
+@pytest.mark.nightly("the other pages are tried each time")
 def test_a_body_that_is_edited_is_text(console: OpenConsole) -> None:
     for number, text in enumerate(TEXTS):
         asked = {"queue": QUEUE, "id": f"hostile-{number}"}

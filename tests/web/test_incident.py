@@ -112,6 +112,7 @@ def picture(page: Page, name: str) -> None:
         page.screenshot(path=str(Path(folder) / f"console-{name}.png"))
 
 
+@pytest.mark.nightly("test_browser walks an incident each time")
 def test_an_incident_from_the_open_page_to_the_proof(
     browser: Browser, opens: Opens, incident: tuple[Service, dict[str, set[str]]]
 ) -> None:

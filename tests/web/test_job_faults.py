@@ -51,6 +51,7 @@ def check_nothing_is_lost(console: OpenConsole, url: str, id_: str) -> None:
     assert FailedQueue(url, QUEUE).depth() == 0
 
 
+@pytest.mark.nightly("restarts a broker under a job")
 def test_a_broker_that_restarts_in_mid_job_costs_nothing(
     rabbitmq_broker: Broker, console: OpenConsole, service: Service
 ) -> None:
@@ -61,6 +62,7 @@ def test_a_broker_that_restarts_in_mid_job_costs_nothing(
     check_nothing_is_lost(console, service.url, id_)
 
 
+@pytest.mark.nightly("the one above restarts it, too")
 def test_a_page_that_follows_a_job_is_answered_while_the_broker_restarts_and_hears_of_its_end(
     rabbitmq_broker: Broker, console: OpenConsole, service: Service
 ) -> None:
@@ -105,6 +107,7 @@ def test_a_history_that_is_deleted_while_its_page_is_shown_is_followed_by_a_tap(
     assert "What fails is followed" in console.get("/causes", **page).text
 
 
+@pytest.mark.nightly("a job beside another console is tried each time")
 def test_a_journal_that_is_deleted_in_mid_job_leaves_the_numbers_true(
     console: OpenConsole, service: Service
 ) -> None:
@@ -116,6 +119,7 @@ def test_a_journal_that_is_deleted_in_mid_job_leaves_the_numbers_true(
     check_nothing_is_lost(console, service.url, id_)
 
 
+@pytest.mark.nightly("test_full_disk fills one each time")
 def test_a_full_disk_stops_a_job_before_anything_goes_that_is_not_written_down(
     opens: Opens, service: Service
 ) -> None:

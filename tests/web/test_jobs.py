@@ -63,6 +63,7 @@ def consume_to_the_end(console: OpenConsole, service: Service, id_: str) -> Coun
     return recorder.handled
 
 
+@pytest.mark.nightly("a console is killed each time")
 def test_a_worker_that_is_killed_loses_nothing_and_every_duplicate_is_named(
     console: OpenConsole, service: Service
 ) -> None:
@@ -104,6 +105,7 @@ def test_two_consoles_never_send_a_message_twice_and_the_second_is_told_who_bega
     assert set(consume_to_the_end(console, service, id_).values()) == {1}
 
 
+@pytest.mark.nightly("a console is killed each time")
 def test_a_command_line_beside_a_console_is_told_who_began_and_sends_nothing_twice(
     console: OpenConsole, service: Service
 ) -> None:

@@ -29,6 +29,7 @@ def console(opens: Opens, service: Service) -> OpenConsole:
     return opens(Permit.DISCARD, reach=Reach(login=Login.BROKER))
 
 
+@pytest.mark.nightly("the walk has the other screens")
 def test_the_login_and_the_pages_of_a_user_break_no_rule(
     browser: Browser,
     console: OpenConsole,

@@ -9,6 +9,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from contract.support import Service
+from effort import some_of
 from redrive.web.console_settings import Permit
 from waiting import wait_until
 from web.browsing import WAYS, Visit, chromium, ways_for
@@ -138,7 +139,7 @@ def test_without_scripts_no_screen_breaks_a_rule(
 ) -> None:
     seen = visit(browser, console, scripts=False)
     found = {}
-    for name, address in all_pages(console, service).items():
+    for name, address in some_of([*all_pages(console, service).items()]):
         seen.page.goto(address)
         found[name] = seen.faults_of_the_page(*ways_for(scripts=False))
     assert {name: faults for name, faults in found.items() if faults} == {}
@@ -194,6 +195,7 @@ def faults_of_keys(page: Page, name: str) -> list[str]:
     return faults
 
 
+@pytest.mark.nightly("the walk loads the same screen")
 def test_a_plan_that_warns_and_a_job_that_has_ended_break_no_rule(
     browser: Browser, opens: Opens, service: Service
 ) -> None:
@@ -215,6 +217,7 @@ def test_a_plan_that_warns_and_a_job_that_has_ended_break_no_rule(
     assert seen.faults == []
 
 
+@pytest.mark.nightly("the walk loads the same screen")
 def test_a_cause_is_narrowed_down_by_clicks_alone_and_widened_again(
     browser: Browser, console: OpenConsole
 ) -> None:
@@ -234,6 +237,7 @@ def test_a_cause_is_narrowed_down_by_clicks_alone_and_widened_again(
     assert seen.faults == []
 
 
+@pytest.mark.nightly("the walk loads the same screen")
 def test_causes_are_chosen_and_planned_by_keys_alone(
     browser: Browser, console: OpenConsole
 ) -> None:
@@ -262,6 +266,7 @@ def test_a_message_is_left_for_the_next_one_by_a_key(
     expect(page.locator("h1")).to_have_text("Message sku-3")
 
 
+@pytest.mark.nightly("the walk loads the same screen")
 def test_an_id_is_copied_where_there_are_scripts(browser: Browser, console: OpenConsole) -> None:
     page = visit(browser, console).page
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
@@ -281,6 +286,7 @@ def test_an_id_is_copied_where_there_are_scripts(browser: Browser, console: Open
     expect(bare.get_by_role("button", name="Copy the failure id")).to_have_count(0)
 
 
+@pytest.mark.nightly("the walk loads the same screen")
 def test_a_body_is_edited_compared_and_not_sent(browser: Browser, console: OpenConsole) -> None:
     seen = visit(browser, console)
     page = seen.page
@@ -295,6 +301,7 @@ def test_a_body_is_edited_compared_and_not_sent(browser: Browser, console: OpenC
     assert seen.faults == []
 
 
+@pytest.mark.nightly("the walk loads the same screen")
 def test_in_forced_colours_bars_and_what_is_current_are_seen(
     browser: Browser, console: OpenConsole, service: Service
 ) -> None:
