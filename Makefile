@@ -24,7 +24,7 @@ help: ## print this
 setup: ## make .venv with all pinned dependencies, Spark included, and this package
 	@.ci/setup.sh
 
-unit: ## run the tests that need no broker: a minute or two
+unit: ## run the tests that need no broker: a minute or so
 	@.ci/setup.sh test
 	@$(PYTHON) -P -m pytest -q -n 2 tests/unit $(ARGS)
 
@@ -81,10 +81,10 @@ check: ## check style and types
 	@.venv/bin/mypy
 	@for example in examples/*/*.py; do echo $$example; .venv/bin/mypy $$example || exit 1; done
 
-coverage: ## run the unit tests, and see that no branch of the topology is left out
+coverage: ## see that no branch of the topology and of the wire's bytes is left out by their tests
 	@.ci/setup.sh test
 	@.venv/bin/coverage erase
-	@.venv/bin/coverage run -m pytest -q -n 2 tests/unit tests/typing tests/security/test_hostile_frames.py
+	@.venv/bin/coverage run -m pytest -q -n 2 tests/unit/amqp tests/unit/topology tests/unit/pubsub tests/security/test_hostile_frames.py
 	@.venv/bin/coverage combine --quiet
 	@.venv/bin/coverage report --fail-under=100
 

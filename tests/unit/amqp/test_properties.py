@@ -114,7 +114,7 @@ FULL = Properties(
 ).encode()
 
 
-@pytest.mark.parametrize("length", range(len(FULL)))
-def test_properties_that_are_cut_off_are_malformed(length: int) -> None:
-    with pytest.raises(Malformed, match="cut off"):
-        Properties.parse(FULL[:length])
+def test_properties_that_are_cut_off_are_malformed() -> None:
+    for length in range(len(FULL)):
+        with pytest.raises(Malformed, match="cut off"):
+            Properties.parse(FULL[:length])

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from effort import some_of
 from redrive.cli.__main__ import main
 from redrive.errors import BrokerUnavailable
 
@@ -155,12 +156,14 @@ def main_without(library: str, *words: str) -> tuple[int, str]:
         ("rich.text", "cli", ["failed", "columns"]),
         *(
             ("pyspark", "spark", ["spark", *words])
-            for words in (
-                ["requeue", "q", "--archive", "a"],
-                ["plan", "--archive", "a"],
-                ["send", "--archive", "a"],
-                ["discard", "--archive", "a"],
-                ["demo"],
+            for words in some_of(
+                (
+                    ["requeue", "q", "--archive", "a"],
+                    ["plan", "--archive", "a"],
+                    ["send", "--archive", "a"],
+                    ["discard", "--archive", "a"],
+                    ["demo"],
+                )
             )
         ),
     ],

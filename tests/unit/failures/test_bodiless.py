@@ -83,6 +83,7 @@ def test_what_is_noted_during_a_look_has_no_body_either(tmp_path: Path) -> None:
     max_examples=12,
 )
 @given(deliveries=st.lists(failed_deliveries(), max_size=6))
+@pytest.mark.nightly("examples are compared each time")
 def test_every_column_but_bodies_is_as_it_was(tmp_path: Path, deliveries: list[Delivery]) -> None:
     columns = [column for column in COLUMNS if column.name not in BODIES]
     kept = keep(index_without_bodies(tmp_path), deliveries)

@@ -61,6 +61,7 @@ def index(tmp_path: Path) -> Index:
     return index
 
 
+@pytest.mark.nightly("each portion has its test")
 def test_what_comes_in_small_portions_is_in_few_files(index: Index) -> None:
     keeper = keeper_of(index)
     expected = [b"seen"]

@@ -229,6 +229,7 @@ def killed_at(folder: Path, step: int) -> "subprocess.CompletedProcess[str]":
     )
 
 
+@pytest.mark.nightly("one that follows a queue is killed each time")
 def test_a_process_that_is_killed_leaves_the_former_look_or_the_next(tmp_path: Path) -> None:
     whole = killed_at(tmp_path / "whole", 10**9)
     assert whole.returncode == 0, whole.stderr

@@ -79,6 +79,7 @@ def test_every_byte_comes_back(tmp_path: Path, deliveries: list[Delivery]) -> No
 
 @in_a_folder
 @given(deliveries=some_deliveries, column=st.sampled_from(COLUMNS))
+@pytest.mark.nightly("the index is compared with the look by what it finds each time")
 def test_groups_by_any_column_are_those_of_the_look(
     tmp_path: Path, deliveries: list[Delivery], column: Column
 ) -> None:
@@ -88,6 +89,7 @@ def test_groups_by_any_column_are_those_of_the_look(
 
 @in_a_folder
 @given(deliveries=some_deliveries, where=st.sampled_from(EXPRESSIONS))
+@pytest.mark.nightly("examples are compared each time")
 def test_a_filter_means_the_same_messages(
     tmp_path: Path, deliveries: list[Delivery], where: str
 ) -> None:
@@ -104,6 +106,7 @@ def test_a_filter_means_the_same_messages(
 
 @in_a_folder
 @given(deliveries=some_deliveries)
+@pytest.mark.nightly("the index is compared with the look by what it finds each time")
 def test_a_query_finds_the_same_rows(tmp_path: Path, deliveries: list[Delivery]) -> None:
     sql = "select * from failed"
     with Database(NOW) as database, keep(index_in(tmp_path), deliveries).database(COLUMNS) as kept:
@@ -120,6 +123,7 @@ def test_a_query_finds_the_same_rows(tmp_path: Path, deliveries: list[Delivery])
     canary=st.sampled_from((0, 20)),
     force=st.booleans(),
 )
+@pytest.mark.nightly("the index is compared with the look by what it finds each time")
 def test_a_plan_is_that_of_the_look(
     tmp_path: Path,
     deliveries: list[Delivery],

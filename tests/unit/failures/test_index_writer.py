@@ -94,6 +94,7 @@ def test_progress_is_told_while_columns_are_made(tmp_path: Path) -> None:
     assert told == [5000, 5500]
 
 
+@pytest.mark.nightly("small messages are kept each time")
 def test_large_messages_that_can_not_be_packed_are_kept_in_little_memory(tmp_path: Path) -> None:
     index = index_in(tmp_path)
     some = random.Random(7)

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from deliveries import failed
+from effort import nightly
 from failed_deliveries import failed_deliveries
 from redrive.amqp.field_table import Table
 from redrive.errors import ConfigurationError
@@ -20,13 +21,16 @@ from redrive.failures.stored_message import FORMER_NAMES
 from redrive.topology.headers import Delivery
 
 every_kind = pytest.mark.parametrize("suffix", [".parquet", ".jsonl", ".duckdb"])
+mostly_parquet = pytest.mark.parametrize(
+    "suffix", [".parquet", *(nightly(one, why="another file") for one in (".jsonl", ".duckdb"))]
+)
 
 
 def kept(path: Path) -> list[Delivery]:
     return [message.delivery for message in Snapshot(path).browse()]
 
 
-@every_kind
+@mostly_parquet
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=10)
 @given(deliveries=st.lists(failed_deliveries(), max_size=4))
 def test_whatever_a_peer_sends_comes_back_byte_for_byte(
@@ -64,7 +68,7 @@ def test_a_snapshot_of_redrive_0_1_is_read(tmp_path: Path, suffix: str) -> None:
     assert kept(former) == [delivery]
 
 
-@every_kind
+@mostly_parquet
 def test_messages_keep_their_order(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"failed{suffix}"
     deliveries = [failed(body=str(number).encode()) for number in range(3000)]
@@ -158,7 +162,7 @@ def test_more_messages_go_into_parquet_than_fit_into_memory_at_a_time(tmp_path: 
     ]
 
 
-@every_kind
+@mostly_parquet
 def test_a_few_very_large_messages_are_written(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"failed{suffix}"
     bodies = [bytes([65 + number]) * 3_000_000 for number in range(10)]

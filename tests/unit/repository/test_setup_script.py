@@ -117,7 +117,8 @@ def test_a_set_that_there_is_not_is_said(checkout: Path, tools: Path) -> None:
     done = run_script(checkout, tools, "setup.sh", ["everything"])
     assert done.returncode == 2
     assert done.stderr == (
-        "There is no set of dependencies named everything: tools, demo, spark, test or dev.\n"
+        "There is no set of dependencies named everything: tools, demo, spark, test, mutants or "
+        "dev.\n"
     )
 
 

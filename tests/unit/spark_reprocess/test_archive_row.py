@@ -2,7 +2,7 @@
 
 import pyarrow
 import pyarrow.parquet
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from field_tables import QUEUE, properties
@@ -35,7 +35,6 @@ def rows_of(messages: list[Received]) -> list[dict[str, object]]:
     return found
 
 
-@settings(max_examples=100)
 @given(st.lists(_received, max_size=4))
 def test_every_message_survives_byte_for_byte(messages: list[Received]) -> None:
     for row, received in zip(rows_of(messages), messages, strict=True):
@@ -48,7 +47,6 @@ def test_every_message_survives_byte_for_byte(messages: list[Received]) -> None:
         assert row["redelivered"] == received.redelivered
 
 
-@settings(max_examples=100)
 @given(_received)
 def test_the_columns_beside_it_are_those_of_the_filter_language(received: Received) -> None:
     (row,) = rows_of([received])

@@ -91,15 +91,15 @@ def test_another_text_tells_of_no_mismatch(text: str) -> None:
     assert mismatch_of(text) is None
 
 
-@pytest.mark.parametrize("length", range(255))
-def test_a_text_that_was_cut_short_makes_nothing_raise(length: int) -> None:
+def test_a_text_that_was_cut_short_makes_nothing_raise() -> None:
     text = (
         QUEUE_TEXT
         + "received the value '1000' of type 'signedint' but current is the value '30000' of type "
         "'signedint'"
     )
-    mismatch = mismatch_of(text[:length])
-    assert mismatch is None or mismatch.name == "q@retry"
+    for length in range(255):
+        mismatch = mismatch_of(text[:length])
+        assert mismatch is None or mismatch.name == "q@retry", length
 
 
 @given(st.text(max_size=255))

@@ -26,6 +26,17 @@ def test_the_suffixes_of_a_family_can_be_those_of_a_peer() -> None:
     assert (family.retry, family.failed) == ("master@retry", "master@failed")
 
 
+def test_a_family_is_read_back_as_it_was_written_down() -> None:
+    family = ExchangeFamily("shop", ".r", "@f", "1m")
+    assert ExchangeFamily.from_json(family.as_json()) == family
+
+
+@pytest.mark.parametrize("damage", [{"main": 1}, {"tick_ms": 2**40}, {"retry_suffix": None}])
+def test_a_family_that_was_damaged_since_is_refused(damage: dict[str, object]) -> None:
+    with pytest.raises(ConfigurationError, match="the exchange family is written down as"):
+        ExchangeFamily.from_json({**ExchangeFamily("shop").as_json(), **damage})
+
+
 def test_the_queues_of_a_subscription_are_called_after_its_main_one() -> None:
     subscription = Subscription("ucenter@user")
     assert (subscription.retry_queue, subscription.failed_queue) == (

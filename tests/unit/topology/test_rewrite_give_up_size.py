@@ -216,10 +216,10 @@ def present(moved: Table) -> tuple[bool, bool, bool, bool]:
     )
 
 
-@pytest.mark.parametrize("spare", range(0, 1200, 23))
-def test_the_traceback_goes_first_then_the_message_then_the_rest(spare: int) -> None:
-    kept = present(given_up(filled_up(Table(), 8192, spare), 8192).properties.headers)
-    assert kept == tuple(sorted(kept, reverse=True))
+def test_the_traceback_goes_first_then_the_message_then_the_rest() -> None:
+    for spare in range(0, 1200, 23):
+        kept = present(given_up(filled_up(Table(), 8192, spare), 8192).properties.headers)
+        assert kept == tuple(sorted(kept, reverse=True)), spare
 
 
 @pytest.mark.parametrize("spare", [0, 50, 90])
@@ -279,13 +279,13 @@ def test_a_traceback_that_fits_is_whole() -> None:
 
 
 @pytest.mark.parametrize("traceback", ["ü𝄞" * 1000, "𝄞" * 30], ids=["long", "short"])
-@pytest.mark.parametrize("spare", range(420, 500))
-def test_a_shortened_traceback_is_a_text_whatever_the_room(spare: int, traceback: str) -> None:
-    moved = given_up(
-        filled_up(Table(), 8192, spare), 8192, replace(ERROR, traceback=traceback)
-    ).properties
-    assert isinstance(moved.headers.get("redrive-error-traceback", ""), str)
-    assert frame_size(moved) <= 8192
+def test_a_shortened_traceback_is_a_text_whatever_the_room(traceback: str) -> None:
+    for spare in range(420, 500):
+        moved = given_up(
+            filled_up(Table(), 8192, spare), 8192, replace(ERROR, traceback=traceback)
+        ).properties
+        assert isinstance(moved.headers.get("redrive-error-traceback", ""), str), spare
+        assert frame_size(moved) <= 8192
 
 
 def test_a_message_loses_its_end() -> None:
