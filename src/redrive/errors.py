@@ -281,7 +281,7 @@ def text_of(error: BaseException) -> str:
     """An exception's text, whatever exception it is."""
     try:
         return str(error)
-    except Exception as broken:  # noqa: BLE001 - a handler's exception may be anything
+    except BaseException as broken:  # noqa: BLE001 - a handler's exception may be and do anything
         return f"<its text can't be made: {type(broken).__name__}>"
 
 

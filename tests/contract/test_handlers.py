@@ -12,7 +12,15 @@ from fast_depends import Depends
 
 from contract.shells import STOP_SECONDS, EventLoop
 from contract.support import SOON, Service
-from redrive import AsyncSubscriber, Attempt, Message, RetryPolicy, Subscriber, current_message
+from redrive import (
+    AsyncSubscriber,
+    Attempt,
+    GiveUp,
+    Message,
+    RetryPolicy,
+    Subscriber,
+    current_message,
+)
 from waiting import DEADLINE, wait_until
 
 ONE_RETRY = RetryPolicy(1, SOON)
@@ -118,6 +126,37 @@ def test_middleware_hears_what_comes_next_and_the_hook_of_the_end(
         "gave up: retries-exhausted",
         "gave up with KeyError: retries-exhausted",
     ]
+
+
+@pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt, asyncio.CancelledError])
+def test_whatever_a_hook_raises_is_logged_and_changes_nothing(
+    service: Service, seen: Seen, kind: type[BaseException], caplog: pytest.LogCaptureFixture
+) -> None:
+    subscriber = made(service)
+
+    @subscriber.on_give_up
+    def page(attempt: Attempt) -> None:
+        raise kind("no pager configured")
+
+    subscriber.on_give_up(seen.gave_up)
+    if isinstance(subscriber, Subscriber):
+
+        @subscriber.handler
+        def fails(message: Message) -> None:
+            raise GiveUp
+
+    else:
+
+        @subscriber.handler
+        async def fails_too(message: Message) -> None:
+            raise GiveUp
+
+    with running(service, subscriber):
+        for number in range(3):
+            service.publish(str(number))
+        service.wait_for_failed(3)
+    assert seen.events == 3 * ["gave up with GiveUp: gave-up"]
+    assert caplog.text.count("page raised") == 3
 
 
 def test_what_a_middleware_raises_fails_the_attempt(service: Service) -> None:

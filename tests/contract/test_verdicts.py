@@ -160,7 +160,15 @@ class Unspeakable(Exception):
         raise RuntimeError("no")
 
 
-@pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt, Unspeakable, MemoryError])
+@dataclass
+class Rude(Exception):
+    """An exception that ends whoever prints it."""
+
+    def __str__(self) -> str:
+        raise SystemExit
+
+
+@pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt, Unspeakable, Rude, MemoryError])
 def test_whatever_a_handler_raises_is_a_failed_attempt_and_the_worker_lives(
     service: Service, kind: type[BaseException]
 ) -> None:
@@ -178,6 +186,25 @@ def test_whatever_a_handler_raises_is_a_failed_attempt_and_the_worker_lives(
     assert failed.retries == 3
     assert failed.error_type is not None
     assert failed.error_type.endswith(kind.__name__)
+
+
+@pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt, Rude])
+def test_whatever_a_predicate_raises_is_a_failed_attempt_and_the_worker_lives(
+    service: Service, kind: type[BaseException]
+) -> None:
+    def wanted(message: Message) -> bool:
+        if message.body == b"bad":
+            raise kind
+        return True
+
+    recorder = Recorder()
+    with service.subscriber(recorder, where=wanted):
+        service.publish("bad")
+        good = service.publish("good")
+        recorder.wait_for_handled([good])
+        (failed,) = service.wait_for_failed()
+    assert (failed.body, failed.retries) == (b"bad", 3)
+    assert str(failed.error_type).endswith(kind.__name__)
 
 
 async def send_a_mail(message: Message) -> None:

@@ -56,6 +56,7 @@ def test_the_message_arrives_with_its_id(url: str, channel: BlockingChannel) -> 
     [
         (b'{"id": 1}', "application/json"),
         (b"hello, w\xc3\xb6rld\n", "text/plain; charset=utf-8"),
+        (b'{"id": NaN}', "text/plain; charset=utf-8"),
         (b"\xff\xfe\x00", "application/octet-stream"),
         (b"", "text/plain; charset=utf-8"),
     ],

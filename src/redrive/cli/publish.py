@@ -1,12 +1,12 @@
 """`redrive publish`: publishes one message by hand."""
 
-import json
 import os
 import sys
 from typing import Annotated, cast
 
 import typer
 
+from redrive import strict_json
 from redrive.cli import environment, options
 from redrive.cli.output import Form, Printer
 from redrive.errors import ConfigurationError, Unroutable
@@ -121,7 +121,7 @@ def _headers_of(given: list[str]) -> dict[str, str]:
 
 def _json_in(content: bytes) -> object:
     try:
-        return json.loads(content)
+        return strict_json.read(content)
     except (ValueError, RecursionError) as error:
         raise ConfigurationError(
             f"the body is not JSON, which the PHP envelope needs: {error}",
@@ -135,7 +135,7 @@ def _type_of(content: bytes) -> str:
     except UnicodeDecodeError:
         return BINARY
     try:
-        json.loads(text)
+        strict_json.read(text)
     except (ValueError, RecursionError):
         return TEXT
     return JSON

@@ -6,6 +6,7 @@ import importlib
 import json
 from collections.abc import Callable, Mapping
 
+from redrive import strict_json
 from redrive.errors import ConfigurationError
 from redrive.failures.failed_message import FailedMessage
 from redrive.failures.patch import check_operations, merged_with, patched_with
@@ -23,7 +24,7 @@ def patching(text: str) -> Edit:
             fit it.
     """
     try:
-        patch = json.loads(text)
+        patch = strict_json.read(text)
     except (ValueError, RecursionError) as error:
         raise ConfigurationError(
             f"the patch is not JSON: {error}",
@@ -49,12 +50,14 @@ def patching(text: str) -> Edit:
             patched = (
                 patched_with(value, patch) if isinstance(patch, list) else merged_with(value, patch)
             )
+            return json.dumps(
+                patched, ensure_ascii=False, allow_nan=False, separators=_separators_of(body)
+            ).encode()
         except (LookupError, ValueError, TypeError) as error:
             raise ConfigurationError(
                 f"the patch does not fit the body of {message.failure_id}: {error}",
                 "Leave it out, or mend the patch.",
             ) from error
-        return json.dumps(patched, ensure_ascii=False, separators=_separators_of(body)).encode()
 
     return edit
 

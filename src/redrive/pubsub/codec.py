@@ -7,6 +7,7 @@ from typing import Literal, Protocol, get_args
 import pydantic
 from pydantic_core import PydanticSerializationError, to_json
 
+from redrive import strict_json
 from redrive.errors import ConfigurationError, InvalidMessage
 from redrive.pubsub import php_envelope, struct_codec
 
@@ -58,8 +59,14 @@ def encode_body(body: object) -> tuple[bytes, str]:
         return body.encode("utf-8", "surrogatepass"), TEXT
     if isinstance(body, bytearray | memoryview):
         return bytes(body), BINARY
+    return _json_of(body), JSON
+
+
+def _json_of(body: object) -> bytes:
     try:
-        return to_json(body, inf_nan_mode="constants"), JSON
+        content = to_json(body, inf_nan_mode="constants")
+        strict_json.check_numbers(content)
+        return content
     except (PydanticSerializationError, ValueError, RecursionError) as error:
         raise ConfigurationError(
             f"the body, a {type(body).__name__}, can't be made JSON of: {error}",
@@ -71,7 +78,7 @@ def encode_enveloped(body: object, id_: str) -> tuple[bytes, str]:
     """A body in PHP's envelope, and its content type.
 
     Raises:
-        ConfigurationError: it is bytes, or can't be made JSON of that PHP reads.
+        ConfigurationError: it is bytes, or can't be made JSON of.
     """
     if isinstance(body, bytes | bytearray | memoryview):
         raise ConfigurationError(
@@ -81,16 +88,7 @@ def encode_enveloped(body: object, id_: str) -> tuple[bytes, str]:
             "codec 'json'.",
         )
     # encode_body would send a text as it is; in here it is a value like any other.
-    content = (
-        to_json(body, inf_nan_mode="constants") if isinstance(body, str) else encode_body(body)[0]
-    )
-    try:
-        return php_envelope.wrap(content, id_), JSON
-    except ValueError as error:
-        raise ConfigurationError(
-            f"the body can't be put into PHP's envelope: {error}",
-            "Send such a number as null or a text.",
-        ) from error
+    return php_envelope.wrap(_json_of(body), id_), JSON
 
 
 def check_codec(codec: str) -> None:

@@ -298,11 +298,10 @@ class Engine:
                 self._subscription.retry_via == "broker",
             )
             arrival = item.decider.arrival(item.delivery)
-        except Exception:
+        except Exception:  # noqa: BLE001
             # a defect of ours: the message must not be lost over it, nor come again and again at
             # full speed
-            logger.exception("queue %s: a message could not be judged", self._subscription.queue)
-            return self._as_it_is()
+            return self.not_judged()
         if not isinstance(arrival, Handle):
             return arrival
         return self._declined(item, item.delivery) if self._options.where is not None else None
@@ -314,7 +313,7 @@ class Engine:
         try:
             wanted = self._options.where(Message(delivery))
             check_result("predicate", self._options.where, wanted)
-        except Exception as error:  # noqa: BLE001 - the user's function may raise anything, as a handler may
+        except BaseException as error:  # noqa: BLE001 - the user's function may raise anything, as a handler may
             return self.attempted(item, error)
         if wanted:
             return None
@@ -348,9 +347,13 @@ class Engine:
                 if error is None
                 else item.decider.failure(item.delivery, error)
             )
-        except Exception:  # as above
-            logger.exception("queue %s: a message could not be judged", self._subscription.queue)
-            return self._as_it_is()
+        except BaseException:  # noqa: BLE001 - as above; and an error's class is the user's
+            return self.not_judged()
+
+    def not_judged(self) -> Verdict:
+        """Log the exception that keeps a message from being judged, and say what becomes of it."""
+        logger.exception("queue %s: a message could not be judged", self._subscription.queue)
+        return self._as_it_is()
 
     def _as_it_is(self) -> Verdict:
         """What becomes of a message that a defect of ours keeps from being judged."""

@@ -122,6 +122,7 @@ def test_a_merge_patch_does_what_its_rfc_says(before: object, patch: object, aft
         ('[{"op": "remove", "path": "a"}]', "the path 'a'"),
         ('[{"op": "move", "path": "/a", "from": 1}]', "the from 1"),
         ("[1]", "operation 1"),
+        ('{"price": NaN}', "JSON has no NaN"),
     ],
 )
 def test_what_is_no_patch_is_refused(text: str, told: str) -> None:
@@ -141,6 +142,11 @@ def test_a_patched_body_keeps_its_style() -> None:
 def test_a_body_that_can_not_be_patched_is_named(body: bytes, told: str) -> None:
     with pytest.raises(ConfigurationError, match=told):
         patching('[{"op": "remove", "path": "/a"}]')(FailedMessage(failed(body=body)))
+
+
+def test_no_patch_makes_a_number_that_json_has_none_for() -> None:
+    with pytest.raises(ConfigurationError, match="does not fit"):
+        patching('{"price": 1e999}')(MESSAGE)
 
 
 def upper(message: FailedMessage) -> object:

@@ -17,6 +17,10 @@ class Order(pydantic.BaseModel):
     id: int
 
 
+class Price(pydantic.BaseModel):
+    amount: float
+
+
 @dataclass
 class Line:
     count: int
@@ -38,7 +42,7 @@ class Line:
         ([Order(id=3)], b'[{"id":3}]', JSON),
         (Line(2), b'{"count":2}', JSON),
         (datetime(2024, 5, 17, tzinfo=UTC), b'"2024-05-17T00:00:00Z"', JSON),
-        (math.nan, b"NaN", JSON),
+        ({"brand": "Infinity", "model": "NaN"}, b'{"brand":"Infinity","model":"NaN"}', JSON),
     ],
 )
 def test_a_body_is_encoded_by_its_type(body: object, encoded: bytes, content_type: str) -> None:
@@ -55,6 +59,12 @@ def endless() -> list[object]:
     body: list[object] = []
     body.append(body)
     return body
+
+
+@pytest.mark.parametrize("body", [math.nan, {"v": [-math.inf]}, Price(amount=math.inf)])
+def test_a_number_that_json_has_none_for_is_refused(body: object) -> None:
+    with pytest.raises(ConfigurationError, match=r"JSON has no .*; send such a number as null"):
+        encode_body(body)
 
 
 @pytest.mark.parametrize("body", [object(), {1: object()}, endless(), {"a": "\ud800"}])

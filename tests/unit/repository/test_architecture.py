@@ -16,11 +16,12 @@ SOURCE = Path(redrive.__file__).parent
 ROOT = Path(__file__).resolve().parents[3]
 MODULES = sorted(SOURCE.rglob("*.py"))
 
-BYTES = frozenset({"amqp", "duration_text", "errors", "redaction"})
+BYTES = frozenset({"amqp", "duration_text", "errors", "redaction", "strict_json"})
 PURE = BYTES | {"topology"}
 MAY_IMPORT = {
     "redaction": frozenset({"redaction"}),
     "duration_text": frozenset({"duration_text"}),
+    "strict_json": frozenset({"strict_json"}),
     "errors": frozenset({"duration_text", "errors", "redaction"}),
     "amqp": BYTES,
     "topology": PURE,

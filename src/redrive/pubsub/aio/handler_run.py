@@ -86,13 +86,23 @@ class TaskEngine(Engine):
         self.known.set()
 
     async def _work(self, item: WorkItem) -> None:
+        try:
+            verdict = await self._verdict(item)
+        except asyncio.CancelledError:
+            if not item.settled:
+                self.leave(item)
+            raise
+        except BaseException:  # noqa: BLE001 - whatever ends this task, the message is not lost over it
+            verdict = self.not_judged()
+        self.settle(item, verdict)
+
+    async def _verdict(self, item: WorkItem) -> Verdict:
         verdict = self.arrived(item)
         if verdict is None:
-            verdict = await self._attempt(item)
-        elif self._options.on_give_up and item.delivery is not None:
-            arrived = verdict
-            await self._tell(Attempt(self.message_of(item.delivery), lambda _: arrived))
-        self.settle(item, verdict)
+            return await self._attempt(item)
+        if self._options.on_give_up and item.delivery is not None:
+            await self._tell(Attempt(self.message_of(item.delivery), lambda _: verdict))
+        return verdict
 
     async def _attempt(self, item: WorkItem) -> Verdict:
         """Runs the handler, with what is around it."""
@@ -118,13 +128,9 @@ class TaskEngine(Engine):
                 await self._handle_within(item, attempt)
             else:
                 await self._handle(item, attempt.message)
-        except asyncio.CancelledError as error:
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
-                self.leave(item)
+        except BaseException as error:  # SystemExit in a handler ends the attempt, not the worker
+            if _is_cancelled(error):
                 raise
-            return error  # something that the handler awaited was cancelled, not the handler
-        except BaseException as error:  # noqa: BLE001 - SystemExit in a handler ends the attempt, not the worker
             return error
         return None
 
@@ -164,5 +170,14 @@ class TaskEngine(Engine):
                 told = hook(attempt)
                 if isinstance(told, Awaitable):
                     await told
-            except Exception as error:  # noqa: BLE001 - whatever a user's function raises
+            except BaseException as error:  # SystemExit in a hook ends the hook alone
+                if _is_cancelled(error):
+                    raise
                 hook_failed(hook, error)
+
+
+def _is_cancelled(error: BaseException) -> bool:
+    """Whether an error is the cancellation of the task that runs here, and not that of something
+    which it has awaited."""
+    task = asyncio.current_task()
+    return isinstance(error, asyncio.CancelledError) and bool(task and task.cancelling())

@@ -73,13 +73,19 @@ class ThreadEngine(Engine):
         self._outcomes.when_told(self.finished.set)
 
     def _work(self, item: WorkItem) -> None:
+        try:
+            verdict = self._verdict(item)
+        except BaseException:  # noqa: BLE001 - whatever ends this thread, the message is not lost over it
+            verdict = self.not_judged()
+        self.settle(item, verdict)
+
+    def _verdict(self, item: WorkItem) -> Verdict:
         verdict = self.arrived(item)
         if verdict is None:
-            verdict = self._attempt(item)
-        elif self._options.on_give_up and item.delivery is not None:
-            arrived = verdict
-            self._tell(Attempt(self.message_of(item.delivery), lambda _: arrived))
-        self.settle(item, verdict)
+            return self._attempt(item)
+        if self._options.on_give_up and item.delivery is not None:
+            self._tell(Attempt(self.message_of(item.delivery), lambda _: verdict))
+        return verdict
 
     def _attempt(self, item: WorkItem) -> Verdict:
         """Runs the handler, with what is around it."""
@@ -131,5 +137,5 @@ class ThreadEngine(Engine):
         for hook in self._options.on_give_up:
             try:
                 check_result("hook", hook, hook(attempt))
-            except Exception as error:  # noqa: BLE001 - whatever a user's function raises
+            except BaseException as error:  # noqa: BLE001 - SystemExit in a hook ends the hook alone
                 hook_failed(hook, error)

@@ -25,6 +25,13 @@ class _Worker(threading.Thread, Generic[Item]):
         self.abandoned = False
 
     def run(self) -> None:
+        try:
+            self._serve()
+        except BaseException:  # nobody has told it to leave
+            logger.exception("the thread %s has ended; another takes its place", self.name)
+            self._pool.replace(self)
+
+    def _serve(self) -> None:
         items = self._pool.items
         while not self.abandoned:
             item = items.get()
@@ -113,6 +120,13 @@ class Workers(Generic[Item]):
                     self._start_one()
                     overdue.append((item, _stack_of(worker)))
         return overdue
+
+    def replace(self, worker: "_Worker[Item]") -> None:
+        """A thread has ended without having been told to."""
+        with self._lock:
+            if worker in self._workers:
+                self._workers.discard(worker)
+                self._start_one()
 
     def finished(self, worker: "_Worker[Item]", seconds: float) -> None:
         """A thread tells that its item is done."""

@@ -76,3 +76,23 @@ def test_no_more_are_started_than_were_asked_for(pool: Pool) -> None:
     assert {pool.wait_for_begun(), pool.wait_for_begun()} == {"first", "second"}
     assert threads() == 2
     assert pool.workers.drop_waiting() == ["third"]
+
+
+def test_a_thread_that_ends_without_having_been_told_to_is_replaced(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    done: queue.SimpleQueue[str] = queue.SimpleQueue()
+
+    def work(item: str) -> None:
+        if item == "exit":
+            raise SystemExit
+        done.put(item)
+
+    workers: Workers[str] = Workers(1, NAME, work, lambda _: None)
+    for item in ("exit", "exit", "last"):
+        workers.put(item)
+    assert done.get(timeout=DEADLINE) == "last"
+    assert threads() == 1
+    assert caplog.text.count("another takes its place") == 2
+    workers.stop()
+    wait_until(lambda: not threads(), "all threads have left")
