@@ -62,3 +62,14 @@ def parse_duration(text: str) -> timedelta:
     if not units:
         raise NoDuration("the duration is empty")
     return total
+
+
+def format_duration(duration: timedelta) -> str:
+    """Write a duration as `parse_duration` reads it, to the millisecond."""
+    left = duration // LENGTHS["ms"]
+    parts: list[str] = []
+    for unit in reversed(LENGTHS):
+        count, left = divmod(left, LENGTHS[unit] // LENGTHS["ms"])
+        if count:
+            parts.append(f"{count}{unit}")
+    return "".join(parts) or "0s"

@@ -21,7 +21,7 @@ All of them pickle, and none of them ever holds a password.
 import contextlib
 from datetime import datetime, timedelta
 
-from redrive.duration_text import NoDuration, parse_duration
+from redrive.duration_text import NoDuration, format_duration, parse_duration
 from redrive.redaction import redact
 
 
@@ -74,15 +74,35 @@ class TopologyMismatch(RedriveError):
                 "Have `redrive topology apply` declare it (delay_by: policy in its file), and the "
                 "subscriber nothing (declare=False)."
             )
-        mend = "migrate it (redrive topology migrate)"
-        if self.kind != "queue":
-            mend = "delete it once nothing uses it"
-        return (
+        there = (
             f"{self.kind} {self.name!r} is on the broker with {self.argument}={self.found}; "
             f"{self.argument}={self.wanted} is asked for.\n"
-            f"RabbitMQ can't change this on a live {self.kind}: ask for {self.found}, use another "
-            f"name, or {mend}."
         )
+        cant = f"RabbitMQ can't change this on a live {self.kind}: "
+        if self.kind != "queue":
+            return (
+                f"{there}{cant}ask for {self.found}, use another name, or delete it once nothing "
+                "uses it."
+            )
+        queue = self.name.removesuffix("@retry").removesuffix("@failed")
+        migrate = (
+            "migrate it (redrive topology init topology.yaml, change it there, "
+            f"redrive topology migrate topology.yaml --queue {queue})"
+        )
+        if (
+            self.name.endswith("@retry")
+            and self.argument == "x-message-ttl"
+            and (self.wanted + self.found).isdecimal()
+        ):
+            wanted, found = (
+                format_duration(timedelta(milliseconds=int(value)))
+                for value in (self.wanted, self.found)
+            )
+            return (
+                f"{there}{cant}keep delay={found!r} and add backoff=[{wanted!r}] with max_retries, "
+                f"which needs no other queue, or {migrate}."
+            )
+        return f"{there}{cant}ask for {self.found}, use another name, or {migrate}."
 
 
 class BrokerUnavailable(RedriveError):

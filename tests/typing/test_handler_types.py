@@ -198,8 +198,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import reveal_type
 
-from redrive import App, Attempt, Message, RetryPolicy, Router, Subscriber
+from redrive import App, Attempt, Message, RetryPolicy, Router, Settings, Subscriber
 
+
+class ShopSettings(Settings):
+    currency: str = "EUR"
+
+
+App(ShopSettings())
 app = App("amqp://localhost/", concurrency=4, retry=RetryPolicy(max_retries=3))
 router = Router("master", prefetch=30)
 subscriber = Subscriber("amqp://localhost/", "shop@orders")

@@ -113,8 +113,20 @@ def test_no_error_holds_a_password(error: type[RedriveError], parameter: str) ->
             (
                 "queue 'q@retry' is on the broker with x-message-ttl=30000; x-message-ttl=1000 is "
                 "asked for.\n"
-                "RabbitMQ can't change this on a live queue: ask for 30000, use another name, "
-                "or migrate it (redrive topology migrate)."
+                "RabbitMQ can't change this on a live queue: keep delay='30s' and add "
+                "backoff=['1s'] with max_retries, which needs no other queue, or migrate it "
+                "(redrive topology init topology.yaml, change it there, redrive topology migrate "
+                "topology.yaml --queue q)."
+            ),
+        ),
+        (
+            TopologyMismatch("queue", "q", "x-queue-type", "quorum", "classic"),
+            (
+                "queue 'q' is on the broker with x-queue-type=classic; x-queue-type=quorum is "
+                "asked for.\n"
+                "RabbitMQ can't change this on a live queue: ask for classic, use another name, "
+                "or migrate it (redrive topology init topology.yaml, change it there, redrive "
+                "topology migrate topology.yaml --queue q)."
             ),
         ),
         (

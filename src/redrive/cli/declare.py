@@ -9,6 +9,7 @@ import typer
 
 from redrive.cli import options
 from redrive.cli.output import Cell, Form, Printer, TableColumn, count_of
+from redrive.duration_text import format_duration
 from redrive.errors import RedriveError
 from redrive.pubsub.admin.management_api import ManagementAPI
 from redrive.pubsub.blocking import declarer
@@ -26,7 +27,7 @@ from redrive.topology.diff import (
     sentence_of,
     stale_bindings,
 )
-from redrive.topology.durations import duration_of, text_of
+from redrive.topology.durations import duration_of
 from redrive.topology.formats import json_of
 from redrive.topology.model import Binding, Exchange, Queue, QueueType, RetryVia, Subscription
 from redrive.topology.policy import RetryPolicy
@@ -60,7 +61,7 @@ def declare(
             metavar="DURATION",
             help="How long a message waits for its next attempt: 500ms, 30s, 5m, 1h30m, 1d.",
         ),
-    ] = text_of(_USUAL.delay),
+    ] = format_duration(_USUAL.delay),
     max_retries: Annotated[
         int,
         typer.Option(

@@ -12,11 +12,11 @@ from datetime import timedelta
 from redrive import FailedQueue, Message, Publisher, RetryPolicy, Subscriber
 from redrive.cli import messages, status
 from redrive.cli.output import Printer, count_of, print_json
+from redrive.duration_text import format_duration
 from redrive.errors import RedriveError
 from redrive.failures.failed_count import depths
 from redrive.pubsub.blocking.connection import Connector, default_name
 from redrive.pubsub.blocking.declarer import declaring
-from redrive.topology.durations import text_of
 from redrive.topology.model import Topology
 
 _PATIENCE = 20.0
@@ -113,7 +113,7 @@ class Story:
     def _declare(self, subscriber: Subscriber) -> None:
         self._chapter(
             f"A service subscribes to order.* on RabbitMQ {self._tally.broker}. A message that "
-            f"fails is retried after {text_of(_POLICY.delay)}, at most "
+            f"fails is retried after {format_duration(_POLICY.delay)}, at most "
             f"{count_of(_POLICY.max_retries, 'time')}; then it is given up."
         )
         subscriber.declare()

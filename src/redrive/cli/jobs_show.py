@@ -5,6 +5,7 @@ from typing import Any, cast
 from redrive.cli import job_options, job_run, messages, options, spark_command
 from redrive.cli.look_output import showing
 from redrive.cli.output import Form, Printer, count_of
+from redrive.duration_text import format_duration
 from redrive.errors import RedriveError
 from redrive.failures.canary import Unknown
 from redrive.failures.failed_queue import FailedQueue
@@ -12,7 +13,6 @@ from redrive.failures.job_record import JobRecord, State
 from redrive.failures.local_journal import LocalJournal
 from redrive.failures.order import Order
 from redrive.redaction import in_one_line
-from redrive.topology.durations import text_of
 
 _DONE = {
     "requeue": "requeued",
@@ -90,7 +90,9 @@ def _manner(job: JobRecord) -> list[tuple[str, str]]:
     guards = order.guards
     canary = ""
     if guards.canary:
-        watch = "" if guards.watch is None else f", watched for {text_of(guards.watch)} at most"
+        watch = (
+            "" if guards.watch is None else f", watched for {format_duration(guards.watch)} at most"
+        )
         unknown = ", going on when unknown" if guards.unknown is Unknown.GO_ON else ""
         canary = f"{guards.canary:,}{watch}{unknown}"
     facts = (

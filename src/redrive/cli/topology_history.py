@@ -6,9 +6,10 @@ import typer
 
 from redrive.cli import options
 from redrive.cli.output import Form, Printer
+from redrive.duration_text import format_duration
 from redrive.pubsub.blocking.connection import Connector, default_name
 from redrive.pubsub.blocking.declarer import declaring
-from redrive.topology.durations import duration_of, text_of
+from redrive.topology.durations import duration_of
 from redrive.topology.history import DEFAULT_MAX_AGE, history_binding, history_queue
 
 
@@ -19,7 +20,7 @@ def history(
         typer.Option(
             "--max-age", metavar="DURATION", help="How long a failure is kept: 12h, 7d, 30d."
         ),
-    ] = text_of(DEFAULT_MAX_AGE),
+    ] = format_duration(DEFAULT_MAX_AGE),
     dry_run: options.DryRun = False,
     *,
     broker: options.FamilyOptions,
@@ -45,6 +46,6 @@ def history(
             declarer.declare(history_binding(broker.family))
     state = "exists" if is_there else "would be created" if dry_run else "created"
     printer.result(
-        {"stream": stream.name, "state": state, "max_age": text_of(duration_of(max_age))}
+        {"stream": stream.name, "state": state, "max_age": format_duration(duration_of(max_age))}
     )
     printer.say(f"Stream {stream.name}: {state}.")

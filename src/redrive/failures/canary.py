@@ -12,8 +12,8 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import Any, NamedTuple, Self
 
+from redrive.duration_text import format_duration
 from redrive.failures.failed_message import FailedMessage
-from redrive.topology.durations import text_of
 from redrive.topology.outcome_events import Standing
 
 _GLANCE_SECONDS = 0.1
@@ -119,14 +119,14 @@ class Canary(NamedTuple):
         if self.comes_back_to:
             whether = "it comes" if self.sent == 1 else "one of them comes"
             return (
-                f"{self.sent:,} sent; watching for {text_of(self.watch)} whether {whether} back to "
-                f"{self.comes_back_to}. Its consumers do not tell what succeeded."
+                f"{self.sent:,} sent; watching for {format_duration(self.watch)} whether {whether} "
+                f"back to {self.comes_back_to}. Its consumers do not tell what succeeded."
             )
         besides = f", and {self.doubtful:,} of before are unknown" if self.doubtful else ""
         whom = "it has" if self.sent + self.doubtful == 1 else "each has"
         return (
             f"{self.sent:,} sent{besides}; waiting until {whom} succeeded, at most "
-            f"{text_of(self.watch)}."
+            f"{format_duration(self.watch)}."
         )
 
     def verdict(self, standing: Standing, *, time_is_up: bool) -> Ruling:
@@ -145,7 +145,7 @@ class Canary(NamedTuple):
         left = expected - standing.succeeded
         unknown = (
             f"{left:,} of {expected:,} {'is' if left == 1 else 'are'} unknown after "
-            f"{text_of(self.watch)}"
+            f"{format_duration(self.watch)}"
             f" ({standing.succeeded:,} succeeded, none is failing)"
         )
         if self.unknown is Unknown.GO_ON:
@@ -155,7 +155,7 @@ class Canary(NamedTuple):
     def _not_seen_again(self) -> Ruling:
         """What is to be done when nothing came back, and nobody tells what succeeded."""
         who = "it was not" if self.sent == 1 else f"none of {self.sent:,} was"
-        known = f"{who} seen again in {self.comes_back_to} for {text_of(self.watch)}"
+        known = f"{who} seen again in {self.comes_back_to} for {format_duration(self.watch)}"
         if self.unknown is Unknown.GO_ON:
             return Ruling(Act.GO_ON, f"{known[0].upper()}{known[1:]}; going on, as asked for")
         return Ruling(Act.STOP, f"{known}, and whether they succeeded is not known")

@@ -1,6 +1,9 @@
 """An app's settings, from environment variables that begin with `REDRIVE_`."""
 
-from pydantic import SecretStr, ValidationError, field_validator
+from typing import cast
+
+from pydantic import Field, SecretStr, ValidationError, field_validator
+from pydantic_core import PydanticCustomError
 
 from redrive.errors import ConfigurationError
 from redrive.pubsub.url import seconds_of
@@ -32,11 +35,19 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix=_PREFIX, extra="ignore", frozen=True)
 
-    url: SecretStr
+    # Type checkers take a field without a default for an argument that has to be given.
+    url: SecretStr = Field(default=cast("SecretStr", None), validate_default=True)
     connection_name: str | None = None
     grace: float | None = None
     patience: float | None = None
     publish_timeout: float | None = None
+
+    @field_validator("url", mode="before")
+    @classmethod
+    def _is_there(cls, given: object) -> object:
+        if given is None:
+            raise PydanticCustomError("missing", "Field required")
+        return given
 
     @field_validator("grace", "patience", "publish_timeout", mode="before")
     @classmethod
@@ -48,7 +59,7 @@ class Settings(BaseSettings):
         try:
             return seconds_of(float(text) if text.replace(".", "", 1).isdecimal() else text)
         except ConfigurationError as error:
-            raise ValueError(str(error).partition("\n")[0]) from error
+            raise ValueError(f"{text!r:.80} is no duration") from error
 
 
 def settings_of_environment() -> Settings:
@@ -58,7 +69,7 @@ def settings_of_environment() -> Settings:
         ConfigurationError: one is missing or can't be; the message names its variable.
     """
     try:
-        return Settings()  # type: ignore[call-arg]  # the environment gives it
+        return Settings()
     except ValidationError as error:
         first = error.errors(include_input=False)[0]
         name = f"{_PREFIX}{'_'.join(map(str, first['loc'])).upper()}"

@@ -47,8 +47,13 @@ class RouterBase(Surroundings, Generic[AnySubscriber]):
         """Args:
         exchange: the main exchange of its subscribers, or a whole family.
         defaults: options of its subscribers, where these name no others.
+
+        Raises:
+            ConfigurationError: one of these can't be.
         """
         self._exchange = family_of(exchange)
+        for name, value in defaults.items():  # each alone: a subscriber may choose what fits it
+            self._subscriber._check_option(name, value)
         self._defaults = defaults
         self._own: list[tuple[AnySubscriber, frozenset[str]]] = []
         self._routers: list[RouterBase[AnySubscriber]] = []

@@ -5,7 +5,7 @@ import threading
 import uuid
 from collections.abc import Callable
 from datetime import timedelta
-from typing import TypedDict, TypeVar, overload
+from typing import TypedDict, TypeVar, cast, overload
 
 from redrive.errors import ConfigurationError
 from redrive.pubsub.handler import (
@@ -192,6 +192,15 @@ class SubscriberBase(Surroundings):
         self._handlers = HandlerTable(queue)
         self._starting = threading.Lock()
         self._warn_of_long_waits(self._options.handler_timeout)
+
+    @classmethod
+    def _check_option(cls, name: str, value: object) -> None:
+        """Raise ConfigurationError where no subscriber can have this value of an option."""
+        if name == "handler_timeout":
+            if value is not None:
+                seconds_of(cast("Duration", value))
+        else:
+            cls(None, "any", **{name: value})  # type: ignore[arg-type]
 
     def _use_broker(
         self,

@@ -5,10 +5,10 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from html import escape
 
+from redrive.duration_text import format_duration
 from redrive.redaction import printable, redact
 from redrive.spark_reprocess.reconciliation import Identity
 from redrive.spark_reprocess.run_plan import RunGroup, RunPlan
-from redrive.topology.durations import text_of
 
 _STYLE = """
 :root{color-scheme:light dark;--text:#1b1f24;--quiet:#57606a;--line:#d0d7de;--back:#fff;
@@ -177,7 +177,7 @@ def _times(plan: RunPlan) -> str:
         for count, word in ((plan.earlier, "much earlier"), (plan.later, "much later"))
         if count
     ]
-    each = f"each bar is {text_of(timedelta(seconds=plan.stretch_seconds))}"
+    each = f"each bar is {format_duration(timedelta(seconds=plan.stretch_seconds))}"
     return (
         f'<h2>When they failed</h2><p class="note">{"; ".join([each, *beyond])}</p>'
         f'<div class="chart"><div class="scale"><span>{most:,}</span><span>0</span></div>'

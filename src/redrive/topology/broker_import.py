@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
+from redrive.duration_text import format_duration
 from redrive.errors import ConfigurationError
 from redrive.redaction import in_one_line, printable
 from redrive.topology import names
@@ -13,7 +14,6 @@ from redrive.topology.backoff import Linear
 from redrive.topology.delay_policy import delay_of
 from redrive.topology.delay_route import delivery_pattern
 from redrive.topology.diff import Observed, compare
-from redrive.topology.durations import text_of
 from redrive.topology.model import Binding, Subscription
 from redrive.topology.names import ExchangeFamily
 from redrive.topology.policy import MAX_TTL_MS, RetryPolicy
@@ -64,7 +64,7 @@ def recover(observed: Observed) -> Recovered:
             ticks, keys = (
                 ("", "backoff")
                 if tick == names.TICK
-                else (f" with ticks of {text_of(tick)}", "backoff and the exchange's tick")
+                else (f" with ticks of {format_duration(tick)}", "backoff and the exchange's tick")
             )
             notes.append(
                 f"{main} has a delay ladder{ticks}; which subscription's backoff made it, the "
@@ -285,7 +285,7 @@ def _settings(subscription: Subscription) -> Iterable[tuple[str, str]]:
     yield "routing_keys", f"[{', '.join(map(_quoted, subscription.routing_keys))}]"
     if subscription.tags is not None:
         yield "tags", _quoted(subscription.tags.expression)
-    yield "retry", f"{{delay: {text_of(subscription.retry.delay)}{_growing(subscription)}}}"
+    yield "retry", f"{{delay: {format_duration(subscription.retry.delay)}{_growing(subscription)}}}"
     if family == ExchangeFamily(family.main) and family != usual.exchanges:
         yield "exchange", _quoted(family.main)
     elif family != usual.exchanges:
@@ -312,7 +312,7 @@ def _growing(subscription: Subscription) -> str:
     backoff = subscription.retry.backoff
     if not isinstance(backoff, Linear):
         return ""
-    first, cap = text_of(backoff.first), text_of(backoff.cap)
+    first, cap = format_duration(backoff.first), format_duration(backoff.cap)
     return f", backoff: {{growth: linear, first: {first}, cap: {cap}}}"
 
 

@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from redrive.duration_text import LENGTHS, NoDuration, parse_duration
+from redrive.duration_text import NoDuration, parse_duration
 from redrive.errors import ConfigurationError
 
 Duration = timedelta | float | str
@@ -36,14 +36,3 @@ def duration_of(value: Duration, what: str = "the duration") -> timedelta:
         f"{what} is {value!r:.200}",
         "Give a timedelta, a number of seconds, or a text such as '30s'.",
     )
-
-
-def text_of(duration: timedelta) -> str:
-    """A duration as `duration_of` reads it."""
-    left = duration // LENGTHS["ms"]
-    parts: list[str] = []
-    for unit in reversed(LENGTHS):
-        count, left = divmod(left, LENGTHS[unit] // LENGTHS["ms"])
-        if count:
-            parts.append(f"{count}{unit}")
-    return "".join(parts) or "0s"

@@ -30,10 +30,11 @@ from pydantic import (
     WithJsonSchema,
 )
 
+from redrive.duration_text import format_duration
 from redrive.errors import ConfigurationError
 from redrive.topology import names
 from redrive.topology.backoff import Backoff, Exponential, Linear
-from redrive.topology.durations import duration_of, text_of
+from redrive.topology.durations import duration_of
 from redrive.topology.model import DelayBy, QueueType, RetryVia, Subscription, Topology
 from redrive.topology.names import ExchangeFamily
 from redrive.topology.policy import RetryPolicy
@@ -116,7 +117,7 @@ def _read_exchange(value: object) -> object:
 Duration = Annotated[
     timedelta,
     BeforeValidator(_read_duration),
-    PlainSerializer(text_of),
+    PlainSerializer(format_duration),
     WithJsonSchema(
         {
             "type": "string",

@@ -4,9 +4,9 @@ diagram, a tree."""
 from collections.abc import Iterable, Iterator
 from typing import assert_never
 
+from redrive.duration_text import format_duration
 from redrive.topology.delay_policy import Policy
 from redrive.topology.delay_route import delivery_pattern
-from redrive.topology.durations import text_of
 from redrive.topology.model import Binding, Exchange, Queue, Subscription, Topology
 
 
@@ -157,13 +157,13 @@ def _branches(subscription: Subscription) -> list[str]:
 
 def _where_retries_wait(subscription: Subscription) -> str:
     if subscription.retry_via != "broker":
-        return f"{subscription.retry_queue}  after {text_of(subscription.retry.delay)}"
+        return f"{subscription.retry_queue}  after {format_duration(subscription.retry.delay)}"
     least, most = subscription.held_back_for
-    growing = "" if least == most else f" to {text_of(most)}"
+    growing = "" if least == most else f" to {format_duration(most)}"
     by_policy = ", by policy" if subscription.delay_by == "policy" else ""
     return (
-        f"{subscription.queue} itself holds failed messages back for {text_of(least)}{growing}"
-        f"{by_policy}"
+        f"{subscription.queue} itself holds failed messages back for "
+        f"{format_duration(least)}{growing}{by_policy}"
     )
 
 

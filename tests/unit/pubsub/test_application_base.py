@@ -221,6 +221,16 @@ def test_a_url_of_the_environment_that_can_not_be_is_named_without_its_password(
     assert "secret-word" not in str(told.value)
 
 
+@pytest.mark.parametrize(
+    "option", [{"retry": 3}, {"concurrency": 0}, {"handler_timeout": "soon"}, {"tags": "a ||"}]
+)
+def test_an_option_that_no_subscriber_can_have_is_refused_by_the_app(
+    option: dict[str, object],
+) -> None:
+    with pytest.raises(ConfigurationError):
+        App(URL, **option)  # type: ignore[arg-type]
+
+
 def test_the_environment_counts_where_the_program_has_not_chosen(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
