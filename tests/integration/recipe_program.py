@@ -9,13 +9,18 @@ import functools
 import importlib
 import json
 import logging
+import os
+import runpy
+import signal
 import sqlite3
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
 
+from page_code import addressed
 from redrive import App, AsyncApp, Message, RetryPolicy, current_message
 from redrive.testing import MemoryBroker
 from waiting import DEADLINE, wait_until
@@ -232,5 +237,28 @@ def structlog() -> object:
 
 RECIPES = {one.__name__: one for one in (sentry, sqlalchemy, tenants, structlog)}
 
+
+def to_the_last_line() -> object:
+    """Run the recipe as a program, and ask it to leave once it consumes. Gives whether it did, and
+    whether it left by itself then."""
+    asked = threading.Event()
+
+    def ask() -> None:
+        wait_until(
+            lambda: getattr(getattr(sys.modules["__main__"], "app", None), "ready", False),
+            "it consumes",
+        )
+        asked.set()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    with MemoryBroker() as broker:
+        program = Path("program.py")
+        program.write_text(addressed(Path("recipe.py").read_text("utf-8"), broker.url), "utf-8")
+        threading.Thread(target=ask, daemon=True).start()
+        runpy.run_path(str(program), run_name="__main__")
+    return {"asked to leave": asked.is_set()}
+
+
 if __name__ == "__main__":
-    print(json.dumps(RECIPES[sys.argv[1]]()))
+    what = sys.argv[1]
+    print(json.dumps(to_the_last_line() if what == "program" else RECIPES[what]()))

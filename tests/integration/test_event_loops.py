@@ -388,6 +388,57 @@ def test_a_handler_that_takes_too_long_is_cancelled_where_it_hangs(service: Serv
     assert "await asyncio.sleep(600)" in (failed.traceback or "")
 
 
+@contextlib.asynccontextmanager
+async def waiting_for_each(service: Service) -> AsyncIterator[list[bytes]]:
+    """A subscriber with a second for each message: one that says `blocks` keeps the loop for two,
+    the others wait for a moment. Gives what was handled."""
+    handled: list[bytes] = []
+
+    async def handler(message: Message) -> None:
+        if message.body == b"blocks":
+            time.sleep(2)
+        else:
+            await asyncio.sleep(0.05)
+        handled.append(message.body)
+
+    options: Any = {"concurrency": 10, "retry": retrying(0), "handler_timeout": 1}
+    async with subscriber_of(service, handler, **options):
+        yield handled
+
+
+def test_time_in_which_the_loop_is_kept_counts_for_whoever_keeps_it_alone(
+    service: Service, run: Run[Any]
+) -> None:
+    async def story() -> None:
+        failed = AsyncFailedQueue(service.url, service.queue)
+        async with waiting_for_each(service) as handled, AsyncPublisher(service.url) as publisher:
+            for body in 2 * ["waits", "waits", "blocks", "waits"]:
+                await publisher.publish(body, "order.paid", mandatory=True)
+            async with asyncio.timeout(DEADLINE):
+                while await failed.depth() < 2 or handled.count(b"waits") < 6:
+                    await asyncio.sleep(0.02)
+
+    run(story())
+    assert [(message.body, message.error_type) for message in service.failed()] == 2 * [
+        (b"blocks", "redrive.errors.HandlerTimeout")
+    ]
+
+
+def test_time_in_which_no_handler_keeps_the_loop_counts_for_nobody(
+    service: Service, run: Run[Any]
+) -> None:
+    async def story() -> None:
+        async with waiting_for_each(service) as handled, AsyncPublisher(service.url) as publisher:
+            for _ in range(4):
+                await publisher.publish("waits", "order.paid", mandatory=True)
+            while len(handled) < 4:
+                time.sleep(1.5)
+                await asyncio.sleep(0.02)
+
+    run(story())
+    assert service.failed() == []
+
+
 def test_a_publish_that_is_cancelled_before_it_was_sent_is_not_sent(service: Service) -> None:
     async def work() -> str:
         with Proxy(service.url) as proxy:

@@ -1,6 +1,7 @@
 """Each recipe of docs/recipes.md does what the page says: its program is run as it stands there,
 and for asyncio with the changes that the page names."""
 
+import functools
 import json
 import os
 import re
@@ -33,6 +34,7 @@ def for_asyncio(program: str) -> str:
     """The program with the changes that the page names for an `AsyncApp`."""
     program = re.sub(r"\bApp\b", "AsyncApp", program)
     program = re.sub(r"\bIterator\b", "AsyncIterator", program)
+    program = "import asyncio\n" + program.replace("    app.run()", "    asyncio.run(app.run())")
     return re.sub(
         r"^(@app\.(?:middleware|subscriber)\b.*\n)def ",
         r"\1async def ",
@@ -56,30 +58,28 @@ PROGRAMS = {
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Runs a recipe, in a shell of its own folder; each once."""
-    ran: dict[str, Ran] = {}
 
+    @functools.cache
     def run(recipe: str, shell: str) -> Ran:
-        name = recipe + shell
-        if name not in ran:
-            folder = tmp_path_factory.mktemp(recipe)
-            (folder / "recipe.py").write_text(PROGRAMS[name], encoding="utf-8")
-            done = subprocess.run(
-                [sys.executable, "-P", str(PROGRAM), recipe],
-                cwd=folder,
-                env={
-                    **os.environ,
-                    "PYTHONPATH": os.pathsep.join([str(folder), str(ROOT / "tests")]),
-                },
-                capture_output=True,
-                text=True,
-                timeout=2 * DEADLINE,
-                check=False,
-            )
-            assert done.returncode == 0, done.stderr
-            ran[name] = Ran(json.loads(done.stdout.splitlines()[-1]), done.stderr)
-        return ran[name]
+        return ran(recipe, PROGRAMS[recipe + shell], tmp_path_factory.mktemp(recipe))
 
     return run
+
+
+def ran(how: str, program: str, folder: Path) -> Ran:
+    """What comes of a recipe's program, in a folder of its own."""
+    (folder / "recipe.py").write_text(program, encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-P", str(PROGRAM), how],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), str(ROOT / "tests")])},
+        capture_output=True,
+        text=True,
+        timeout=2 * DEADLINE,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return Ran(json.loads(done.stdout.splitlines()[-1]), done.stderr)
 
 
 both_shells = pytest.mark.parametrize("shell", ["", " in asyncio"], ids=["blocking", "asyncio"])
@@ -88,6 +88,13 @@ both_shells = pytest.mark.parametrize("shell", ["", " in asyncio"], ids=["blocki
 def test_every_recipe_of_the_page_is_run() -> None:
     assert set(PAGE.values()) <= set(PROGRAMS.values())
     assert all("AsyncApp(" in PROGRAMS[name] for name in PROGRAMS if "asyncio" in name)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_recipe_runs_to_its_last_line_until_it_is_asked_to_leave(
+    tmp_path: Path, name: str
+) -> None:
+    assert ran("program", PROGRAMS[name], tmp_path).found == {"asked to leave": True}
 
 
 # --- Sentry ---------------------------------------------------------------------------------------

@@ -209,7 +209,8 @@ class Engine:
             self._workers.put(item)
 
     def _watch_overdue(self, seconds: float) -> None:
-        for item, stack in self._workers.abandon_overdue(seconds):
+        every = min(_LONGEST_CHECK, seconds / _OVERDUE_CHECKS)
+        for item, stack in self._workers.abandon_overdue(seconds, every):
             if item.delivery is not None:
                 logger.error(
                     "%s: its handler runs for more than %g s; it hangs here:\n%s",
@@ -222,9 +223,7 @@ class Engine:
                     self.gives_up(item, verdict)
                 self._carry_out((item, verdict))
         self._flush()
-        self._link.call_later(
-            min(_LONGEST_CHECK, seconds / _OVERDUE_CHECKS), lambda: self._watch_overdue(seconds)
-        )
+        self._link.call_later(every, lambda: self._watch_overdue(seconds))
 
     # --- on the connection's thread: leaving ------------------------------------------------------
 

@@ -22,7 +22,16 @@ Where = Callable[[Message], bool]
 class WorkItem:
     """A delivery, and the consumer and decider of the connection that it came on."""
 
-    __slots__ = ("consumer", "decider", "delivery", "received", "resends", "settled")
+    __slots__ = (
+        "consumer",
+        "decider",
+        "delivery",
+        "held",
+        "received",
+        "resends",
+        "settled",
+        "step_began",
+    )
 
     def __init__(self, consumer: Consumer, decider: Decider, received: Received) -> None:
         self.consumer = consumer
@@ -31,6 +40,10 @@ class WorkItem:
         self.delivery: Delivery | None = None
         self.settled = False
         self.resends = 0
+        self.held = 0.0
+        """Seconds for which its handler has kept the event loop from running anything else."""
+        self.step_began = 0.0
+        """When it has begun to do so now, by the monotonic clock."""
 
     @property
     def name(self) -> str:
@@ -94,9 +107,10 @@ class Workers(Protocol):
     def drop_waiting(self) -> list[WorkItem]:
         """Takes back the items that were not begun."""
 
-    def abandon_overdue(self, seconds: float) -> list[tuple[WorkItem, str]]:
+    def abandon_overdue(self, seconds: float, every: float) -> list[tuple[WorkItem, str]]:
         """Abandons items that run for longer than `seconds`, and makes room for others; returns
-        each with the stack that it hangs in."""
+        each with the stack that it hangs in. It is asked `every` so many seconds, or later where
+        an event loop is kept from running: that time counts for none but whoever keeps it."""
 
     def stop(self) -> None:
         """No item comes any more."""

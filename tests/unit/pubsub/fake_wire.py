@@ -464,7 +464,7 @@ class FakeWorkers:
         self.waiting.clear()
         return dropped
 
-    def abandon_overdue(self, seconds: float) -> list[tuple[WorkItem, str]]:
+    def abandon_overdue(self, seconds: float, every: float) -> list[tuple[WorkItem, str]]:
         """Takes what the test says is overdue."""
         overdue, self.overdue = self.overdue, []
         return overdue

@@ -3,15 +3,17 @@
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import Awaitable, Callable
 from typing import cast
 
+from redrive.errors import HandlerTimeout
 from redrive.pubsub import current_message, lifecycle, telemetry
 from redrive.pubsub.aio import outcome_reporter
 from redrive.pubsub.aio.connection import Connector, Link
 from redrive.pubsub.aio.declarer import declare_on_thread
 from redrive.pubsub.aio.loop_watch import watch_of_loop
-from redrive.pubsub.aio.workers import Workers
+from redrive.pubsub.aio.workers import Stepwise, Workers
 from redrive.pubsub.attempt import AsyncLayer, AsyncMiddleware, Attempt, hook_failed
 from redrive.pubsub.engine import Engine
 from redrive.pubsub.handler import awaitable_of, check_result
@@ -86,8 +88,11 @@ class TaskEngine(Engine):
         self.known.set()
 
     async def _work(self, item: WorkItem) -> None:
+        limit = self._options.handler_timeout
         try:
-            verdict = await self._verdict(item)
+            verdict = await (
+                self._verdict(item) if limit is None else Stepwise(self._verdict(item), item)
+            )
         except asyncio.CancelledError:
             if not item.settled:
                 self.leave(item)
@@ -141,8 +146,25 @@ class TaskEngine(Engine):
         result = await called
         if result is not None:
             check_result("handler", self._handlers.named(message), result)
+        self._check_held(item)
         for act in self.before_ack(item):
             await cast("Awaitable[object]", act())
+
+    def _check_held(self, item: WorkItem) -> None:
+        """Raise HandlerTimeout where a handler has kept the event loop for longer than it may run:
+        nobody could tell it so meanwhile."""
+        limit = self._options.handler_timeout
+        if limit is None:
+            return
+        held = item.held + time.monotonic() - item.step_began
+        if held > limit:
+            logger.error(
+                "%s: its handler kept the event loop from running for %.1f s, and may take %g s",
+                item.name,
+                held,
+                limit,
+            )
+            raise HandlerTimeout(limit)
 
     async def _handle_within(self, item: WorkItem, attempt: Attempt) -> None:
         """Runs the handler within the middleware."""

@@ -2,14 +2,26 @@
 
 import asyncio
 import logging
+import time
 import traceback
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from types import FrameType
-from typing import Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 logger = logging.getLogger("redrive")
 
-Item = TypeVar("Item")
+
+class HoldsTheLoop(Protocol):
+    """What a task does, as far as it keeps the event loop from running anything else."""
+
+    held: float
+    """Seconds for which it has."""
+    step_began: float
+    """When it has begun to do so now, by the monotonic clock."""
+
+
+Item = TypeVar("Item", bound=HoldsTheLoop)
+Result = TypeVar("Result")
 
 _IN_A_ROW = 32
 """Jobs that a task does before it lets others have the event loop, where none of them waits for
@@ -18,16 +30,62 @@ anything."""
 _A_MOMENT = 0.1
 
 
+class Stepwise(Generic[Result]):
+    """A coroutine to be awaited, which adds up how long its steps keep the event loop."""
+
+    __slots__ = ("_coroutine", "_item")
+
+    def __init__(self, coroutine: Coroutine[Any, Any, Result], item: HoldsTheLoop) -> None:
+        self._coroutine = coroutine
+        self._item = item
+
+    def __await__(self) -> Generator[Any, Any, Result]:
+        stepwise = self._coroutine  # where `_stack_of` finds it
+        resume, given = stepwise.send, None
+        while True:
+            self._item.step_began = time.monotonic()
+            try:
+                awaited = resume(given)
+            except StopIteration as done:
+                result: Result = done.value
+                return result
+            finally:
+                self._item.held += time.monotonic() - self._item.step_began
+            try:
+                resume, given = stepwise.send, (yield awaited)
+            except BaseException as error:  # noqa: BLE001 - whatever it is, it is the coroutine's
+                resume, given = stepwise.throw, error
+
+
 class _Worker(Generic[Item]):
     """A task, its item, and whether it was given up on."""
 
-    __slots__ = ("abandoned", "item", "started_at", "task")
+    __slots__ = ("abandoned", "excused", "held", "item", "started_at", "task")
 
     def __init__(self) -> None:
         self.task: asyncio.Task[None] | None = None
         self.item: Item | None = None
-        self.started_at = 0.0
         self.abandoned = False
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin an item."""
+        self.started_at = time.monotonic()
+        self.excused = 0.0
+        """Seconds of its time in which others have kept the event loop."""
+        self.held = 0.0
+        """What its item had held of the loop when that was looked at last."""
+
+    def excuse(self, since: float, now: float) -> None:
+        """The loop was kept from running since then: it was not by this one, but for what its item
+        has held."""
+        if self.item is not None:
+            own, self.held = self.item.held - self.held, self.item.held
+            self.excused += max(0.0, now - max(since, self.started_at) - own)
+
+    def runs_longer_than(self, seconds: float, now: float) -> bool:
+        """Whether its item does, the time of others left out."""
+        return self.item is not None and now - self.started_at - self.excused > seconds
 
 
 class Workers(Generic[Item]):
@@ -56,6 +114,7 @@ class Workers(Generic[Item]):
         self._items: asyncio.Queue[Item] = asyncio.Queue()
         self._workers: set[_Worker[Item]] = set()
         self._stopped = False
+        self._next_look = float("inf")
         for _ in range(count):
             self._start_one()
 
@@ -67,18 +126,28 @@ class Workers(Generic[Item]):
         """Takes back the items that no task has begun."""
         return [self._items.get_nowait() for _ in range(self._items.qsize())]
 
-    def abandon_overdue(self, seconds: float) -> list[tuple[Item, str]]:
+    def abandon_overdue(self, seconds: float, every: float) -> list[tuple[Item, str]]:
         """Abandons items that run for longer than `seconds`: cancels their tasks, and puts new
         ones in their place.
+
+        Time in which the event loop did not run counts for none but the item that has kept it.
+
+        Args:
+            seconds: how long an item may run.
+            every: in how many seconds it is asked again. What it is asked later, the loop was kept
+                from running.
 
         Returns:
             Each item, and the stack that it hangs in.
         """
         overdue: list[tuple[Item, str]] = []
-        now = self._loop.time()
+        now = time.monotonic()
+        due, self._next_look = self._next_look, now + every
         for worker in list(self._workers):
-            if worker.item is not None and now - worker.started_at > seconds:
-                overdue.append((worker.item, _stack_of(worker.task)))
+            worker.excuse(due, now)
+            item = worker.item
+            if item is not None and worker.runs_longer_than(seconds, now):
+                overdue.append((item, _stack_of(worker.task)))
                 worker.abandoned = True
                 self._workers.discard(worker)
                 self._start_one()
@@ -110,11 +179,11 @@ class Workers(Generic[Item]):
                 await asyncio.sleep(0)
             item = await self._items.get()
             in_a_row += 1
-            worker.started_at = self._loop.time()
+            worker.begin()
             worker.item = item
             try:
                 await self._work(item)
-                self._finished(worker, self._loop.time() - worker.started_at)
+                self._finished(worker, time.monotonic() - worker.started_at)
             finally:
                 worker.item = None
 
@@ -141,9 +210,13 @@ def _stack_of(task: asyncio.Task[None] | None) -> str:
     outermost."""
     frames: list[tuple[FrameType, int]] = []
     waiting: object = task.get_coro() if task is not None else None
-    while waiting is not None:
+    while waiting:
         frame = getattr(waiting, "cr_frame", None) or getattr(waiting, "gi_frame", None)
         if isinstance(frame, FrameType):
             frames.append((frame, frame.f_lineno))
-        waiting = getattr(waiting, "cr_await", None) or getattr(waiting, "gi_yieldfrom", None)
+        waiting = (
+            getattr(waiting, "cr_await", None)
+            or getattr(waiting, "gi_yieldfrom", None)
+            or (isinstance(frame, FrameType) and frame.f_locals.get("stepwise"))
+        )
     return "".join(traceback.StackSummary.extract(iter(frames)).format())

@@ -101,7 +101,7 @@ class Workers(Generic[Item]):
         except queue.Empty:
             return dropped
 
-    def abandon_overdue(self, seconds: float) -> list[tuple[Item, str]]:
+    def abandon_overdue(self, seconds: float, every: float) -> list[tuple[Item, str]]:
         """Abandons items that run for longer than `seconds`: puts new threads in place of theirs.
 
         A thread can't be ended from outside; an abandoned one leaves when its item returns.
