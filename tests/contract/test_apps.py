@@ -347,6 +347,15 @@ def test_lifespans_are_around_all_handlers_the_first_is_the_outermost(app: Drive
     assert events == ["pool opens", "cache opens", "handling", "cache closes", "pool closes"]
 
 
+def test_an_app_is_not_ready_while_its_lifespans_begin(app: DrivenApp) -> None:
+    ready: list[bool] = []
+    app.lifespan(lambda: ready.append(app.app.ready), lambda: None)
+    app.subscriber(app.app, Recorder(), "shop@orders", "order.*")
+    with app.running():
+        ready.append(app.app.ready)
+    assert ready == [False, True]
+
+
 def test_a_lifespan_that_fails_lets_nothing_be_consumed(app: DrivenApp, rabbitmq_url: str) -> None:
     def no_pool() -> None:
         raise OSError("the database is away")

@@ -4,6 +4,8 @@ async iterables."""
 import asyncio
 import contextlib
 import functools
+import os
+import signal
 import subprocess
 import sys
 import threading
@@ -17,6 +19,7 @@ import uvloop
 from contract.shells import ASYNC
 from contract.support import OutOfStock, Recorder, Service, assert_it_helps, retrying
 from redrive import (
+    AsyncApp,
     AsyncFailedQueue,
     AsyncPublisher,
     AsyncSubscriber,
@@ -386,6 +389,28 @@ def test_a_handler_that_takes_too_long_is_cancelled_where_it_hangs(service: Serv
     (failed,) = service.wait_for_failed()
     assert failed.error_type == "redrive.errors.HandlerTimeout"
     assert "await asyncio.sleep(600)" in (failed.traceback or "")
+
+
+def test_a_signal_while_a_lifespan_begins_ends_the_app(rabbitmq_url: str, run: Run[Any]) -> None:
+    app = AsyncApp(rabbitmq_url)
+    ended: list[str] = []
+
+    @app.subscriber("shop@orders", "order.*")
+    async def on_order(message: Message) -> None: ...
+
+    @app.lifespan
+    async def pool(_: AsyncApp) -> AsyncIterator[None]:
+        yield
+        ended.append("pool")
+
+    @app.lifespan
+    async def migrations(_: AsyncApp) -> AsyncIterator[None]:
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.sleep(600)
+        yield
+
+    run(app.run())
+    assert ended == ["pool"]
 
 
 @contextlib.asynccontextmanager

@@ -57,13 +57,16 @@ def health(subscribers: Iterable[Probed]) -> Answer:
 
 
 def readiness(subscribers: Iterable[Probed]) -> Answer:
-    """Answers 200 while each subscriber is connected and consumes, and else 503."""
-    return state("ready", {one.subscription.queue: one.ready for one in subscribers})
+    """Answers 200 while each subscriber is connected and consumes, and else 503: also while there
+    is none yet, since an app's lifespans still begin."""
+    states = {one.subscription.queue: one.ready for one in subscribers}
+    return state("ready", states, at_least=1)
 
 
-def state(word: str, states: dict[str, bool]) -> Answer:
-    """Answers 200 if all of these hold and else 503, with each of them as JSON."""
-    well = all(states.values())
+def state(word: str, states: dict[str, bool], at_least: int = 0) -> Answer:
+    """Answers 200 if all of these hold and there are so many, and else 503, with each of them as
+    JSON."""
+    well = len(states) >= at_least and all(states.values())
     body = json.dumps({word: well, "subscribers": states}).encode() + b"\n"
     return Answer(200 if well else 503, "application/json", body)
 

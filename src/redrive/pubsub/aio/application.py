@@ -145,7 +145,12 @@ class AsyncApp(AppBase[AsyncSubscriber, AsyncPublisher]):
     def ready(self) -> bool:
         """Whether all of its subscribers are connected and consume."""
         running = self._running
-        return running is not None and all(one.ready for one in running.subscribers)
+        # While the lifespans begin, there is none yet.
+        return (
+            running is not None
+            and bool(running.subscribers)
+            and all(one.ready for one in running.subscribers)
+        )
 
     async def close(self) -> None:
         """Stops as `stop`, waits until all have stopped, ends the lifespans, and closes the

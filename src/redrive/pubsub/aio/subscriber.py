@@ -205,7 +205,14 @@ async def run_started(
     if not subscribers:
         raise ConfigurationError("there is no subscriber to run", "Give at least one.")
 
+    starting: asyncio.Future[object] | None = None
+    left_at_the_start = False
+
     def stop_all() -> None:
+        nonlocal left_at_the_start
+        if starting is not None and not starting.done():
+            left_at_the_start = True
+            starting.cancel()
         for subscriber in subscribers:
             subscriber.stop()
 
@@ -215,7 +222,14 @@ async def run_started(
 
     with signals(stop=stop_all, abort=abort_all):
         try:
-            await start()
+            starting = asyncio.ensure_future(start())
+            try:
+                await starting
+            except asyncio.CancelledError:
+                if left_at_the_start:
+                    return
+                starting.cancel()
+                raise
             waiting = [asyncio.ensure_future(_finished(subscriber)) for subscriber in subscribers]
             try:
                 await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
