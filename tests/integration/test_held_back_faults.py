@@ -26,6 +26,7 @@ would set it aside as crashed (3 retries and 5 crashes)."""
 
 
 @both_shells
+@pytest.mark.nightly("the torture run does so with what 4.3 holds back each time")
 def test_ten_thousand_messages_are_handled_or_set_aside_while_workers_and_the_broker_are_killed(
     rabbitmq_broker: Broker, rabbitmq_url: str, shell: Shell, tmp_path: Path
 ) -> None:

@@ -324,6 +324,7 @@ def test_the_archive_is_read_without_spark_and_restored_to_the_same_queue(
 
 
 @pytest.mark.parametrize("arrival", ["default", nightly("topic", why="the same watch")])
+@pytest.mark.nightly("a canary over a subscription is tried each time")
 def test_a_canary_stops_on_what_comes_back(
     spark: "SparkSession", archive: Archive, rabbitmq_url: str, arrival: Arrival
 ) -> None:

@@ -102,6 +102,7 @@ def test_a_killed_draining_loses_nothing_and_the_next_attempt_takes_the_rest(
     assert len(left) <= 2 * task_program.FILE_ROWS
 
 
+@pytest.mark.nightly("restarts a broker")
 def test_a_broker_that_restarts_while_it_is_drained_loses_nothing(
     archive: Archive, rabbitmq_url: str, rabbitmq_broker: Broker
 ) -> None:
