@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from dead_letters import DeadLetters
+from effort import IS_NIGHTLY
 from redrive.failures.job_record import JobRecord, State
 from redrive.failures.journal import Journal
 from redrive.failures.snapshot import Snapshot
@@ -136,12 +137,14 @@ def test_a_driver_that_is_killed_in_each_phase_is_taken_up(
             until(process, condition, what)
             kill_all(process)
 
-    killed(lambda: drained(archive) > 0, "the draining is under way", SLOW)
-    assert (drained(archive) < COUNT, sent(failures)) == (True, 0)
+    if IS_NIGHTLY:
+        killed(lambda: drained(archive) > 0, "the draining is under way", SLOW)
+        assert (drained(archive) < COUNT, sent(failures)) == (True, 0)
     killed(lambda: sent(failures) > 20, "the sending is under way", SLOW)
     assert sent(failures) < len(wanted)
-    killed(lambda: restored(failures) > 20, "the restoring is under way", FAST)
-    assert restored(failures) < COUNT - len(wanted)
+    if IS_NIGHTLY:
+        killed(lambda: restored(failures) > 20, "the restoring is under way", FAST)
+        assert restored(failures) < COUNT - len(wanted)
     (run,) = archive.runs()
     assert not archive.is_ended(run)
     with job("local[1]", rabbitmq_url, archive, where=WHERE) as process:

@@ -257,7 +257,7 @@ def test_settings_may_be_a_class_of_the_services_own(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setenv("REDRIVE_URL", URL)
     monkeypatch.setenv("REDRIVE_CURRENCY", "USD")
-    settings = ShopSettings()  # type: ignore[call-arg]
+    settings = ShopSettings()
     app = App(settings)
 
     assert settings.currency == "USD"
