@@ -22,5 +22,10 @@ def check_numbers(content: bytes) -> None:
         read(content)  # it may only be a text that says so
 
 
+def no_such(number: object) -> str:
+    """Say that JSON has no such number, and what to do about it."""
+    return f"JSON has no {number}; send such a number as null or a text"
+
+
 def _refuse(constant: str) -> Never:
-    raise ValueError(f"JSON has no {constant}; send such a number as null or a text")
+    raise ValueError(no_such(constant))

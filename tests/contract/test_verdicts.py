@@ -75,7 +75,9 @@ def test_a_body_that_is_no_json_at_all_is_set_aside_at_once(service: Service, bo
 
 
 @both_types
-def test_a_handler_that_gives_up_sets_the_message_aside_at_once(service: Service) -> None:
+def test_a_handler_that_gives_up_sets_the_message_aside_at_once(
+    service: Service, caplog: pytest.LogCaptureFixture
+) -> None:
     def handler(message: Message) -> None:
         raise GiveUp("the customer is gone")
 
@@ -87,10 +89,13 @@ def test_a_handler_that_gives_up_sets_the_message_aside_at_once(service: Service
     assert len(recorder.attempts) == 1
     assert failed.reason == "gave-up"
     assert failed.error_message == "the customer is gone"
+    assert "is given up: the customer is gone; it is now in" in caplog.text
 
 
 @both_types
-def test_a_retry_that_the_handler_asks_for_counts_as_any_other_failure(service: Service) -> None:
+def test_a_retry_that_the_handler_asks_for_counts_as_any_other_failure(
+    service: Service, caplog: pytest.LogCaptureFixture
+) -> None:
     def handler(message: Message) -> None:
         raise Retry("the bank is closed")
 
@@ -102,6 +107,7 @@ def test_a_retry_that_the_handler_asks_for_counts_as_any_other_failure(service: 
     assert [attempt.retries for attempt in recorder.attempts] == [0, 1, 2, 3]
     assert failed.reason == "retries-exhausted"
     assert failed.error_message == "the bank is closed"
+    assert "is to be tried again: the bank is closed; it is now in" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -150,6 +150,9 @@ def _left(drift: Drift) -> list[Exchange]:
 def _show(printer: Printer, drift: Drift, *, done: bool = False, pruned: bool = False) -> None:
     if drift.blind:
         printer.note(f"Bindings were not compared: {drift.blind}.")
+    for subscription in drift.subscriptions:
+        for doubt in subscription.doubts:
+            printer.note(f"Note: {doubt}.")
     if printer.as_json:
         printer.result(_json(drift, done=done))
         return

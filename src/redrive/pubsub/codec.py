@@ -1,5 +1,7 @@
 """Bodies: what a publisher may send, and what a handler may ask for."""
 
+import dataclasses
+import math
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, Protocol, get_args
@@ -66,12 +68,36 @@ def _json_of(body: object) -> bytes:
     try:
         content = to_json(body, inf_nan_mode="constants")
         strict_json.check_numbers(content)
+        if b"null" in content:
+            _check_numbers_in(body)
         return content
     except (PydanticSerializationError, ValueError, RecursionError) as error:
         raise ConfigurationError(
             f"the body, a {type(body).__name__}, can't be made JSON of: {error}",
             "Publish bytes, a str, a pydantic model, or a dict or list of plain values.",
         ) from error
+
+
+def _check_numbers_in(value: object) -> None:
+    """Raise ValueError where a model has a NaN or an infinity, which pydantic has written as null
+    without being asked to."""
+    match value:
+        case float():
+            if not math.isfinite(value):
+                raise ValueError(strict_json.no_such(value))
+        case pydantic.BaseModel():
+            if "ser_json_inf_nan" not in value.model_config:
+                for one in (*vars(value).values(), *(value.model_extra or {}).values()):
+                    _check_numbers_in(one)
+        case Mapping():
+            for one in value.values():
+                _check_numbers_in(one)
+        case list() | tuple() | set() | frozenset():
+            for one in value:
+                _check_numbers_in(one)
+        case _ if dataclasses.is_dataclass(value):
+            for field in dataclasses.fields(value):
+                _check_numbers_in(getattr(value, field.name, None))
 
 
 def encode_enveloped(body: object, id_: str) -> tuple[bytes, str]:

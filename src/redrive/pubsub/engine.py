@@ -12,9 +12,11 @@ from redrive.amqp.frames import Received
 from redrive.amqp.properties import Properties
 from redrive.errors import (
     ConfigurationError,
+    GiveUp,
     PermissionDenied,
     PublishRefused,
     RedriveError,
+    Retry,
     Unroutable,
 )
 from redrive.pubsub import logs, telemetry
@@ -167,6 +169,12 @@ class Engine:
 
     def begun(self) -> None:
         """The broker delivers."""
+        if not self._ever_consumed and not self._subscription.broadcast:
+            logger.info(
+                "queue %s is consumed; what fails: %s",
+                self._subscription.queue,
+                self._subscription.retry,
+            )
         self._ever_consumed = True
 
     def disconnected(self, error: RedriveError) -> None:
@@ -554,15 +562,25 @@ def _log(subscription: Subscription, item: WorkItem, verdict: Verdict) -> None:
             "there",
             item.name,
         )
-    what = (
-        f"{error.type}: {redact(error.message):.500}" if error is not None else "failed"
-    )  # cut first, half a secret would stay
     logger.log(
         level,
-        "%s failed with %s; it is now %s%s",
+        "%s %s; it is now %s%s",
         item.name,
-        in_one_line(what),
+        in_one_line("failed" if error is None else _what_happened(error)),
         item.decider.whereabouts(settlement),
         f"; {note}" if note else "",
         extra={logs.FIELDS: logs.fields_of(subscription, item.delivery, verdict)},
     )
+
+
+_ASKED_FOR = {
+    f"{kind.__module__}.{kind.__qualname__}": words
+    for kind, words in ((Retry, "is to be tried again"), (GiveUp, "is given up"))
+}
+"""What a handler asks for by what it raises, which is no failure of its own."""
+
+
+def _what_happened(error: ErrorReport) -> str:
+    text = f"{redact(error.message):.500}"  # cut first, half a secret would stay
+    words = _ASKED_FOR.get(error.type)
+    return f"failed with {error.type}: {text}" if words is None else f"{words}: {text}"

@@ -23,6 +23,7 @@ from redrive.pubsub.surroundings import AsyncShell, BlockingShell, Surroundings
 from redrive.pubsub.tls import ContextSource
 from redrive.pubsub.url import Credentials, seconds_of
 from redrive.pubsub.work import ConsumeOptions, DropCount, Where
+from redrive.redaction import in_one_line
 from redrive.topology.broker_version import CONSUMER_TIMEOUT
 from redrive.topology.durations import Duration
 from redrive.topology.model import QueueType, RetryVia, Subscription
@@ -148,6 +149,8 @@ class SubscriberBase(Surroundings):
             ordered,
             max_failed,
         )
+        for doubt in self.subscription.doubts:
+            logger.warning("%s", in_one_line(doubt))
         if where is not None and not callable(where):
             raise ConfigurationError(f"where is {where!r}", "Give a function of a Message.")
         if where is not None:

@@ -24,6 +24,12 @@ def matches(pattern: str, routing_key: str) -> bool:
     return reached[-1]
 
 
+def literal_wildcards(pattern: str) -> list[str]:
+    """The words of a pattern that have a wildcard among other characters: there it stands for
+    itself."""
+    return [word for word in _words(pattern) if word not in ("*", "#") and set(word) & set("*#")]
+
+
 def _words(text: str) -> list[str]:
     return text.split(".") if text else []
 

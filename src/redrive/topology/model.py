@@ -13,7 +13,7 @@ from typing import Literal, get_args
 
 from redrive.amqp.field_table import MAX_SHORT_STRING
 from redrive.errors import ConfigurationError
-from redrive.topology import delay_route, names, tags
+from redrive.topology import binding_pattern, delay_route, names, tags
 from redrive.topology.backoff import Linear
 from redrive.topology.broker_version import CONSUMER_TIMEOUT, BrokerVersion
 from redrive.topology.delay_policy import DelayPolicy
@@ -225,6 +225,16 @@ class Subscription:
         elif self.longest_on_the_ladder:
             delay_route.check_destination(self.queue)
             self.check_delay(self.longest_on_the_ladder)
+
+    @property
+    def doubts(self) -> list[str]:
+        """What can be, and is hardly meant."""
+        return [
+            f"queue {self.queue!r}: in the pattern {key!r} the word {word!r} matches only itself; "
+            "a * or a # is a wildcard where it is a whole word, as in 'user.*'"
+            for key in self.routing_keys
+            for word in binding_pattern.literal_wildcards(key)
+        ]
 
     def _check_held_back(self) -> None:
         if self.queue_type != "quorum":

@@ -6,6 +6,7 @@ from datetime import timedelta
 from types import MappingProxyType
 from typing import Self
 
+from redrive.duration_text import format_duration
 from redrive.errors import ConfigurationError
 from redrive.topology.backoff import NOTHING, Backoff, Delays, backoff_of
 from redrive.topology.durations import Duration, duration_of
@@ -20,6 +21,8 @@ third level on."""
 
 _MILLISECOND = timedelta(milliseconds=1)
 _USUAL_RETRIES = 3
+_USUAL_CRASHES = 5
+_RETRIES_LOOKED_AT = 10_000
 
 
 def _check_whole(name: str, value: int, least: int) -> None:
@@ -62,7 +65,7 @@ _NO_RULES: Mapping[type[BaseException], ErrorRule] = MappingProxyType({})
 _THE_USUAL = ErrorRule()
 
 
-@dataclass(frozen=True, slots=True, init=False)
+@dataclass(frozen=True, slots=True, init=False, repr=False)
 class RetryPolicy:
     """The budget of a subscription's messages.
 
@@ -195,6 +198,53 @@ class RetryPolicy:
         from 0 to 1."""
         backoff = self._rule_of(error).backoff or self.backoff
         return self.delay if backoff is None else backoff.delay(retry, chance)
+
+    @property
+    def span(self) -> tuple[timedelta, timedelta]:
+        """How long after its first failure a message that goes on failing is given up, at least and
+        at most: the waits of all retries, by the rule for errors that have no rule of their own.
+        An outage that lasts longer sets messages aside. What attempts themselves take, and how long
+        a message waits in its queue, comes on top."""
+        return self._waits_of_all(1.0), self._waits_of_all(0.0)
+
+    def _waits_of_all(self, chance: float) -> timedelta:
+        looked_at = min(self.max_retries, _RETRIES_LOOKED_AT)
+        try:
+            total = sum(
+                (self.delay_of(None, retry, chance) for retry in range(1, looked_at + 1)), NOTHING
+            )
+            if looked_at < self.max_retries:  # by then a backoff has reached its longest
+                last = self.delay_of(None, self.max_retries, chance)
+                total += (self.max_retries - looked_at) * last
+        except OverflowError:
+            total = timedelta.max
+        return total
+
+    def __str__(self) -> str:
+        """How often and for how long it tries, in words."""
+        if not self.max_retries:
+            return "no retry"
+        least, most = map(format_duration, self.span)
+        older = (
+            "" if self.max_age is None else f", or once older than {format_duration(self.max_age)}"
+        )
+        return (
+            f"{self.max_retries} {'retry' if self.max_retries == 1 else 'retries'}, given up "
+            f"{least if least == most else f'{least} to {most}'} after the first failure{older}"
+        )
+
+    def __repr__(self) -> str:
+        parts = [f"max_retries={self.max_retries}", f"delay={format_duration(self.delay)!r}"]
+        if self.max_crashes != _USUAL_CRASHES:
+            parts.append(f"max_crashes={self.max_crashes}")
+        if self.backoff is not None:
+            parts.append(f"backoff={self.backoff!r}")
+        if self.errors:
+            rules = ", ".join(f"{kind.__name__}: {rule!r}" for kind, rule in self.errors.items())
+            parts.append(f"errors={{{rules}}}")
+        if self.max_age is not None:
+            parts.append(f"max_age={format_duration(self.max_age)!r}")
+        return f"<RetryPolicy {', '.join(parts)}: {self}>"
 
     @property
     def longest_on_the_ladder(self) -> timedelta:

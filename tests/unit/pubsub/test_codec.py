@@ -61,10 +61,27 @@ def endless() -> list[object]:
     return body
 
 
-@pytest.mark.parametrize("body", [math.nan, {"v": [-math.inf]}, Price(amount=math.inf)])
+@pytest.mark.parametrize(
+    "body",
+    [
+        math.nan,
+        {"v": [-math.inf]},
+        Price(amount=math.inf),
+        [{"prices": (Price(amount=1), Price(amount=math.nan))}],
+        Line(math.nan),  # type: ignore[arg-type]
+    ],
+)
 def test_a_number_that_json_has_none_for_is_refused(body: object) -> None:
     with pytest.raises(ConfigurationError, match=r"JSON has no .*; send such a number as null"):
         encode_body(body)
+
+
+class NullablePrice(Price):
+    model_config = pydantic.ConfigDict(ser_json_inf_nan="null")
+
+
+def test_a_model_that_asks_for_null_in_its_place_gets_it() -> None:
+    assert encode_body(NullablePrice(amount=math.inf))[0] == b'{"amount":null}'
 
 
 @pytest.mark.parametrize("body", [object(), {1: object()}, endless(), {"a": "\ud800"}])

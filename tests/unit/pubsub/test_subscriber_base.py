@@ -107,3 +107,10 @@ def test_messages_that_would_stay_unsettled_for_long_are_warned_of(
     assert caplog.messages == []
     made(handler_timeout=100)
     assert "may stay unsettled for 50 min" in caplog.text
+
+
+def test_a_pattern_that_is_hardly_meant_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    Subscriber("amqp://localhost/", "shop@orders", ["user.*", "#"])
+    assert caplog.messages == []
+    Subscriber("amqp://localhost/", "shop@orders", ["a.*b"])
+    assert "the word '*b' matches only itself" in caplog.text

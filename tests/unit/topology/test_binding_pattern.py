@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redrive.topology.binding_pattern import matches, overlap
+from redrive.topology.binding_pattern import literal_wildcards, matches, overlap
 
 words = st.sampled_from(["a", "b", ""])
 keys = st.lists(words, min_size=1, max_size=5).map(".".join).filter(bool)
@@ -77,3 +77,20 @@ _ALL_KEYS = [".".join(words) for n in range(6) for words in itertools.product("a
 def test_patterns_overlap_if_and_only_if_there_is_such_a_key(first: str, second: str) -> None:
     there_is = any(matches(first, key) and matches(second, key) for key in _ALL_KEYS)
     assert overlap(first, second) is there_is
+
+
+@pytest.mark.parametrize(
+    ("pattern", "words"),
+    [
+        ("user.*", []),
+        ("#", []),
+        ("a.*b", ["*b"]),
+        ("user*", ["user*"]),
+        ("##.*.a#b", ["##", "a#b"]),
+    ],
+)
+def test_a_wildcard_among_other_characters_stands_for_itself(
+    pattern: str, words: list[str]
+) -> None:
+    assert literal_wildcards(pattern) == words
+    assert all(matches(word, word) and not matches(word, "user") for word in words)

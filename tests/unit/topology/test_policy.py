@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redrive.errors import ConfigurationError
-from redrive.topology.backoff import Exponential
+from redrive.topology.backoff import Exponential, Linear
 from redrive.topology.durations import Duration
 from redrive.topology.policy import NO_RETRY, ErrorRule, RetryPolicy
 
@@ -104,3 +104,43 @@ def test_another_delay_leaves_the_numbers_of_retries_as_they_are() -> None:
     assert changed == RetryPolicy(
         5, 1, 7, errors={ValueError: ErrorRule(2), KeyError: NO_RETRY}, max_age=9000
     )
+
+
+@pytest.mark.parametrize(
+    ("policy", "text"),
+    [
+        (RetryPolicy(), "3 retries, given up 1m30s after the first failure"),
+        (RetryPolicy(0), "no retry"),
+        (RetryPolicy(1, "5s"), "1 retry, given up 5s after the first failure"),
+        (
+            RetryPolicy(backoff=["10s", "1m", "10m"]),
+            "3 retries, given up 11m10s after the first failure",
+        ),
+        (
+            RetryPolicy(6, backoff=Exponential("1s", cap="1m", jitter=0.3)),
+            "6 retries, given up 44s100ms to 1m3s after the first failure",
+        ),
+        (
+            RetryPolicy(max_age="1h"),
+            "3 retries, given up 1m30s after the first failure, or once older than 1h",
+        ),
+    ],
+)
+def test_a_policy_says_how_long_it_lasts(policy: RetryPolicy, text: str) -> None:
+    assert str(policy) == text
+    assert repr(policy).endswith(f": {text}>")
+
+
+@pytest.mark.parametrize("retries", [10_001, 10**12])
+def test_a_span_of_very_many_retries_is_made_at_once(retries: int) -> None:
+    try:
+        expected = retries * timedelta(seconds=30)
+    except OverflowError:
+        expected = timedelta.max
+    assert RetryPolicy(retries).span == (expected, expected)
+
+
+def test_what_a_policy_has_besides_is_in_its_repr() -> None:
+    policy = RetryPolicy(max_crashes=2, errors={KeyError: NO_RETRY}, max_age="1h")
+    assert "max_crashes=2, errors={KeyError: ErrorRule(" in repr(policy)
+    assert "backoff=Linear(" in repr(RetryPolicy(backoff=Linear("1s")))
