@@ -6,7 +6,7 @@ import time
 import traceback
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from types import FrameType
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 logger = logging.getLogger("redrive")
 
@@ -35,13 +35,14 @@ class Stepwise(Generic[Result]):
 
     __slots__ = ("_coroutine", "_item")
 
-    def __init__(self, coroutine: Coroutine[Any, Any, Result], item: HoldsTheLoop) -> None:
+    def __init__(self, coroutine: Coroutine[object, object, Result], item: HoldsTheLoop) -> None:
         self._coroutine = coroutine
         self._item = item
 
-    def __await__(self) -> Generator[Any, Any, Result]:
+    def __await__(self) -> Generator[object, None, Result]:
         stepwise = self._coroutine  # where `_stack_of` finds it
-        resume, given = stepwise.send, None
+        resume: Callable[..., object] = stepwise.send
+        given: object = None
         while True:
             self._item.step_began = time.monotonic()
             try:

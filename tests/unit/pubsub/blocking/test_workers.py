@@ -92,7 +92,7 @@ def test_a_thread_that_ends_without_having_been_told_to_is_replaced(
     for item in ("exit", "exit", "last"):
         workers.put(item)
     assert done.get(timeout=DEADLINE) == "last"
-    assert threads() == 1
+    wait_until(lambda: threads() == 1, "those that ended are gone")
     assert caplog.text.count("another takes its place") == 2
     workers.stop()
     wait_until(lambda: not threads(), "all threads have left")
