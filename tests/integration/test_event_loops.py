@@ -391,7 +391,10 @@ def test_a_handler_that_takes_too_long_is_cancelled_where_it_hangs(service: Serv
     assert "await asyncio.sleep(600)" in (failed.traceback or "")
 
 
-def test_a_signal_while_a_lifespan_begins_ends_the_app(rabbitmq_url: str, run: Run[Any]) -> None:
+@pytest.mark.parametrize("swallows", [False, True])
+def test_a_signal_while_a_lifespan_begins_ends_the_app(
+    rabbitmq_url: str, run: Run[Any], swallows: bool
+) -> None:
     app = AsyncApp(rabbitmq_url)
     ended: list[str] = []
 
@@ -406,7 +409,11 @@ def test_a_signal_while_a_lifespan_begins_ends_the_app(rabbitmq_url: str, run: R
     @app.lifespan
     async def migrations(_: AsyncApp) -> AsyncIterator[None]:
         os.kill(os.getpid(), signal.SIGTERM)
-        await asyncio.sleep(600)
+        if swallows:
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(600)
+        else:
+            await asyncio.sleep(600)
         yield
 
     run(app.run())

@@ -226,10 +226,10 @@ async def run_started(
             try:
                 await starting
             except asyncio.CancelledError:
-                if left_at_the_start:
-                    return
-                starting.cancel()
-                raise
+                if not left_at_the_start:
+                    raise
+            if left_at_the_start:  # also where a lifespan has swallowed the cancellation
+                return
             waiting = [asyncio.ensure_future(_finished(subscriber)) for subscriber in subscribers]
             try:
                 await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
