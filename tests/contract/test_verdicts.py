@@ -89,7 +89,7 @@ def test_a_handler_that_gives_up_sets_the_message_aside_at_once(
     assert len(recorder.attempts) == 1
     assert failed.reason == "gave-up"
     assert failed.error_message == "the customer is gone"
-    assert "is given up: the customer is gone; it is now in" in caplog.text
+    assert "was given up: the customer is gone; it is now in" in caplog.text
 
 
 @both_types
@@ -107,7 +107,7 @@ def test_a_retry_that_the_handler_asks_for_counts_as_any_other_failure(
     assert [attempt.retries for attempt in recorder.attempts] == [0, 1, 2, 3]
     assert failed.reason == "retries-exhausted"
     assert failed.error_message == "the bank is closed"
-    assert "is to be tried again: the bank is closed; it is now in" in caplog.text
+    assert "asked for a retry: the bank is closed; it is now in" in caplog.text
 
 
 @pytest.mark.parametrize(

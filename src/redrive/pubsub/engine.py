@@ -171,7 +171,7 @@ class Engine:
         """The broker delivers."""
         if not self._ever_consumed and not self._subscription.broadcast:
             logger.info(
-                "queue %s is consumed; what fails: %s",
+                "consuming queue %s; retry policy: %s",
                 self._subscription.queue,
                 self._subscription.retry,
             )
@@ -575,7 +575,7 @@ def _log(subscription: Subscription, item: WorkItem, verdict: Verdict) -> None:
 
 _ASKED_FOR = {
     f"{kind.__module__}.{kind.__qualname__}": words
-    for kind, words in ((Retry, "is to be tried again"), (GiveUp, "is given up"))
+    for kind, words in ((Retry, "asked for a retry"), (GiveUp, "was given up"))
 }
 """What a handler asks for by what it raises, which is no failure of its own."""
 

@@ -224,14 +224,13 @@ class RetryPolicy:
         """How often and for how long it tries, in words."""
         if not self.max_retries:
             return "no retry"
+        retries = "1 retry" if self.max_retries == 1 else f"{self.max_retries} retries"
         least, most = map(format_duration, self.span)
-        older = (
-            "" if self.max_age is None else f", or once older than {format_duration(self.max_age)}"
-        )
-        return (
-            f"{self.max_retries} {'retry' if self.max_retries == 1 else 'retries'}, given up "
-            f"{least if least == most else f'{least} to {most}'} after the first failure{older}"
-        )
+        span = least if least == most else f"{least} to {most}"
+        text = f"{retries}, given up {span} after the first failure"
+        if self.max_age is not None:
+            text += f", or once older than {format_duration(self.max_age)}"
+        return f"{text}, unless its error has a rule" if self.errors else text
 
     def __repr__(self) -> str:
         parts = [f"max_retries={self.max_retries}", f"delay={format_duration(self.delay)!r}"]

@@ -124,6 +124,10 @@ def test_another_delay_leaves_the_numbers_of_retries_as_they_are() -> None:
             RetryPolicy(max_age="1h"),
             "3 retries, given up 1m30s after the first failure, or once older than 1h",
         ),
+        (
+            RetryPolicy(errors={KeyError: NO_RETRY}),
+            "3 retries, given up 1m30s after the first failure, unless its error has a rule",
+        ),
     ],
 )
 def test_a_policy_says_how_long_it_lasts(policy: RetryPolicy, text: str) -> None:
