@@ -182,9 +182,15 @@ def test_a_message_id_that_is_given_stays_beside_the_envelopes_own() -> None:
     assert read.id != "order-7"
 
 
-@pytest.mark.parametrize("body", [b"\0", bytearray(b"{}"), float("nan"), {"n": [float("-inf")]}])
+@pytest.mark.parametrize("body", [b"\0", bytearray(b"{}")])
+def test_bytes_are_put_into_no_envelope(body: object) -> None:
+    with pytest.raises(ConfigurationError, match="envelope"):
+        seal(body, "user.create", codec="php-envelope")
+
+
+@pytest.mark.parametrize("body", [float("nan"), {"n": [float("-inf")]}])
 def test_what_php_could_not_read_is_refused(body: object) -> None:
-    with pytest.raises(ConfigurationError, match=r"envelope|JSON has no"):
+    with pytest.raises(ConfigurationError, match="JSON has no"):
         seal(body, "user.create", codec="php-envelope")
 
 
