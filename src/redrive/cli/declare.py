@@ -141,8 +141,8 @@ def declare(
         ordered=ordered,
         max_failed=max_failed,
     )
-    for doubt in subscription.doubts:
-        printer.note(f"Note: {doubt}.")
+    for warning in subscription.warnings:
+        printer.note(f"Note: {warning}.")
     connector = Connector(broker.url, default_name("declare", queue))
     plan = _plan(connector, subscription, broker.management_url, prune=prune, dry_run=dry_run)
     if dry_run:

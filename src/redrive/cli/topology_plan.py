@@ -151,8 +151,8 @@ def _show(printer: Printer, drift: Drift, *, done: bool = False, pruned: bool = 
     if drift.blind:
         printer.note(f"Bindings were not compared: {drift.blind}.")
     for subscription in drift.subscriptions:
-        for doubt in subscription.doubts:
-            printer.note(f"Note: {doubt}.")
+        for warning in subscription.warnings:
+            printer.note(f"Note: {warning}.")
     if printer.as_json:
         printer.result(_json(drift, done=done))
         return

@@ -149,8 +149,8 @@ class SubscriberBase(Surroundings):
             ordered,
             max_failed,
         )
-        for doubt in self.subscription.doubts:
-            logger.warning("%s", in_one_line(doubt))
+        for warning in self.subscription.warnings:
+            logger.warning("%s", in_one_line(warning))
         if where is not None and not callable(where):
             raise ConfigurationError(f"where is {where!r}", "Give a function of a Message.")
         if where is not None:

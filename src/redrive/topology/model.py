@@ -227,7 +227,7 @@ class Subscription:
             self.check_delay(self.longest_on_the_ladder)
 
     @property
-    def doubts(self) -> list[str]:
+    def warnings(self) -> list[str]:
         """What can be, and is hardly meant."""
         return [
             f"queue {self.queue!r}: in the pattern {key!r} the word {word!r} matches only itself; "

@@ -13,7 +13,7 @@ from redrive.pubsub.aio import outcome_reporter
 from redrive.pubsub.aio.connection import Connector, Link
 from redrive.pubsub.aio.declarer import declare_on_thread
 from redrive.pubsub.aio.loop_watch import watch_of_loop
-from redrive.pubsub.aio.workers import Stepwise, Workers
+from redrive.pubsub.aio.workers import TimedCoroutine, Workers
 from redrive.pubsub.attempt import AsyncLayer, AsyncMiddleware, Attempt, hook_failed
 from redrive.pubsub.engine import Engine
 from redrive.pubsub.handler import awaitable_of, check_result
@@ -91,7 +91,7 @@ class TaskEngine(Engine):
         limit = self._options.handler_timeout
         try:
             verdict = await (
-                self._verdict(item) if limit is None else Stepwise(self._verdict(item), item)
+                self._verdict(item) if limit is None else TimedCoroutine(self._verdict(item), item)
             )
         except asyncio.CancelledError:
             if not item.settled:

@@ -11,8 +11,8 @@ from typing import Generic, Protocol, TypeVar
 logger = logging.getLogger("redrive")
 
 
-class HoldsTheLoop(Protocol):
-    """What a task does, as far as it keeps the event loop from running anything else."""
+class StepTimes(Protocol):
+    """An item, as far as it is noted how long it keeps the event loop from running others."""
 
     held: float
     """Seconds for which it has."""
@@ -20,7 +20,7 @@ class HoldsTheLoop(Protocol):
     """When it has begun to do so now, by the monotonic clock."""
 
 
-Item = TypeVar("Item", bound=HoldsTheLoop)
+Item = TypeVar("Item", bound=StepTimes)
 Result = TypeVar("Result")
 
 _IN_A_ROW = 32
@@ -30,18 +30,18 @@ anything."""
 _A_MOMENT = 0.1
 
 
-class Stepwise(Generic[Result]):
+class TimedCoroutine(Generic[Result]):
     """A coroutine to be awaited, which adds up how long its steps keep the event loop."""
 
     __slots__ = ("_coroutine", "_item")
 
-    def __init__(self, coroutine: Coroutine[object, object, Result], item: HoldsTheLoop) -> None:
+    def __init__(self, coroutine: Coroutine[object, object, Result], item: StepTimes) -> None:
         self._coroutine = coroutine
         self._item = item
 
     def __await__(self) -> Generator[object, None, Result]:
-        stepwise = self._coroutine  # where `_stack_of` finds it
-        resume: Callable[..., object] = stepwise.send
+        timed = self._coroutine  # where `_stack_of` finds it
+        resume: Callable[..., object] = timed.send
         given: object = None
         while True:
             self._item.step_began = time.monotonic()
@@ -53,15 +53,15 @@ class Stepwise(Generic[Result]):
             finally:
                 self._item.held += time.monotonic() - self._item.step_began
             try:
-                resume, given = stepwise.send, (yield awaited)
+                resume, given = timed.send, (yield awaited)
             except BaseException as error:  # noqa: BLE001 - whatever it is, it is the coroutine's
-                resume, given = stepwise.throw, error
+                resume, given = timed.throw, error
 
 
 class _Worker(Generic[Item]):
     """A task, its item, and whether it was given up on."""
 
-    __slots__ = ("abandoned", "excused", "held", "item", "started_at", "task")
+    __slots__ = ("abandoned", "discounted", "held", "item", "started_at", "task")
 
     def __init__(self) -> None:
         self.task: asyncio.Task[None] | None = None
@@ -72,21 +72,21 @@ class _Worker(Generic[Item]):
     def begin(self) -> None:
         """Begin an item."""
         self.started_at = time.monotonic()
-        self.excused = 0.0
+        self.discounted = 0.0
         """Seconds of its time in which others have kept the event loop."""
         self.held = 0.0
         """What its item had held of the loop when that was looked at last."""
 
-    def excuse(self, since: float, now: float) -> None:
-        """The loop was kept from running since then: it was not by this one, but for what its item
-        has held."""
+    def discount(self, since: float, now: float) -> None:
+        """Take the time since then, in which the loop did not run, off this one's: all but what its
+        own item has held."""
         if self.item is not None:
             own, self.held = self.item.held - self.held, self.item.held
-            self.excused += max(0.0, now - max(since, self.started_at) - own)
+            self.discounted += max(0.0, now - max(since, self.started_at) - own)
 
     def runs_longer_than(self, seconds: float, now: float) -> bool:
         """Whether its item does, the time of others left out."""
-        return self.item is not None and now - self.started_at - self.excused > seconds
+        return self.item is not None and now - self.started_at - self.discounted > seconds
 
 
 class Workers(Generic[Item]):
@@ -145,7 +145,7 @@ class Workers(Generic[Item]):
         now = time.monotonic()
         due, self._next_look = self._next_look, now + every
         for worker in list(self._workers):
-            worker.excuse(due, now)
+            worker.discount(due, now)
             item = worker.item
             if item is not None and worker.runs_longer_than(seconds, now):
                 overdue.append((item, _stack_of(worker.task)))
@@ -218,6 +218,6 @@ def _stack_of(task: asyncio.Task[None] | None) -> str:
         waiting = (
             getattr(waiting, "cr_await", None)
             or getattr(waiting, "gi_yieldfrom", None)
-            or (isinstance(frame, FrameType) and frame.f_locals.get("stepwise"))
+            or (isinstance(frame, FrameType) and frame.f_locals.get("timed"))
         )
     return "".join(traceback.StackSummary.extract(iter(frames)).format())
