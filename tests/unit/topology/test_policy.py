@@ -135,13 +135,16 @@ def test_a_policy_says_how_long_it_lasts(policy: RetryPolicy, text: str) -> None
     assert repr(policy).endswith(f": {text}>")
 
 
-@pytest.mark.parametrize("retries", [10_001, 10**12])
-def test_a_span_of_very_many_retries_is_made_at_once(retries: int) -> None:
-    try:
-        expected = retries * timedelta(seconds=30)
-    except OverflowError:
-        expected = timedelta.max
-    assert RetryPolicy(retries).span == (expected, expected)
+@pytest.mark.parametrize(
+    ("retries", "span"),
+    [(10_001, timedelta(seconds=300_030)), (10**12, timedelta(seconds=30 * 10**12))],
+)
+def test_a_span_of_very_many_retries_is_made_at_once(retries: int, span: timedelta) -> None:
+    assert RetryPolicy(retries).span == (span, span)
+
+
+def test_a_span_that_no_timedelta_can_hold_is_the_longest_one() -> None:
+    assert RetryPolicy(10**13).span == (timedelta.max, timedelta.max)
 
 
 def test_what_a_policy_has_besides_is_in_its_repr() -> None:
