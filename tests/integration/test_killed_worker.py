@@ -102,6 +102,32 @@ def test_a_message_that_kills_its_worker_each_time_is_set_aside_and_its_neighbou
     assert notes.handled.keys() == {*before, *after}
 
 
+@mostly(BLOCKING)
+def test_what_was_in_hand_beside_a_message_that_kills_counts_its_first_crash_and_no_other(
+    rabbitmq_url: str, tmp_path: Path, shell: Shell
+) -> None:
+    service = Service(rabbitmq_url, shell=shell)
+    notes = Notes(tmp_path / "notes")
+    service.declare()
+    good = service.publish_numbered(20)
+    poison = service.publish("poison")
+    good += service.publish_numbered(20)
+    options = {"concurrency": 4, "max_crashes": 2}
+    with (
+        Supervised(service, notes, "die beside others", **options) as one,
+        Supervised(service, notes, "die beside others", **options) as other,
+    ):
+        one.wait_until(
+            lambda: (
+                other.revived() and service.failed_queue.depth() and notes.handled.keys() >= {*good}
+            ),
+            "the poison is set aside, and all others are handled",
+        )
+
+    assert [message.message_id for message in service.failed()] == [poison]
+    assert one.deaths + other.deaths == 2
+
+
 @pytest.mark.nightly("one message that kills is tried each time")
 def test_two_messages_that_kill_their_worker_are_both_set_aside(
     rabbitmq_url: str, tmp_path: Path

@@ -49,6 +49,16 @@ def die(message: Message) -> None:
         os._exit(1)
 
 
+def die_beside_others(message: Message) -> None:
+    """A message that says so takes the process with it while others are under way."""
+    time.sleep(seconds_beside_others(message))
+    die(message)
+
+
+def seconds_beside_others(message: Message) -> float:
+    return 0.1 if message.body == b"poison" else 0.2
+
+
 def fail_then_die(message: Message) -> None:
     """A message that says so fails twice, and takes the process with it from then on."""
     if message.body == b"poison":
@@ -75,6 +85,7 @@ behaviour = {
     "handle": handle,
     "hang": hang,
     "die": die,
+    "die beside others": die_beside_others,
     "fail then die": fail_then_die,
     "fail by number": fail_by_number,
     "take long": take_long,
@@ -85,7 +96,11 @@ arguments = {
     "url": settings["url"],
     "queue": settings["queue"],
     "routing_keys": settings.get("routing_keys", ["order.*"]),
-    "retry": RetryPolicy(max_retries=3, delay=timedelta(milliseconds=options.pop("delay_ms", 50))),
+    "retry": RetryPolicy(
+        max_retries=3,
+        delay=timedelta(milliseconds=options.pop("delay_ms", 50)),
+        max_crashes=options.pop("max_crashes", 5),
+    ),
     "queue_type": settings.get("queue_type", "quorum"),
     **options,
 }
@@ -105,6 +120,9 @@ async def on_message_async(message: Message) -> None:
         await asyncio.sleep(600)
     elif behaviour is take_long:
         await asyncio.sleep(LONG)
+    elif behaviour is die_beside_others:
+        await asyncio.sleep(seconds_beside_others(message))
+        die(message)
     else:
         behaviour(message)
     note("handled", message)

@@ -68,6 +68,7 @@ class Consumer:
         self._granted = 0
         self._cancelling: list[Callable[[], None]] = []
         self._ending = False
+        self._paused = False
         self._number = 0
         self._last_tag = 0
         self._settled_up_to = 0
@@ -88,6 +89,11 @@ class Consumer:
     def consuming(self) -> bool:
         """Whether the broker sends it what comes."""
         return self.alive and bool(self._tags)
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether it could deliver, and is not to for now."""
+        return self.alive and self._paused
 
     @property
     def credit(self) -> int:
@@ -119,6 +125,13 @@ class Consumer:
         if self.alive:
             self._settled.add(delivery_tag)
             self._connection.write(reject_frame(self._number, delivery_tag, requeue=True))
+
+    def return_uncounted(self, delivery_tag: int) -> None:
+        """Returns a delivery to its place in the queue by a nack, at once, which RabbitMQ 4.3 does
+        not count. Pause first, or it comes again at once."""
+        if self.alive:
+            self._settled.add(delivery_tag)
+            self._connection.write(return_frame(self._number, delivery_tag))
 
     def flush(self) -> None:
         """Sends the acks that were noted: those without a gap before them as one."""
@@ -155,8 +168,19 @@ class Consumer:
     def consume_anew(self, prefetch: int) -> None:
         """Makes room for `prefetch` further deliveries besides those that are unsettled."""
         self._prefetch = prefetch
-        if self._tags:
-            self._cancel(self._consume)
+        was_paused, self._paused = self._paused, False
+        if self._tags or (was_paused and self._cancelling):
+            self._cancel(self._begin_again)
+        elif was_paused:
+            self._begin_again()
+
+    def pause(self, paused: Callable[[], None]) -> None:
+        """Stops deliveries until it consumes anew; `paused` is called when no more can come."""
+        self._paused = True
+        if not self.alive or (not self._tags and not self._cancelling):
+            paused()
+        else:
+            self._cancel(paused)
 
     def cancel(self, cancelled: Callable[[], None] = lambda: None) -> None:
         """Stops deliveries for good; `cancelled` is called when no more can come."""
@@ -267,12 +291,16 @@ class Consumer:
         self._consume()
 
     def _consume(self) -> None:
-        if self._channel is None or not self.alive or self._ending:
+        if self._channel is None or not self.alive or self._ending or self._paused:
             return
         grant = self._prefetch or MOST_PREFETCH
         self._granted += grant
         self._channel.limit(grant)
         self._tags.append(self._channel.consume(self._queue, self._begun, priority=self._priority))
+
+    def _begin_again(self) -> None:
+        if not self._tags:
+            self._consume()
 
     def _on_delivery(self, received: Received) -> None:
         self._last_tag = received.delivery_tag

@@ -24,6 +24,7 @@ from redrive.pubsub.confirms import Outbox, Outgoing
 from redrive.pubsub.consumer import Consumer
 from redrive.pubsub.current_message import current_handling
 from redrive.pubsub.handler import check_result
+from redrive.pubsub.isolation import Isolation, of_this_process
 from redrive.pubsub.lifecycle import Link, reconnect_delay
 from redrive.pubsub.mailbox import Mailbox
 from redrive.pubsub.message import Message
@@ -46,7 +47,6 @@ from redrive.topology.decision import (
     ReturnIt,
     Settlement,
     Step,
-    crashes_seen,
 )
 from redrive.topology.headers import Delivery
 from redrive.topology.model import Subscription
@@ -56,6 +56,9 @@ logger = logging.getLogger("redrive")
 
 _TRIES_ON_THE_LADDER = 5
 """So often a message is offered to a ladder that should be there; it takes some ten seconds."""
+
+_LONGEST_WAIT_FOR_OTHERS = 60
+"""Seconds that other handlers have to end before a suspect runs beside them."""
 
 _OVERDUE_CHECKS = 10
 _LONGEST_CHECK = 1.0
@@ -72,6 +75,7 @@ class Engine:
         dropped: counts what is neither retried nor set aside.
         ended: called at the end of the run.
         note: told of each message that is settled, and how; it must not block.
+        isolation: has what may have killed a worker handled alone in the process.
     """
 
     def __init__(
@@ -83,6 +87,7 @@ class Engine:
         dropped: DropCount,
         ended: Callable[[], object],
         note: Callable[[Delivery | None, Settlement], None],
+        isolation: Isolation = of_this_process,
     ) -> None:
         self._subscription = subscription
         self._options = options
@@ -96,6 +101,15 @@ class Engine:
         self._open: set[WorkItem] = set()
         self._unmoved: set[WorkItem] = set()
         self._narrow = True
+        self._isolation = isolation
+        self._paused_for = 0
+        """The turn for which no messages are taken; 0 for none."""
+        self._resumed_after = 0
+        self._calm = self._told = False
+        """Whether no more can come, and whether the others know that nothing is in hand."""
+        self._held: list[WorkItem] = []
+        """What came meanwhile, or is to be handled alone."""
+        self._alone: WorkItem | None = None
         self._ever_consumed = False
         self._stopping = False
         self._quiet = False
@@ -121,10 +135,13 @@ class Engine:
     def consuming(self) -> bool:
         """Whether messages would come now, if there were any."""
         consumer = self._consumer
-        return consumer is not None and consumer.consuming and not self._stopping
+        if consumer is None or self._stopping:
+            return False
+        return consumer.consuming or consumer.is_paused
 
     def start(self) -> None:
         """Connects and begins."""
+        self._isolation.join(self)
         self._link.start()
 
     def stop(self) -> None:
@@ -149,20 +166,18 @@ class Engine:
             return
         self._decider = Decider(self._subscription, connection.version, connection.frame_max)
         self._outbox.connected(connection)
-        # At first no more than the handlers take: should one of these kill the process, those
-        # behind it must not count a crash too. Not in broadcast: consuming anew would delete the
-        # queue, which goes with its consumer, and nobody counts crashes.
-        self._narrow = (
-            self._options.prefetch > self._options.concurrency and not self._subscription.broadcast
-        )
+        # At first one: what has killed a worker comes before all others, and is handled alone.
+        self._narrow = self._options.prefetch > 1 and self._may_pause
         self._consumer = Consumer(
             connection,
             self._subscription.queue,
-            self._options.concurrency if self._narrow else self._options.prefetch,
+            1 if self._narrow else self._options.prefetch,
             received=self._received,
             refused=self._refused,
             begun=self.begun,
         )
+        if self._paused_for and self._may_pause:
+            self._consumer.pause(_nothing)
         if self._options.handler_timeout is not None and not self._watching:
             self._watching = True
             self._watch_overdue(self._options.handler_timeout)
@@ -180,8 +195,10 @@ class Engine:
     def disconnected(self, error: RedriveError) -> None:
         """The link is down; what was unsettled will be delivered again."""
         self._consumer = None
-        self._open.difference_update(self._workers.drop_waiting())
+        self._drop_waiting()
         self._outbox.disconnected(error)
+        self._calm = True
+        self._check_quiet()
         if self._stopping:
             self._leave_when_done()
 
@@ -191,6 +208,7 @@ class Engine:
 
     def ended(self) -> None:
         """There is no connection any more, and will be none."""
+        self._isolation.leave(self)
         self._workers.stop()
         self._on_ended()
 
@@ -204,7 +222,7 @@ class Engine:
             self.failure = error
             self._link.close()
         else:
-            self._open.difference_update(self._workers.drop_waiting())
+            self._drop_waiting()
             if self._consumer is not None and self._subscription.retry_via == "broker":
                 # To the broker, what a connection ends with has failed.
                 self._consumer.return_all_but({item.received.delivery_tag for item in self._open})
@@ -214,7 +232,32 @@ class Engine:
         if self._decider is not None and not self._stopping:
             item = WorkItem(consumer, self._decider, received)
             self._open.add(item)
-            self._workers.put(item)
+            if self._paused_for:
+                self._held.append(item)
+            else:
+                self._begin(item)
+
+    def _begin(self, item: WorkItem) -> None:
+        """Has an item handled; one that may have killed a worker, alone."""
+        if self._is_suspect(item):
+            self._held.append(item)
+            turn = self._isolation.ask(self)
+            if turn is not None:
+                self._link.call_later(_LONGEST_WAIT_FOR_OTHERS, lambda: self._wait_no_longer(turn))
+            return
+        if self._narrow:
+            self._narrow = False
+            item.consumer.consume_anew(self._options.prefetch)
+        self._workers.put(item)
+
+    def _drop_waiting(self) -> None:
+        """Leave everything unsettled that was not begun."""
+        dropped = [*self._workers.drop_waiting(), *self._held]
+        self._open.difference_update(dropped)
+        self._held = []
+        if self._alone is None or self._alone in dropped:
+            self._alone = None
+            self._isolation.done(self)
 
     def _watch_overdue(self, seconds: float) -> None:
         every = min(_LONGEST_CHECK, seconds / _OVERDUE_CHECKS)
@@ -239,7 +282,7 @@ class Engine:
         if self._stopping:
             return
         self._stopping = True
-        self._open.difference_update(self._workers.drop_waiting())
+        self._drop_waiting()
         self._let_go(self._unmoved)
         self._link.call_later(self._options.grace, self._grace_is_over)
         # In an ordered queue whoever cancels with a message in hand lets the next consumer go ahead
@@ -287,12 +330,159 @@ class Engine:
             self._consumer = None  # what is returned can't be settled
         self._link.close()
 
+    # --- on the connection's thread: what may have killed a worker --------------------------------
+
+    def pause(self, turn: int) -> None:
+        """Take no more messages, since one is to be handled alone in this process."""
+        self._link.call(lambda: self._pause(turn))
+
+    def run_alone(self) -> None:
+        """Handle the message that is to be handled alone; nothing else runs now."""
+        self._link.call(self._run_alone)
+
+    def resume(self, turn: int) -> None:
+        """Take messages again."""
+        self._link.call(lambda: self._resume(turn))
+
+    @property
+    def _may_pause(self) -> bool:
+        """Whether the consumer can be cancelled for a while: a queue for broadcast would go with
+        it, and an ordered one lose its order. These keep what comes meanwhile."""
+        return not (self._subscription.broadcast or self._subscription.ordered)
+
+    def _is_suspect(self, item: WorkItem) -> bool:
+        received, queue = item.received, self._subscription.queue
+        if not received.redelivered and not received.routing_key.endswith(queue):
+            return False  # as hardly any is, and reading the rest takes time
+        try:
+            return item.decider.is_suspect(self._delivery_of(item))
+        except Exception:  # noqa: BLE001 - what can't be read is judged by `arrived`, which logs it
+            return False
+
+    def _pause(self, turn: int) -> None:
+        if turn <= self._resumed_after:
+            return
+        self._paused_for = turn
+        self._calm = self._told = False
+        consumer = self._consumer
+        # With one in hand and room for no other, none can come.
+        if consumer is None or not self._may_pause or (self._narrow and len(self._open) == 1):
+            self._no_more_come(turn)
+        else:
+            consumer.pause(lambda: self._no_more_come(turn))
+
+    def _no_more_come(self, turn: int) -> None:
+        if self._paused_for == turn:
+            self._calm = True
+            if self._may_pause and not self._stopping:
+                self._empty_hand()
+            self._check_quiet()
+
+    def _empty_hand(self) -> None:
+        """Keep nothing but what runs, and the message whose turn it is: a crash would count for
+        whatever is unsettled."""
+        kept = 1 if self._isolation.is_turn_of(self) else 0
+        self._held, others = self._held[:kept], self._held[kept:]
+        if self._decider is not None and not self._decider.counts_what_is_returned:
+            for item in (*others, *self._workers.drop_waiting()):
+                item.consumer.return_uncounted(item.received.delivery_tag)
+                self._open.discard(item)
+            return
+        for item in others:
+            if self._is_suspect(item):
+                self._step_aside(item)
+            else:
+                self._workers.put(item)
+
+    def _step_aside(self, item: WorkItem) -> None:
+        """Moves a message to the end of its queue, with its counts; where that can't be, it stays
+        in hand until its turn."""
+        assert item.delivery is not None
+        publish = item.decider.step_aside(item.delivery)
+        if not publish.complete:
+            self._held.append(item)
+            return
+        self._outbox.send(
+            Outgoing(
+                publish.exchange,
+                publish.routing_key,
+                publish.properties.encode(),
+                publish.body,
+                publish.properties.message_id or "",
+                lambda _, error: self._stepped_aside(item, error),
+            )
+        )
+
+    def _stepped_aside(self, item: WorkItem, error: RedriveError | None) -> None:
+        if not self._can_settle(item):
+            return
+        if error is None:
+            item.consumer.ack(item.received.delivery_tag)
+            self._open.discard(item)
+        elif self._stopping:
+            self._open.discard(item)
+        else:
+            logger.warning("%s stays in hand until it is handled: %s", item.name, error)
+            self._held.append(item)
+        self._flush()
+
+    def _check_quiet(self) -> None:
+        if (
+            self._paused_for
+            and self._calm
+            and not self._told
+            and len(self._open) == len(self._held)
+        ):
+            self._told = True
+            self._isolation.quiet(self)
+
+    def _wait_no_longer(self, turn: int) -> None:
+        if self._isolation.waited(turn):
+            logger.warning(
+                "queue %s: after %d s other handlers of this process still run beside a message "
+                "that may have killed its worker; it is handled all the same",
+                self._subscription.queue,
+                _LONGEST_WAIT_FOR_OTHERS,
+            )
+
+    def _run_alone(self) -> None:
+        if not self._held or not self._isolation.is_turn_of(self):
+            self._isolation.done(self)
+            return
+        self._alone = item = self._held.pop(0)
+        logger.info(
+            "%s went back to its queue without a verdict, as when a worker dies of it; its handler "
+            "runs alone in this process",
+            item.name,
+        )
+        self._workers.put(item)
+
+    def _alone_no_more(self, item: WorkItem) -> None:
+        """Ends the turn of a message that was handled alone."""
+        if item is self._alone:
+            self._alone = None
+            self._isolation.done(self)
+
+    def _resume(self, turn: int) -> None:
+        if turn < self._paused_for:
+            return
+        self._resumed_after = turn
+        self._paused_for = 0
+        if self._stopping:
+            return
+        if self._consumer is not None and self._consumer.is_paused:
+            self._narrow = self._options.prefetch > 1
+            self._consumer.consume_anew(1)
+        held, self._held = self._held, []
+        for item in held:
+            self._begin(item)
+
     # --- where handlers run -----------------------------------------------------------------------
 
-    def arrived(self, item: WorkItem) -> Verdict | None:
-        """What becomes of a delivery without its handler; None where that is to run."""
-        received = item.received
-        try:
+    def _delivery_of(self, item: WorkItem) -> Delivery:
+        """A delivery, read."""
+        if item.delivery is None:
+            received = item.received
             item.delivery = Delivery(
                 self._subscription.queue,
                 received.exchange,
@@ -304,14 +494,20 @@ class Engine:
                 self._subscription.ordered,
                 self._subscription.retry_via == "broker",
             )
-            arrival = item.decider.arrival(item.delivery)
+        return item.delivery
+
+    def arrived(self, item: WorkItem) -> Verdict | None:
+        """What becomes of a delivery without its handler; None where that is to run."""
+        try:
+            delivery = self._delivery_of(item)
+            arrival = item.decider.arrival(delivery)
         except Exception:  # noqa: BLE001
             # a defect of ours: the message must not be lost over it, nor come again and again at
             # full speed
             return self.not_judged()
         if not isinstance(arrival, Handle):
             return arrival
-        return self._declined(item, item.delivery) if self._options.where is not None else None
+        return self._declined(item, delivery) if self._options.where is not None else None
 
     def _declined(self, item: WorkItem, delivery: Delivery) -> Verdict | None:
         """What becomes of a message that the subscriber's predicate declines, or fails at; None
@@ -378,6 +574,8 @@ class Engine:
                 "again when the connection ends",
                 item.name,
             )
+        self._alone_no_more(item)
+        self._link.call(self._check_quiet)
 
     def settle(self, item: WorkItem, verdict: Verdict) -> None:
         """Has a verdict carried out; from any thread."""
@@ -392,6 +590,7 @@ class Engine:
         item.settled = True
         if self._can_settle(item):
             self._take(verdict.step, item, verdict)
+        self._alone_no_more(item)
 
     def _take(self, step: Step, item: WorkItem, verdict: Verdict) -> None:
         match step:
@@ -422,6 +621,7 @@ class Engine:
             self._handled = []
         if self._consumer is not None:
             self._consumer.flush()
+        self._check_quiet()
         if self._stopping:
             self._leave_when_done()
 
@@ -453,10 +653,6 @@ class Engine:
                 item.name,
                 extra={logs.FIELDS: logs.fields_of(self._subscription, item.delivery, verdict)},
             )
-        if self._narrow and item.delivery is not None and not crashes_seen(item.delivery):
-            self._narrow = False
-            if self._consumer is not None and not self._stopping:
-                self._consumer.consume_anew(self._options.prefetch)
 
     def _publish(self, item: WorkItem, verdict: Verdict, step: PublishThenAck) -> None:
         if self._redeclarer.lacks(step.levels):
@@ -545,6 +741,10 @@ class Engine:
                 item.name,
             )
         self._open -= items
+
+
+def _nothing() -> None:
+    """No more can come anyhow."""
 
 
 _DEFECT = ErrorReport("redrive.Defect", "see the log")

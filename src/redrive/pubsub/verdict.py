@@ -27,15 +27,17 @@ from redrive.topology.decision import (
     Settlement,
     Step,
     decide,
+    is_suspect,
     on_arrival,
     rejection,
     route,
+    step_aside,
     whereabouts,
     without_ladder,
 )
 from redrive.topology.headers import Delivery
 from redrive.topology.model import Subscription
-from redrive.topology.rewrite import Circumstances, ErrorReport
+from redrive.topology.rewrite import Circumstances, ErrorReport, Publish
 
 
 class Verdict(NamedTuple):
@@ -70,6 +72,22 @@ class Decider:
         """Whether the handler runs."""
         decision = on_arrival(delivery, self._subscription)
         return decision if isinstance(decision, Handle) else self._routed(decision, delivery, None)
+
+    def is_suspect(self, delivery: Delivery) -> bool:
+        """Whether its handler is to run alone in this process: who had it before may have died of
+        it."""
+        return isinstance(on_arrival(delivery, self._subscription), Handle) and is_suspect(
+            delivery, self._subscription
+        )
+
+    @property
+    def counts_what_is_returned(self) -> bool:
+        """Whether the broker counts what goes back to its queue without a verdict."""
+        return self._broker.counts_what_is_returned
+
+    def step_aside(self, delivery: Delivery) -> Publish:
+        """The publish that takes a message to the end of its queue, with all that was counted."""
+        return step_aside(delivery, self._subscription, self._frame_max)
 
     def success(self) -> Verdict:
         """The handler returned."""

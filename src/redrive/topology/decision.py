@@ -212,7 +212,40 @@ def crashes_seen(delivery: Delivery) -> int:
     A message that was never delivered before can only have a count that its publisher made up.
     """
     are_retries = delivery.in_place or delivery.held_back
-    return max(0, _returns_of(delivery) - (0 if are_retries else deaths_of(delivery)))
+    noted = headers.counted(delivery.note(headers.CRASHES)) if delivery.came_back else 0
+    returns = max(0, _returns_of(delivery) - (0 if are_retries else deaths_of(delivery)))
+    return min(noted + returns, headers.MAX_COUNT)
+
+
+def is_suspect(delivery: Delivery, subscription: Subscription) -> bool:
+    """Whether the worker that had the message before may have died of it. Then its handler runs
+    alone in its process: a further crash convicts nobody else.
+
+    Where retries are counted among the crashes, a crash is certain once there were more returns
+    than retries are allowed.
+    """
+    if subscription.queue_type != "quorum" or subscription.broadcast:
+        return False
+    crashes = crashes_seen(delivery)
+    return crashes > (subscription.retry.most_retries if _counts_both(subscription) else 0)
+
+
+def step_aside(delivery: Delivery, subscription: Subscription, frame_max: int) -> Publish:
+    """The publish that takes a message from the hand of its consumer to the end of its queue, with
+    all that was counted: a return would count a crash."""
+    return rewrite.relocate(
+        delivery,
+        subscription.queue,
+        retries=retries_made(delivery),
+        crashes=crashes_seen(delivery),
+        exchange=subscription.way_back,
+        frame_max=frame_max,
+    )
+
+
+def _counts_both(subscription: Subscription) -> bool:
+    """Whether the broker's count of returns has retries and crashes in it."""
+    return subscription.ordered or subscription.retry_via == "broker"
 
 
 def _returns_of(delivery: Delivery) -> int:
@@ -282,8 +315,7 @@ def on_arrival(delivery: Delivery, subscription: Subscription) -> Handle | MoveT
     retries = retries_made(delivery)
     policy = subscription.retry
     crashes = crashes_seen(delivery) if subscription.queue_type == "quorum" else 0
-    # In an ordered queue, and where the broker holds messages back, retries are among them.
-    among_them = subscription.ordered or subscription.retry_via == "broker"
+    among_them = _counts_both(subscription)
     if crashes >= policy.max_crashes + (policy.most_retries if among_them else 0):
         return MoveToFailed("crashed", _crash_report(crashes), retries)
     if retries > policy.most_retries and not among_them:

@@ -20,6 +20,7 @@ ACQUIRED_COUNT = "x-acquired-count"
 ORIG_ROUTING_KEY = "x-orig-routing-key"
 
 RETRIES = "redrive-retries"
+CRASHES = "redrive-crashes"
 FAILURE_ID = "redrive-failure-id"
 ERROR_TYPE = "redrive-error-type"
 ERROR_MESSAGE = "redrive-error-message"
@@ -35,7 +36,17 @@ COUNT = "redrive-count"
 JOB = "redrive-job"
 
 ABOUT_THE_FAILURE = frozenset(
-    {RETRIES, FAILURE_ID, ERROR_TYPE, ERROR_MESSAGE, ERROR_TRACEBACK, REASON, FAILED_AT, HOST}
+    {
+        RETRIES,
+        CRASHES,
+        FAILURE_ID,
+        ERROR_TYPE,
+        ERROR_MESSAGE,
+        ERROR_TRACEBACK,
+        REASON,
+        FAILED_AT,
+        HOST,
+    }
 )
 """What giving up writes and a requeue takes off."""
 

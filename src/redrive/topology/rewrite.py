@@ -205,35 +205,54 @@ def postpone(
     return Publish(exchange, key, room.filled(), delivery.body)
 
 
-def relocate(delivery: Delivery, destination: str, *, retries: int, frame_max: int) -> Publish:
+def relocate(
+    delivery: Delivery,
+    destination: str,
+    *,
+    retries: int,
+    crashes: int = 0,
+    exchange: str = "",
+    frame_max: int,
+) -> Publish:
     """The publish that takes a message of the main or the retry queue to the queue `destination`,
-    in which it can wait for its own.
+    in which it can wait for its own; or to the end of its own.
 
-    `retries` is the number made so far, or before the trip that a message of the retry queue is on:
-    the broker starts counting anew.
+    Args:
+        delivery: the message.
+        destination: the queue.
+        retries: the number made so far, or before the trip that a message of the retry queue is on:
+            the broker starts counting anew.
+        crashes: the number of times it went back without a verdict so far.
+        exchange: the exchange that takes it there.
+        frame_max: the largest frame of the connection, in bytes.
     """
-    properties = _travelling(delivery.properties, drop=_COUNTED | _forged(delivery))
+    properties = _travelling(
+        delivery.properties, drop=_COUNTED | {headers.CRASHES} | _forged(delivery)
+    )
     room = _Room(properties, frame_max)
     noted = headers.text(headers.first_rejection(delivery.deaths, delivery.queue).get("exchange"))
-    exchange = noted if noted is not None else None if delivery.was_moved else delivery.exchange
+    origin = noted if noted is not None else None if delivery.was_moved else delivery.exchange
     failed_at = headers.first_failure_time(delivery.deaths, delivery.queue)
     first_failed_at: dict[str, FieldValue] = (
         {headers.FIRST_FAILED_AT: iso(failed_at)} if failed_at is not None else {}
     )
+    counts: dict[str, FieldValue] = {headers.RETRIES: retries, headers.CRASHES: crashes}
+    essential = {name: count for name, count in counts.items() if count}
+    essential[headers.ORIG_ROUTING_KEY] = delivery.original_routing_key
+    complete = room.takes(essential)
     room.takes_each(
         {
-            **({headers.RETRIES: retries} if retries else {}),
-            headers.ORIG_ROUTING_KEY: delivery.original_routing_key,
+            **({} if complete else essential),
             **(
                 {}
-                if exchange is None or headers.ORIG_EXCHANGE in properties.headers
-                else {headers.ORIG_EXCHANGE: exchange}
+                if origin is None or headers.ORIG_EXCHANGE in properties.headers
+                else {headers.ORIG_EXCHANGE: origin}
             ),
             **({} if headers.FIRST_FAILED_AT in properties.headers else first_failed_at),
             **_left_behind(delivery.properties),
         }
     )
-    return Publish("", destination, room.filled(), delivery.body)
+    return Publish(exchange, destination, room.filled(), delivery.body, complete)
 
 
 def relocate_failed(delivery: Delivery, destination: str, *, frame_max: int) -> Publish:

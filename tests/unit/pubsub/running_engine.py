@@ -7,12 +7,14 @@ from redrive.amqp.field_table import Table
 from redrive.amqp.properties import Properties
 from redrive.errors import GiveUp
 from redrive.pubsub.engine import Engine
+from redrive.pubsub.isolation import Isolation
 from redrive.pubsub.work import ConsumeOptions, DropCount, WorkItem
+from redrive.topology.broker_version import BrokerVersion
 from redrive.topology.decision import Settlement
 from redrive.topology.headers import Delivery
 from redrive.topology.model import Subscription
 from redrive.topology.policy import RetryPolicy
-from unit.pubsub.fake_wire import FakeChannel, FakeLink, FakeWire, FakeWorkers
+from unit.pubsub.fake_wire import VERSION, FakeChannel, FakeLink, FakeWire, FakeWorkers
 
 ORDERS = Subscription("orders", ["order.*"], retry=RetryPolicy(max_retries=3))
 DELAYED = Subscription(
@@ -24,6 +26,7 @@ BROADCAST = Subscription("orders@1", ["order.*"], broadcast=True)
 FAILURE = ValueError("no such order")
 GIVE_UP = GiveUp("no such customer")
 GRACE = 30.0
+NO_PROPERTIES = b"\0\0"
 
 
 class RunningEngine:
@@ -35,6 +38,7 @@ class RunningEngine:
         concurrency: as many handlers as run at a time.
         declare: declares the topology; None where nothing may be declared.
         where: says of a message whether it is handled.
+        isolation: what other engines of the same process are in; None for no others.
     """
 
     def __init__(
@@ -46,7 +50,9 @@ class RunningEngine:
         handler_timeout: float | None = None,
         declare: Callable[[int, bool], object] | None = None,
         where: Callable[..., bool] | None = None,
+        isolation: Isolation | None = None,
     ) -> None:
+        self.isolation = isolation or Isolation()
         self.notes: list[Settlement] = []
         self.dropped = DropCount()
         self.ends = 0
@@ -59,6 +65,7 @@ class RunningEngine:
             dropped=self.dropped,
             ended=self._ended,
             note=self._note,
+            isolation=self.isolation,
         )
         self.workers = FakeWorkers()
         self.link = FakeLink(self.engine)
@@ -71,11 +78,17 @@ class RunningEngine:
     def _note(self, _: Delivery | None, settlement: Settlement) -> None:
         self.notes.append(settlement)
 
-    def connect(self) -> FakeWire:
-        """A connection on which everything is answered."""
-        wire = self.link.connect()
+    def connect(self, version: BrokerVersion = VERSION) -> FakeWire:
+        """A connection to a broker of this version, on which everything is answered."""
+        wire = self.link.connect(FakeWire(version))
         wire.answer_all()
         return wire
+
+    def run(self) -> None:
+        """Runs what was to run on the connection's thread, and answers what is asked meanwhile."""
+        self.link.run()
+        if self.link.wire is not None:
+            self.link.wire.answer_all()
 
     @property
     def consuming(self) -> FakeChannel:
@@ -88,6 +101,19 @@ class RunningEngine:
         """The channel that publishes."""
         assert self.link.wire is not None
         return [channel for channel in self.link.wire.channels if not channel.priorities][-1]
+
+    def deliver(self, body: bytes = b"{}", *, crashes: int = 0) -> None:
+        """Has the queue deliver a message, which has gone back to it so often, and answers what is
+        asked then."""
+        assert self.link.wire is not None
+        self.consuming.deliver(
+            body,
+            properties=properties(x_delivery_count=crashes, x_acquired_count=crashes)
+            if crashes
+            else NO_PROPERTIES,
+            redelivered=crashes > 0,
+        )
+        self.link.wire.answer_all()
 
     def begin(self) -> WorkItem:
         """Begins the item that waits longest; its handler runs."""

@@ -20,7 +20,6 @@ from unit.pubsub.running_engine import (
     HELD_BACK,
     ORDERED,
     RunningEngine,
-    properties,
 )
 
 ACKED = [Settling("ack", (1,))]
@@ -67,7 +66,7 @@ def test_what_is_given_up_is_published_and_acked_once_that_is_confirmed(
 
 def test_verdicts_that_come_together_are_acked_together(running: RunningEngine) -> None:
     for _ in range(3):
-        running.consuming.deliver()
+        running.deliver()
         item = running.begin()
         running.engine.settle(item, running.engine.attempted(item, None))
     running.link.run()
@@ -142,24 +141,13 @@ def test_what_was_held_on_a_connection_that_was_lost_is_not_returned_on_the_next
     assert running.consuming.settled == []
 
 
-def test_at_first_no_more_is_taken_than_handlers_run() -> None:
+def test_at_first_one_is_taken_and_then_what_the_prefetch_allows() -> None:
     running = RunningEngine(prefetch=30, concurrency=2)
-    wire = running.connect()
-    assert running.consuming.prefetch == 2
-    running.consuming.deliver()
-    running.handle()
-    wire.answer_all()
+    running.connect()
+    assert running.consuming.prefetch == 1
+    running.deliver()
     assert running.consuming.prefetch == 30
     assert len(running.consuming.consumers) == 1
-
-
-def test_a_message_that_may_have_killed_a_worker_leaves_it_at_few() -> None:
-    running = RunningEngine(prefetch=30, concurrency=2)
-    wire = running.connect()
-    running.consuming.deliver(properties=properties(x_delivery_count=1), redelivered=True)
-    running.handle()
-    wire.answer_all()
-    assert running.consuming.prefetch == 2
 
 
 # --- handlers that take too long ------------------------------------------------------------------
@@ -328,8 +316,8 @@ def test_while_the_broker_takes_no_messages_what_succeeds_is_acked_and_what_is_m
 ) -> None:
     assert running.link.wire is not None
     running.link.wire.block()
-    running.consuming.deliver()
-    running.consuming.deliver()
+    running.deliver()
+    running.deliver()
     running.handle(GIVE_UP)
     running.handle()
     assert running.consuming.settled == [Settling("ack", (2,))]
@@ -372,7 +360,7 @@ def test_what_was_not_begun_is_returned_uncounted_where_the_broker_would_count_i
     running.connect()
     channel = running.consuming
     for _ in range(3):
-        channel.deliver()
+        running.deliver()
     item = running.begin()
     channel.cancel_by_broker()
     assert channel.settled == [
@@ -402,8 +390,8 @@ def test_a_stop_waits_for_the_handler_that_runs_and_returns_what_was_not_begun(
     running: RunningEngine,
 ) -> None:
     channel = running.consuming
-    channel.deliver()
-    channel.deliver()
+    running.deliver()
+    running.deliver()
     item = running.begin()
     running.stop()
     assert running.link.wire is not None
@@ -419,8 +407,8 @@ def test_nothing_is_returned_while_it_could_be_delivered_here_again(
     running: RunningEngine,
 ) -> None:
     channel = running.consuming
-    channel.deliver()
-    channel.deliver()
+    running.deliver()
+    running.deliver()
     item = running.begin()
     running.stop()
     running.end(item)
@@ -541,8 +529,8 @@ def test_at_the_end_of_the_grace_period_what_the_broker_would_count_is_returned_
     running = RunningEngine(HELD_BACK)
     running.connect()
     channel = running.consuming
-    channel.deliver()
-    channel.deliver()
+    running.deliver()
+    running.deliver()
     running.handle()
     item = running.begin()
     running.stop()

@@ -8,10 +8,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from redrive.amqp.frames import Received
+from redrive.amqp.properties import Properties
 from redrive.pubsub.engine import Engine
 from redrive.pubsub.work import WorkItem
+from redrive.topology.headers import counted
 from unit.pubsub.fake_wire import FakeChannel, FakeWire, Published
-from unit.pubsub.running_engine import FAILURE, GIVE_UP, GRACE, RunningEngine
+from unit.pubsub.running_engine import FAILURE, GIVE_UP, GRACE, RunningEngine, properties
 
 PREFETCH = 4
 ANSWERS = st.sampled_from(["take", "take", "take", "refuse", "return", "close"])
@@ -22,7 +24,7 @@ class EngineMachine(RuleBasedStateMachine):
     """A queue, the subscriber that consumes it, and the failed queue.
 
     The queue is a model: what a consumer has in hand comes back to it when that is gone. Failed
-    attempts come back at once.
+    attempts come back at once. What comes back without a verdict has counted a crash.
     """
 
     def __init__(self) -> None:
@@ -36,8 +38,16 @@ class EngineMachine(RuleBasedStateMachine):
         self.kept: Counter[bytes] = Counter()
         self.lost: Counter[bytes] = Counter()
         self.done: Counter[bytes] = Counter()
+        self.returns: Counter[bytes] = Counter()
+        self.noted: dict[bytes, int] = {}
+        """The crashes that are noted in messages which came to the end of their queue."""
+        self.twice: Counter[bytes] = Counter()
+        """What is at the end of its queue, and not acked where it was."""
         self.running: list[WorkItem] = []
+        self.crashes: dict[WorkItem, int] = {}
+        """How many each had counted when its handler began."""
         self.stopped = False
+        self.patience = True
 
     @initialize(concurrency=st.integers(1, PREFETCH))
     def begin(self, concurrency: int) -> None:
@@ -60,11 +70,14 @@ class EngineMachine(RuleBasedStateMachine):
         body = received.body
         self.in_hand[body] -= 1
         match how, requeue:
+            case "ack", _ if self.twice[body] and body in self.queue:
+                self.twice[body] -= 1
             case "ack", _:
                 assert body in self.handled or body in self.confirmed
                 self.done[body] += 1
             case "reject", False:
                 assert body in self.failed
+                self.returns[body] = 0
                 self.queue.append(body)
             case _:
                 assert self.stopped
@@ -75,6 +88,7 @@ class EngineMachine(RuleBasedStateMachine):
         for received in channel.unsettled.values():
             self.in_hand[received.body] -= 1
             self.lost[received.body] += 1
+            self.returns[received.body] += 1
             self.queue.append(received.body)
 
     def _consuming(self) -> FakeChannel | None:
@@ -95,7 +109,14 @@ class EngineMachine(RuleBasedStateMachine):
         while channel is not None and self.queue and len(channel.unsettled) < channel.prefetch:
             body = self.queue.pop(0)
             self.in_hand[body] += 1
-            channel.deliver(body)
+            counts = {"x_delivery_count": self.returns[body]} if self.returns[body] else {}
+            way = {"exchange": "", "routing_key": "orders"} if body in self.noted else {}
+            channel.deliver(
+                body,
+                **way,
+                properties=properties(**counts, redrive_crashes=self.noted.get(body, 0)),
+                redelivered=self.returns[body] > 0,
+            )
 
     # --- handlers ---------------------------------------------------------------------------------
 
@@ -103,8 +124,14 @@ class EngineMachine(RuleBasedStateMachine):
     @rule(count=st.integers(1, PREFETCH))
     def run_handlers(self, count: int) -> None:
         while count and self.engine.workers.waiting:
-            self.running.append(self.engine.begin())
+            item = self.engine.begin()
+            if not item.settled:
+                self.running.append(item)
+                self.crashes[item] = self.suspected(item.received.body)
             count -= 1
+
+    def suspected(self, body: bytes) -> int:
+        return self.returns[body] + self.noted.get(body, 0)
 
     @precondition(lambda self: self.running)
     @rule(
@@ -180,8 +207,16 @@ class EngineMachine(RuleBasedStateMachine):
 
     def _keep(self, copies: list[Published]) -> None:
         for copy in copies:
-            self.kept[copy.body] += 1
-            self.confirmed.add(copy.body)
+            if copy.exchange:
+                self.kept[copy.body] += 1
+                self.confirmed.add(copy.body)
+            else:
+                headers = Properties.parse(copy.properties).headers
+                self.noted[copy.body] = counted(headers.scalar("redrive-crashes"))
+                assert self.noted[copy.body], "a crash is forgotten"
+                self.returns[copy.body] = 0
+                self.twice[copy.body] += 1
+                self.queue.append(copy.body)
 
     # --- trouble, time and the end ----------------------------------------------------------------
 
@@ -207,6 +242,7 @@ class EngineMachine(RuleBasedStateMachine):
                 link.sleep(1)
             case "sleep longer":
                 link.sleep(GRACE)
+                self.patience = False
             case "stop" if len(self.messages) > 2 * PREFETCH:
                 self.stopped = True
                 self.subject.stop()
@@ -217,7 +253,8 @@ class EngineMachine(RuleBasedStateMachine):
     def each_message_is_in_one_place(self) -> None:
         waiting = Counter(self.queue)
         for body in self.messages:
-            assert waiting[body] + self.in_hand[body] + self.done[body] == 1
+            places = waiting[body] + self.in_hand[body] + self.done[body]
+            assert places == 1 + self.twice[body]
 
     @invariant()
     def what_left_the_queue_was_handled_or_is_in_the_failed_queue(self) -> None:
@@ -228,6 +265,11 @@ class EngineMachine(RuleBasedStateMachine):
     def what_is_in_the_failed_queue_twice_was_lost_before_its_ack(self) -> None:
         for body, copies in self.kept.items():
             assert copies <= 1 + self.lost[body]
+
+    @invariant()
+    def what_may_have_killed_a_worker_is_handled_alone(self) -> None:
+        if self.patience and any(0 < self.crashes[item] < 5 for item in self.running):
+            assert len(self.running) == 1
 
     def teardown(self) -> None:
         """A stop, and a subscriber that finds everything well: nothing is left."""
@@ -241,11 +283,15 @@ class EngineMachine(RuleBasedStateMachine):
         self.running.clear()
         self.engine = RunningEngine(prefetch=PREFETCH, concurrency=PREFETCH)
         self.connect(9)
-        while self.queue:
+        while self.queue or sum(self.in_hand.values()):
             self.deliver()
             while self.engine.workers.waiting:
                 self.handled.add(self.engine.workers.waiting[0].received.body)
                 self.engine.handle()
+            self.engine.run()
+            if (publishing := self._publishing()) is not None:
+                self._keep(list(publishing.unconfirmed.values()))
+                publishing.ack(max(publishing.unconfirmed), multiple=True)
         assert set(self.messages) == set(self.done)
 
 

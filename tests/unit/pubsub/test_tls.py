@@ -155,7 +155,10 @@ def test_a_login_by_certificate_takes_no_credentials(files: Path) -> None:
         BrokerAccess(url, "test", credentials=lambda: ("user", "password"))
 
 
-def test_verify_none_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_verify_none_is_warned_of_once(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tls, "_warned", set())
     caplog.set_level(logging.WARNING)
     for _ in range(3):
         BrokerAccess("amqps://warned-of-once/?verify=verify_none", "test")
