@@ -238,7 +238,6 @@ def step_aside(delivery: Delivery, subscription: Subscription, frame_max: int) -
         subscription.queue,
         retries=retries_made(delivery),
         crashes=crashes_seen(delivery),
-        exchange=subscription.way_back,
         frame_max=frame_max,
     )
 

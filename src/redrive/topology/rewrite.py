@@ -211,7 +211,6 @@ def relocate(
     *,
     retries: int,
     crashes: int = 0,
-    exchange: str = "",
     frame_max: int,
 ) -> Publish:
     """The publish that takes a message of the main or the retry queue to the queue `destination`,
@@ -223,7 +222,6 @@ def relocate(
         retries: the number made so far, or before the trip that a message of the retry queue is on:
             the broker starts counting anew.
         crashes: the number of times it went back without a verdict so far.
-        exchange: the exchange that takes it there.
         frame_max: the largest frame of the connection, in bytes.
     """
     properties = _travelling(
@@ -252,7 +250,7 @@ def relocate(
             **_left_behind(delivery.properties),
         }
     )
-    return Publish(exchange, destination, room.filled(), delivery.body, complete)
+    return Publish("", destination, room.filled(), delivery.body, complete)
 
 
 def relocate_failed(delivery: Delivery, destination: str, *, frame_max: int) -> Publish:
