@@ -16,10 +16,11 @@ from redrive.pubsub.blocking.signals import until_signalled
 logger = logging.getLogger("redrive")
 
 _MOMENT = 0.1
-_FIRST_PAUSE = 1.0
+_FIRST_PAUSE = 0.1
+"""Short, since one message that kills has five workers started again before it is set aside."""
 _LONGEST_PAUSE = 30.0
 _LIVED_WELL = 60.0
-"""Seconds after which a worker that dies is started again without delay, as after the first."""
+"""Seconds after which a worker that dies is started again as soon as the first time."""
 _OWN_GROUP: dict[str, Any] = (
     {"creationflags": 0x200}  # CREATE_NEW_PROCESS_GROUP, which subprocess has only there
     if sys.platform == "win32"
