@@ -20,7 +20,7 @@ from redrive.errors import (
     Unroutable,
 )
 from redrive.pubsub import logs, telemetry
-from redrive.pubsub.confirms import Outbox, Outgoing
+from redrive.pubsub.confirms import Outgoing
 from redrive.pubsub.consumer import Consumer
 from redrive.pubsub.current_message import current_handling
 from redrive.pubsub.handler import check_result
@@ -28,6 +28,7 @@ from redrive.pubsub.isolation import Isolation, of_this_process
 from redrive.pubsub.lifecycle import Link, reconnect_delay
 from redrive.pubsub.mailbox import Mailbox
 from redrive.pubsub.message import Message
+from redrive.pubsub.moves import Moves
 from redrive.pubsub.redeclaration import Redeclarer
 from redrive.pubsub.verdict import Decider, Verdict
 from redrive.pubsub.wire_protocol import Wire
@@ -50,7 +51,7 @@ from redrive.topology.decision import (
 )
 from redrive.topology.headers import Delivery
 from redrive.topology.model import Subscription
-from redrive.topology.rewrite import ErrorReport
+from redrive.topology.rewrite import ErrorReport, Publish
 
 logger = logging.getLogger("redrive")
 
@@ -95,7 +96,6 @@ class Engine:
         self._dropped = dropped
         self._on_ended = ended
         self._note = note
-        self._outbox = Outbox(resend=False)
         self._consumer: Consumer | None = None
         self._decider: Decider | None = None
         self._open: set[WorkItem] = set()
@@ -113,15 +113,16 @@ class Engine:
         self._ever_consumed = False
         self._stopping = False
         self._quiet = False
-        self._leaving = False
+        self._leaving = self._aborted = False
         self._watching = False
         self._declared = False
         self.failure: RedriveError | None = None
 
-    def use(self, link: Link, workers: Workers) -> None:
-        """What connects, with this as its listener, and what runs handlers."""
+    def use(self, link: Link, workers: Workers, moves: Moves) -> None:
+        """What connects, with this as its listener, what runs handlers, and what publishes."""
         self._link = link
         self._workers = workers
+        self._moves = moves
         self._redeclarer = Redeclarer(self._subscription, self._declare, link)
         self._handled: list[Delivery | None] = []
         """Measured together, which is cheaper: those whose acks the next flush sends."""
@@ -150,6 +151,7 @@ class Engine:
 
     def abort(self) -> None:
         """Drops the connection at once."""
+        self._aborted = True
         self._link.abort()
 
     def prepare(self) -> None:
@@ -165,7 +167,6 @@ class Engine:
         if self._stopping:
             return
         self._decider = Decider(self._subscription, connection.version, connection.frame_max)
-        self._outbox.connected(connection)
         # At first one: what has killed a worker comes before all others, and is handled alone.
         self._narrow = self._options.prefetch > 1 and self._may_pause
         self._consumer = Consumer(
@@ -196,7 +197,11 @@ class Engine:
         """The link is down; what was unsettled will be delivered again."""
         self._consumer = None
         self._drop_waiting()
-        self._outbox.disconnected(error)
+        for item in list(self._open):
+            if item.outgoing is not None:
+                item.outgoing.withdrawn = True  # or it would be moved, and handled again
+                item.outgoing = None
+                self._can_settle(item)
         self._calm = True
         self._check_quiet()
         if self._stopping:
@@ -210,7 +215,7 @@ class Engine:
         """There is no connection any more, and will be none."""
         self._isolation.leave(self)
         self._workers.stop()
-        self._on_ended()
+        self._moves.close(self._on_ended, aborted=self._aborted)
 
     def _refused(self, error: RedriveError) -> None:
         """The broker closed the consumer's channel, or cancelled the consumer."""
@@ -402,16 +407,7 @@ class Engine:
         if not publish.complete:
             self._held.append(item)
             return
-        self._outbox.send(
-            Outgoing(
-                publish.exchange,
-                publish.routing_key,
-                publish.properties.encode(),
-                publish.body,
-                publish.properties.message_id or "",
-                lambda _, error: self._stepped_aside(item, error),
-            )
-        )
+        self._send(item, publish, lambda error: self._stepped_aside(item, error))
 
     def _stepped_aside(self, item: WorkItem, error: RedriveError | None) -> None:
         if not self._can_settle(item):
@@ -658,17 +654,29 @@ class Engine:
         if self._redeclarer.lacks(step.levels):
             self._redeclarer.begin(step.levels, lambda: self._publish_again(item, verdict, step))
             return
-        publish = step.publish
-        self._outbox.send(
-            Outgoing(
-                publish.exchange,
-                publish.routing_key,
-                publish.properties.encode(),
-                publish.body,
-                publish.properties.message_id or "",
-                lambda _, error: self._published(item, verdict, step, error),
-            )
+        self._send(item, step.publish, lambda error: self._published(item, verdict, step, error))
+
+    def _send(
+        self, item: WorkItem, publish: Publish, answered: Callable[[RedriveError | None], None]
+    ) -> None:
+        """Publishes what moves a message; `answered` is called with what came of it, unless the
+        message's own connection was lost before."""
+
+        def on_this_thread(error: RedriveError | None) -> None:
+            if item.outgoing is outgoing:
+                item.outgoing = None
+                answered(error)
+
+        outgoing = Outgoing(
+            publish.exchange,
+            publish.routing_key,
+            publish.properties.encode(),
+            publish.body,
+            publish.properties.message_id or "",
+            lambda _, error: self._link.call(lambda: on_this_thread(error)),
         )
+        item.outgoing = outgoing
+        self._moves.send(outgoing)
 
     def _published(
         self, item: WorkItem, verdict: Verdict, step: PublishThenAck, error: RedriveError | None

@@ -1,6 +1,7 @@
 """Where to connect, whom to tell, and how long to go on trying. What a shell does about it is its
 own."""
 
+import copy
 import logging
 import random
 import socket
@@ -9,7 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
-from typing import Protocol
+from typing import Protocol, Self
 
 from redrive.amqp.field_table import FieldValue
 from redrive.errors import (
@@ -133,6 +134,13 @@ class BrokerAccess:
         if not callable(self.ssl_context):
             # now, and not only when it connects: a file that is missing is the caller's mistake
             self.tls()
+
+    def beside(self, suffix: str) -> Self:
+        """The same for one more connection, whose name ends so."""
+        other = copy.copy(self)
+        other.name += suffix
+        other.tags = None
+        return other
 
     @property
     def endpoint(self) -> Endpoint:

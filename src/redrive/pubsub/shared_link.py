@@ -22,7 +22,7 @@ logger = logging.getLogger("redrive")
 class SharedLink:
     """Keeps one connection open for its branches, and ends with the last of them.
 
-    The branches are made and started first, then this.
+    The first branches are made and started before it is; others may join later.
 
     Args:
         access: where the connection goes, and its name.
@@ -45,20 +45,37 @@ class SharedLink:
         """The connection; None while there is none."""
         self.preparations = _Preparations(access.name)
         self._branches: list[LinkBranch] = []
+        self._lock = threading.Lock()
+        """Held where branches come and go."""
+        self._has_started = self._is_closing = False
 
     def start(self) -> None:
         """Begins to connect."""
+        self._has_started = True
         self.link.start()
 
-    def join(self, branch: "LinkBranch") -> None:
-        """Has a branch use the connection."""
-        self._branches.append(branch)
+    @property
+    def is_used(self) -> bool:
+        """Whether it has branches."""
+        return bool(self._branches)
+
+    def join(self, branch: "LinkBranch") -> bool:
+        """Has a branch use the connection, from any thread; False where it ends."""
+        with self._lock:
+            if self._is_closing:
+                return False
+            self._branches.append(branch)
+        if self._has_started:
+            self.link.call(lambda: branch.up() if self.wire is not None else None)
+        return True
 
     def left(self, branch: "LinkBranch", *, aborted: bool) -> None:
         """A branch has ended; the connection ends with the last one, and as that one did."""
-        self._branches.remove(branch)
-        if self._branches:
-            return
+        with self._lock:
+            self._branches.remove(branch)
+            if self._branches:
+                return
+            self._is_closing = True
         if aborted:
             self.link.abort()
         else:
@@ -87,6 +104,8 @@ class SharedLink:
 
     def ended(self) -> None:
         """There will be no connection any more."""
+        with self._lock:
+            self._is_closing = True
         self.wire = None
         for branch in list(self._branches):
             branch.end()
@@ -140,8 +159,12 @@ class LinkBranch:
 
     def start(self) -> None:
         """Takes part in the connection."""
+        self.join()
+
+    def join(self) -> bool:
+        """Takes part in the connection, from any thread; False where that ends."""
         self._persistence.began()
-        self._shared.join(self)
+        return self._shared.join(self)
 
     def call(self, function: Callable[[], None]) -> None:
         """Runs `function` on the connection's thread, soon. After the end nothing runs."""

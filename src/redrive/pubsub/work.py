@@ -9,6 +9,7 @@ from typing import Protocol
 
 from redrive.amqp.frames import Received
 from redrive.pubsub.attempt import AsyncMiddleware, GiveUpHook, Middleware
+from redrive.pubsub.confirms import Outgoing
 from redrive.pubsub.consumer import Consumer
 from redrive.pubsub.message import Message
 from redrive.pubsub.verdict import Decider
@@ -27,6 +28,7 @@ class WorkItem:
         "decider",
         "delivery",
         "held",
+        "outgoing",
         "received",
         "resends",
         "settled",
@@ -40,6 +42,8 @@ class WorkItem:
         self.delivery: Delivery | None = None
         self.settled = False
         self.resends = 0
+        self.outgoing: Outgoing | None = None
+        """The publish that moves it, until the broker has answered."""
         self.held = 0.0
         """Seconds for which its handler has kept the event loop from running anything else."""
         self.step_began = 0.0

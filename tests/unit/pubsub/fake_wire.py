@@ -171,6 +171,7 @@ class FakeChannel:
         for one in tags:
             del self.unconfirmed[one]
         self.events.confirmed(tag, multiple, ack)
+        self._wire.acted()
 
     def return_(self, tag: int, reply_text: str = "NO_ROUTE") -> None:
         """Returns a mandatory message, as a broker does before it confirms it."""
@@ -181,6 +182,7 @@ class FakeChannel:
         """Closes the channel, as for what a client may not do."""
         self.go()
         self.events.closed(code, text)
+        self._wire.acted()
 
     def cancel_by_broker(self) -> None:
         """Ends the consumers, as when their queue is deleted."""
@@ -261,12 +263,19 @@ class FakeWire:
     Args:
         version: the broker's version.
         frame_max: the largest frame, in bytes.
+        acted: called when the broker has said something of what was published.
     """
 
-    def __init__(self, version: BrokerVersion = VERSION, frame_max: int = FRAME_MAX) -> None:
+    def __init__(
+        self,
+        version: BrokerVersion = VERSION,
+        frame_max: int = FRAME_MAX,
+        acted: Callable[[], None] | None = None,
+    ) -> None:
         self._version = version
         self._frame_max = frame_max
         self._is_open = True
+        self.acted = acted or _nothing
         self.channels: list[FakeChannel] = []
         self.asked: deque[tuple[FakeChannel | None, Done]] = deque()
         """What the client has asked for and the broker has not answered."""
@@ -424,6 +433,11 @@ class FakeLink:
         if wire is not None:
             wire.lose()
             self._listener.disconnected(error)
+
+    def give_up(self, error: RedriveError = LOST) -> None:
+        """There is no connection to be had."""
+        self._listener.gave_up(error)
+        self.close()
 
     @property
     def waits(self) -> bool:

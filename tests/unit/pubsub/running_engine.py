@@ -8,6 +8,8 @@ from redrive.amqp.properties import Properties
 from redrive.errors import GiveUp
 from redrive.pubsub.engine import Engine
 from redrive.pubsub.isolation import Isolation
+from redrive.pubsub.lifecycle import Listener
+from redrive.pubsub.moves import Moves
 from redrive.pubsub.work import ConsumeOptions, DropCount, WorkItem
 from redrive.topology.broker_version import BrokerVersion
 from redrive.topology.decision import Settlement
@@ -69,8 +71,16 @@ class RunningEngine:
         )
         self.workers = FakeWorkers()
         self.link = FakeLink(self.engine)
-        self.engine.use(self.link, self.workers)
+        self.moves_links: list[FakeLink] = []
+        self.engine.use(self.link, self.workers, Moves(self._moves_link, self._moves_closed))
         self.engine.start()
+
+    def _moves_link(self, listener: Listener) -> FakeLink:
+        self.moves_links.append(FakeLink(listener))
+        return self.moves_links[-1]
+
+    def _moves_closed(self, done: Callable[[], object]) -> None:
+        done()
 
     def _ended(self) -> None:
         self.ends += 1
@@ -98,9 +108,18 @@ class RunningEngine:
 
     @property
     def publishing(self) -> FakeChannel:
-        """The channel that publishes."""
-        assert self.link.wire is not None
-        return [channel for channel in self.link.wire.channels if not channel.priorities][-1]
+        """The channel that publishes; what its broker says is heard at once."""
+        moves = self.moves_links[-1]
+        wire = moves.wire or moves.connect(FakeWire(acted=self.link.run))
+        while moves.calls or wire.asked:
+            moves.run()
+            wire.answer_all()
+        return wire.channels[-1]
+
+    @property
+    def has_published(self) -> bool:
+        """Whether it has opened a connection to publish on."""
+        return bool(self.moves_links)
 
     def deliver(self, body: bytes = b"{}", *, crashes: int = 0) -> None:
         """Has the queue deliver a message, which has gone back to it so often, and answers what is

@@ -251,7 +251,7 @@ def test_a_ladder_that_lacks_a_level_is_declared_before_a_message_is_sent_to_it(
     running.connect()
     running.consuming.deliver()
     running.handle(Retry(after=timedelta(days=400)))
-    assert running.publishing.published == []
+    assert not running.has_published
     may_declare.set()
     while not running.link.calls:  # a thread declares, and then calls
         time.sleep(0.001)
@@ -275,7 +275,7 @@ def test_a_verdict_that_comes_after_its_connection_was_lost_settles_nothing(
     running.consuming.deliver(redelivered=True)
     running.end(item, error)
     assert (lost.settled, running.consuming.settled, running.notes) == ([], [], [])
-    assert running.publishing.published == []
+    assert not running.has_published
 
 
 def test_what_waited_for_a_handler_is_dropped_with_its_connection(running: RunningEngine) -> None:
@@ -305,25 +305,71 @@ def test_a_retry_of_a_move_does_not_outlive_its_connection(running: RunningEngin
     running.link.lose()
     running.connect()
     running.link.sleep(60)
-    assert running.publishing.published == []
+    assert len(running.publishing.published) == 1
 
 
-# --- the broker blocks ----------------------------------------------------------------------------
+# --- the connection that publishes ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("error", [None, FAILURE], ids=["success", "failure"])
+def test_what_needs_no_publish_opens_no_connection_for_one(
+    running: RunningEngine, error: BaseException | None
+) -> None:
+    running.consuming.deliver()
+    running.handle(error)
+    assert not running.has_published
+
+
+def test_what_is_moved_passes_no_connection_that_is_consumed_on(running: RunningEngine) -> None:
+    running.consuming.deliver()
+    running.handle(GIVE_UP)
+    assert running.publishing.published
+    assert running.link.wire is not None
+    assert running.link.wire.channels == [running.consuming]
 
 
 def test_while_the_broker_takes_no_messages_what_succeeds_is_acked_and_what_is_moved_waits(
     running: RunningEngine,
 ) -> None:
-    assert running.link.wire is not None
-    running.link.wire.block()
+    running.deliver()
+    running.handle(GIVE_UP)
+    running.publishing.ack(1)
+    blocked = running.moves_links[-1].wire
+    assert blocked is not None
+    blocked.block()
     running.deliver()
     running.deliver()
     running.handle(GIVE_UP)
     running.handle()
-    assert running.consuming.settled == [Settling("ack", (2,))]
-    running.link.wire.unblock()
+    assert running.consuming.settled == [*ACKED, Settling("ack", (3,))]
+    assert len(running.publishing.published) == 1
+    blocked.unblock()
+    running.publishing.ack(2)
+    assert running.consuming.settled[2:] == [Settling("ack", (2,))]
+
+
+def test_what_is_moved_as_that_connection_is_lost_is_moved_on_the_next(
+    running: RunningEngine,
+) -> None:
+    running.consuming.deliver()
+    running.handle(GIVE_UP)
+    assert running.publishing.published
+    running.moves_links[-1].lose()
+    running.link.run()
+    running.link.sleep(1)
     running.publishing.ack(1)
-    assert running.consuming.settled[1:] == ACKED
+    assert running.consuming.settled == ACKED
+
+
+def test_where_that_connection_can_not_be_had_it_is_tried_again(running: RunningEngine) -> None:
+    running.consuming.deliver()
+    running.handle(GIVE_UP)
+    running.moves_links[-1].give_up(LOST)
+    running.link.run()
+    running.link.sleep(1)
+    assert len(running.moves_links) == 2
+    running.publishing.ack(1)
+    assert running.consuming.settled == ACKED
 
 
 # --- the consumer is refused ----------------------------------------------------------------------
@@ -334,7 +380,7 @@ def test_a_queue_that_can_not_be_consumed_at_all_ends_the_run_with_the_reason() 
     wire = running.link.connect()
     wire.answer()
     wire.answer()
-    wire.channels[1].close_by_broker(403, "ACCESS_REFUSED - access to queue 'orders' refused")
+    wire.channels[0].close_by_broker(403, "ACCESS_REFUSED - access to queue 'orders' refused")
     assert isinstance(running.engine.failure, PermissionDenied)
     assert running.ends == 1
 

@@ -178,10 +178,13 @@ class EngineMachine(RuleBasedStateMachine):
                 wire.answer()
 
     def _publishing(self) -> FakeChannel | None:
-        if self.wire is None:
+        if not self.engine.has_published or self.engine.moves_links[-1].ended:
             return None
-        found = [one for one in self.wire.channels if one.unconfirmed and one.is_open]
-        return found[0] if found else None
+        channel = self.engine.publishing
+        return channel if channel.unconfirmed and channel.is_open else None
+
+    def _moves_wire(self) -> FakeWire | None:
+        return self.engine.moves_links[-1].wire if self.engine.has_published else None
 
     @precondition(lambda self: self._publishing() is not None)
     @rule(data=st.data(), answer=ANSWERS, multiple=st.booleans())
@@ -222,16 +225,34 @@ class EngineMachine(RuleBasedStateMachine):
 
     @rule(
         what=st.sampled_from(
-            ["block", "unblock", "delete", "close", "lose", "sleep", "sleep longer", "stop"]
+            [
+                "block",
+                "unblock",
+                "delete",
+                "close",
+                "lose",
+                "lose what publishes",
+                "refuse what publishes",
+                "sleep",
+                "sleep longer",
+                "stop",
+            ]
         )
     )
     def trouble(self, what: str) -> None:
         channel, link = self._consuming(), self.engine.link
         match what:
-            case "block" if self.wire is not None:
-                self.wire.block()
-            case "unblock" if self.wire is not None:
-                self.wire.unblock()
+            case "block" if (moves := self._moves_wire()) is not None:
+                moves.block()
+            case "unblock" if (moves := self._moves_wire()) is not None:
+                moves.unblock()
+            case "lose what publishes" if self.engine.has_published:
+                self.engine.moves_links[-1].lose()
+                link.run()
+            case "refuse what publishes" if self.engine.has_published:
+                if not self.engine.moves_links[-1].ended:
+                    self.engine.moves_links[-1].give_up()
+                    link.run()
             case "delete" if channel is not None:
                 channel.cancel_by_broker()
             case "close" if channel is not None:

@@ -19,6 +19,7 @@ from redrive.pubsub.engine import Engine
 from redrive.pubsub.handler import awaitable_of, check_result
 from redrive.pubsub.handler_table import HandlerTable
 from redrive.pubsub.message import Message
+from redrive.pubsub.moves import Moves, MovesConnection
 from redrive.pubsub.shared_link import LinkBranch, SharedLink
 from redrive.pubsub.verdict import Verdict
 from redrive.pubsub.work import ConsumeOptions, DropCount, WorkItem
@@ -41,6 +42,7 @@ class TaskEngine(Engine):
         dropped: DropCount,
         longest: Callable[[float], None],
         shared: SharedLink | None = None,
+        moves: MovesConnection | None = None,
     ) -> None:
         self.known = asyncio.Event()
         self.finished = asyncio.Event()
@@ -70,8 +72,15 @@ class TaskEngine(Engine):
             if shared is None
             else LinkBranch(shared, self, prepare=prepare, patience=options.patience)
         )
+        publishes = moves or MovesConnection(
+            connector,
+            lambda beside, listener: Link(beside, listener, patience=options.patience),
+            options.patience,
+        )
         self.use(
-            link, Workers(options.concurrency, f"redrive-{subscription.queue}", self._work, longest)
+            link,
+            Workers(options.concurrency, f"redrive-{subscription.queue}", self._work, longest),
+            Moves(publishes.link_for, publishes.when_closed),
         )
         self._loop_watch = watch_of_loop()
         self._loop_watch.enter()

@@ -10,6 +10,7 @@ from redrive.pubsub.aio.connection import Connector
 from redrive.pubsub.aio.declarer import declare
 from redrive.pubsub.aio.handler_run import TaskEngine
 from redrive.pubsub.aio.signals import signals
+from redrive.pubsub.moves import MovesConnection
 from redrive.pubsub.service_connection import Address
 from redrive.pubsub.shared_link import SharedLink
 from redrive.pubsub.subscriber_base import SubscriberBase
@@ -85,8 +86,13 @@ class AsyncSubscriber(SubscriberBase):
         """
         self._begin(None, surrounded(self._options, [self]))
 
-    def _begin(self, shared: SharedLink | None, options: ConsumeOptions) -> None:
-        """Begins to consume, on a connection that it shares with others, or None for its own."""
+    def _begin(
+        self,
+        shared: SharedLink | None,
+        options: ConsumeOptions,
+        moves: MovesConnection | None = None,
+    ) -> None:
+        """Begins to consume, on connections that it shares with others, or None for its own."""
         self._check_may_start(self.stopped())
         self._processing = TaskEngine(
             self.subscription,
@@ -96,6 +102,7 @@ class AsyncSubscriber(SubscriberBase):
             dropped=self._dropped,
             longest=self._warn_of_long_waits,
             shared=shared,
+            moves=moves,
         )
         self._processing.start()
 

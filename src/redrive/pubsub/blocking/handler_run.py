@@ -15,6 +15,7 @@ from redrive.pubsub.engine import Engine
 from redrive.pubsub.handler import check_result
 from redrive.pubsub.handler_table import HandlerTable
 from redrive.pubsub.message import Message
+from redrive.pubsub.moves import Moves, MovesConnection
 from redrive.pubsub.shared_link import LinkBranch, SharedLink
 from redrive.pubsub.verdict import Verdict
 from redrive.pubsub.work import ConsumeOptions, DropCount, WorkItem
@@ -35,6 +36,7 @@ class ThreadEngine(Engine):
         dropped: DropCount,
         longest: Callable[[float], None],
         shared: SharedLink | None = None,
+        moves: MovesConnection | None = None,
     ) -> None:
         self.known = threading.Event()
         self.finished = threading.Event()
@@ -60,7 +62,12 @@ class ThreadEngine(Engine):
         workers: Workers[WorkItem] = Workers(
             options.concurrency, f"redrive-{subscription.queue}", self._work, longest
         )
-        self.use(link, workers)
+        publishes = moves or MovesConnection(
+            connector,
+            lambda beside, listener: Link(beside, listener, patience=options.patience),
+            options.patience,
+        )
+        self.use(link, workers, Moves(publishes.link_for, publishes.when_closed))
 
     def begun(self) -> None:
         """The broker delivers."""

@@ -8,6 +8,7 @@ from redrive.pubsub.blocking.connection import Connector
 from redrive.pubsub.blocking.declarer import declare
 from redrive.pubsub.blocking.handler_run import ThreadEngine
 from redrive.pubsub.blocking.signals import until_signalled
+from redrive.pubsub.moves import MovesConnection
 from redrive.pubsub.service_connection import Address
 from redrive.pubsub.shared_link import SharedLink
 from redrive.pubsub.subscriber_base import SubscriberBase
@@ -75,8 +76,13 @@ class Subscriber(SubscriberBase):
         """
         self._begin(None, surrounded(self._options, [self]))
 
-    def _begin(self, shared: SharedLink | None, options: ConsumeOptions) -> None:
-        """Begins to consume, on a connection that it shares with others, or None for its own."""
+    def _begin(
+        self,
+        shared: SharedLink | None,
+        options: ConsumeOptions,
+        moves: MovesConnection | None = None,
+    ) -> None:
+        """Begins to consume, on connections that it shares with others, or None for its own."""
         with self._starting:
             self._check_may_start(self.stopped())
             self._processing = ThreadEngine(
@@ -87,6 +93,7 @@ class Subscriber(SubscriberBase):
                 dropped=self._dropped,
                 longest=self._warn_of_long_waits,
                 shared=shared,
+                moves=moves,
             )
             self._processing.start()
 

@@ -1,0 +1,169 @@
+"""What subscribers publish, retries and what is given up on, on a connection of its own.
+
+A broker that is short of something reads nothing any more from a connection that publishes, acks
+included. The connection is opened with the first message. The same for both shells.
+"""
+
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+from typing import TypeVar
+
+from redrive.errors import BrokerUnavailable, RedriveError
+from redrive.pubsub.confirms import Outbox, Outgoing
+from redrive.pubsub.lifecycle import BrokerAccess, Link, Listener
+from redrive.pubsub.shared_link import LinkBranch, SharedLink
+from redrive.pubsub.wire_protocol import Wire
+
+_SUFFIX = " (retries)"
+"""What the connection's name has besides that of the one that consumes."""
+
+Access = TypeVar("Access", bound=BrokerAccess)
+
+
+class MovesConnection:
+    """The connection for what the subscribers of an app publish, or one by itself. There is one as
+    long as a subscriber that has published runs.
+
+    Args:
+        access: where the subscribers consume.
+        keep: makes the link that keeps a connection, for a listener.
+        patience: how long a broker that does not answer is waited for at first.
+    """
+
+    def __init__(
+        self, access: Access, keep: Callable[[Access, Listener], Link], patience: timedelta
+    ) -> None:
+        beside = access.beside(_SUFFIX)
+        self._share: Callable[[Callable[[], None]], SharedLink] = lambda ended: SharedLink(
+            beside, lambda listener: keep(beside, listener), ended
+        )
+        self._patience = patience
+        self._lock = threading.Lock()
+        self._shared: SharedLink | None = None
+        self._number = 0
+        """How many connections there were so far."""
+        self._waiting: list[Callable[[], object]] = []
+
+    def link_for(self, listener: Listener) -> LinkBranch:
+        """Begin a link on it for a listener."""
+        with self._lock:
+            if self._shared is not None:
+                branch = self._branch(self._shared, listener)
+                if branch.join():
+                    return branch
+            self._number += 1
+            number = self._number
+            shared = self._shared = self._share(lambda: self._ended(number))
+            branch = self._branch(shared, listener)
+            branch.join()
+        shared.start()
+        return branch
+
+    def when_closed(self, done: Callable[[], object]) -> None:
+        """Call `done` once it is closed, or now where others still use it."""
+        with self._lock:
+            closes = self._shared is not None and not self._shared.is_used
+            if closes:
+                self._waiting.append(done)
+        if not closes:
+            done()
+
+    def _branch(self, shared: SharedLink, listener: Listener) -> LinkBranch:
+        return LinkBranch(shared, listener, prepare=None, patience=self._patience)
+
+    def _ended(self, number: int) -> None:
+        with self._lock:
+            if self._number == number:
+                self._shared = None
+            waiting, self._waiting = self._waiting, []
+        for done in waiting:
+            done()
+
+
+class Moves:
+    """What one subscriber publishes. Whatever is not confirmed when the connection is lost, or
+    can't be had, is settled with an error.
+
+    Args:
+        link_for: begins a link for a listener.
+        when_closed: calls a function once the connection of all such links is closed, where it is
+            to be.
+    """
+
+    def __init__(
+        self,
+        link_for: Callable[[Listener], Link],
+        when_closed: Callable[[Callable[[], object]], None],
+    ) -> None:
+        self._link_for = link_for
+        self._when_closed = when_closed
+        self._outbox = Outbox(resend=False)
+        self._lock = threading.Lock()
+        self._link: Link | None = None
+        self._pending: list[Outgoing] = []
+        self._failure: RedriveError | None = None
+        self._done: Callable[[], object] | None = None
+
+    def send(self, outgoing: Outgoing) -> None:
+        """Publish a message; from any thread. It is settled on the connection's."""
+        with self._lock:
+            self._pending.append(outgoing)
+            if self._link is None:
+                self._failure = None
+                self._link = self._link_for(self)
+            link = self._link
+        link.call(self._send_pending)
+
+    def close(self, done: Callable[[], object], *, aborted: bool) -> None:
+        """Publish nothing any more, and call `done` once the connection is closed, where nobody
+        else uses it.
+
+        Args:
+            done: is called then, on whatever thread.
+            aborted: whether the connection is dropped without a word.
+        """
+        with self._lock:
+            link = self._link
+            if link is not None:
+                self._done = done
+        if link is None:
+            done()
+        elif aborted:
+            link.abort()
+        else:
+            link.close()
+
+    # --- on the connection's thread ---------------------------------------------------------------
+
+    def connected(self, connection: Wire) -> None:
+        """The connection is open."""
+        self._outbox.connected(connection)
+
+    def disconnected(self, error: RedriveError) -> None:
+        """The connection is lost; it comes back."""
+        self._outbox.disconnected(error)
+
+    def gave_up(self, error: RedriveError) -> None:
+        """There is no connection."""
+        self._failure = error
+
+    def ended(self) -> None:
+        """There will be no connection any more, until something else is to be published."""
+        with self._lock:
+            address = self._link.address if self._link is not None else ""
+            self._link = None
+            pending, self._pending = self._pending, []
+            done, self._done = self._done, None
+        failure = self._failure or BrokerUnavailable(address, "the connection is closed")
+        self._outbox.fail_all(failure)
+        for outgoing in pending:
+            outgoing.settled(outgoing, failure)
+        if done is not None:
+            self._when_closed(done)
+
+    def _send_pending(self) -> None:
+        with self._lock:
+            pending, self._pending = self._pending, []
+        self._outbox.enqueue(pending)
+        self._outbox.pump()
