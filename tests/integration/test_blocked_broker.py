@@ -161,7 +161,7 @@ def test_a_requeue_that_a_blocked_broker_stops_says_so_and_loses_nothing(
     [APPS[0], *(nightly(app, why="the other shell") for app in APPS[1:])],
     ids=lambda one: one.name,
 )
-def test_an_apps_subscribers_move_what_fails_once_the_broker_takes_messages_again(
+def test_while_what_fails_waits_to_be_moved_an_app_handles_and_acks_the_rest(
     rabbitmq_url: str,
     memory: Memory,
     driven: type[DrivenApp],
@@ -169,7 +169,8 @@ def test_an_apps_subscribers_move_what_fails_once_the_broker_takes_messages_agai
 ) -> None:
     names = ["orders", "users", "bills"]
     begun = threading.Semaphore(0)
-    go_on = threading.Event()
+    go_on, held_up = threading.Event(), threading.Event()
+    rest = Recorder(lambda _: held_up.wait(DEADLINE))
 
     def fail(message: Message) -> None:
         begun.release()
@@ -180,7 +181,9 @@ def test_an_apps_subscribers_move_what_fails_once_the_broker_takes_messages_agai
         recorders = [Recorder(fail) for _ in names]
         for name, recorder in zip(names, recorders, strict=True):
             app.subscriber(app.app, recorder, f"shop@{name}", name)
+        app.subscriber(app.app, rest, "shop@rest", "rest", prefetch=1)
         with app.running():
+            ids = [app.publisher.publish("socks", "rest") for _ in range(20)]
             for name in names:
                 app.publisher.publish("socks", name)
             for _ in names:
@@ -190,6 +193,8 @@ def test_an_apps_subscribers_move_what_fails_once_the_broker_takes_messages_agai
             wait_until(
                 lambda: "the broker takes no messages" in caplog.text, "the app's moves are held up"
             )
+            held_up.set()
+            rest.wait_for_handled(ids)  # with a prefetch of 1 each comes once the last is acked
             memory.free()
             wait_until(
                 lambda: all(depth(rabbitmq_url, f"shop@{name}@failed") == 1 for name in names),
