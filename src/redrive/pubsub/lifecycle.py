@@ -22,7 +22,7 @@ from redrive.errors import (
 )
 from redrive.pubsub import tls
 from redrive.pubsub.service_connection import Address, broker_of
-from redrive.pubsub.url import BrokerURL, Credentials, Endpoint, client_properties
+from redrive.pubsub.url import BrokerURL, Credentials, Endpoint, Login, client_properties
 from redrive.pubsub.wire_protocol import Wire
 
 logger = logging.getLogger("redrive")
@@ -187,20 +187,22 @@ class BrokerAccess:
             )
         return context
 
-    def login(self) -> tuple[str, str]:
+    def login(self) -> Login:
         """The user and the password. Errors name this user from then on.
 
         Raises:
-            BrokerUnavailable: the callback that was to give them raised.
+            BrokerUnavailable: the callback that was to give them raised, or gave something else.
         """
         if self.credentials is None:
-            return self.url.username, self.url.password
+            return Login(self.url.username, self.url.password)
         try:
-            username, password = self.credentials()
+            login = Login(*self.credentials())
+            if login.expires is not None and login.expires.tzinfo is None:
+                raise ValueError("the time at which they expire has no time zone")
         except Exception as error:
             raise self._not_had("asking for credentials", "credentials", error) from error
-        self.url = replace(self.url, username=username)
-        return username, password
+        self.url = replace(self.url, username=login.username)
+        return login
 
     def with_login(self) -> BrokerURL:
         """The address with the user and the password that count now, for what is asked in another
@@ -209,8 +211,8 @@ class BrokerAccess:
         Raises:
             BrokerUnavailable: as `login`.
         """
-        username, password = self.login()
-        return replace(self.url, username=username, password=password)
+        login = self.login()
+        return replace(self.url, username=login.username, password=login.password)
 
     def _not_had(self, what: str, argument: str, error: Exception) -> BrokerUnavailable:
         logger.debug("%s for %s raised", what, self.url.address, exc_info=error)

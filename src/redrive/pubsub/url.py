@@ -10,7 +10,8 @@ import re
 import ssl
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from datetime import datetime
+from typing import Literal, NamedTuple
 from urllib.parse import parse_qsl, quote, unquote
 
 from redrive.amqp.field_table import FieldValue
@@ -18,9 +19,18 @@ from redrive.errors import ConfigurationError
 from redrive.pubsub import tls
 from redrive.topology.durations import Duration, duration_of
 
-Credentials = Callable[[], tuple[str, str]]
-"""Gives the user name and the password; asked at each connection, so that rotated ones are picked
-up."""
+Credentials = Callable[[], tuple[str, str] | tuple[str, str, datetime]]
+"""Gives the user name and the password, and where these expire the aware datetime at which they do.
+Asked at each connection, so that rotated ones are picked up, and before they expire."""
+
+
+class Login(NamedTuple):
+    """What a connection logs in with, and until when that counts; None for ever."""
+
+    username: str
+    password: str
+    expires: datetime | None = None
+
 
 _EXAMPLE = (
     "Give one such as amqp://localhost:5672/virtual-host, with the user and the password "

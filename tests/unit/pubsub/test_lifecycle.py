@@ -126,7 +126,7 @@ def test_credentials_are_asked_for_at_each_login_and_name_the_user() -> None:
     users = iter([("first", "1"), ("second", "2")])
     access = BrokerAccess("amqp://guest:guest@rabbit/", "test", lambda: next(users))
     assert "@" not in access.url.address
-    assert [access.login(), access.login()] == [("first", "1"), ("second", "2")]
+    assert [access.login()[:2], access.login()[:2]] == [("first", "1"), ("second", "2")]
     assert access.url.address == "amqp://second@rabbit:5672/%2F"
 
 

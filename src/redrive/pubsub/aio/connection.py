@@ -12,6 +12,8 @@ from redrive.pubsub.aio import client_errors
 from redrive.pubsub.aio.threads import on_thread, running_loop
 from redrive.pubsub.aio.wire import WireConnection
 from redrive.pubsub.lifecycle import CLOSING_TIME, BrokerAccess, Listener, Persistence
+from redrive.pubsub.login_renewal import LoginRenewal
+from redrive.pubsub.url import Login
 
 logger = logging.getLogger("redrive")
 
@@ -31,13 +33,13 @@ class Connector(BrokerAccess):
         """
         connection = WireConnection(lost)
         try:
-            (username, password), context = await self._what_it_takes()
+            connection.login, context = await self._what_it_takes()
             async with asyncio.timeout(self.longest_opening):
                 await connection.open(
                     self.endpoint.host,
                     self.endpoint.port,
-                    username=username,
-                    password=password,
+                    username=connection.login.username,
+                    password=connection.login.password,
                     auth_mechanism=self.url.auth_mechanism,
                     virtual_host=self.url.virtual_host,
                     ssl_context=context,
@@ -52,7 +54,7 @@ class Connector(BrokerAccess):
             ) from error
         return connection
 
-    async def _what_it_takes(self) -> tuple[tuple[str, str], ssl.SSLContext | None]:
+    async def _what_it_takes(self) -> tuple[Login, ssl.SSLContext | None]:
         """The login and the TLS settings."""
         if self.credentials is None and not self.url.tls:
             return self.login(), None
@@ -87,6 +89,7 @@ class Link:
         self._loop = running_loop()
         self._thread = threading.get_ident()
         self._connection: WireConnection | None = None
+        self._renewal = LoginRenewal(connector, self.call, self.call_later, self.reconnect)
         self._gone = asyncio.Event()
         self._reason: BaseException | None = None
         self._task: asyncio.Task[None] | None = None
@@ -174,9 +177,11 @@ class Link:
             if connection is None:
                 return
             self._persistence.connected()
+            self._renewal.connected(connection, connection.login)
             self._listener.connected(connection)
             await self._gone.wait()
             self._connection = None
+            self._renewal.disconnected()
             if self._closing:
                 return
             lost = client_errors.of_connection(self._reason, self._connector.url)

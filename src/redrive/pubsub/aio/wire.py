@@ -36,7 +36,7 @@ from redrive.amqp.frames import (
     short_string,
 )
 from redrive.pubsub.client_hook import check_hooks
-from redrive.pubsub.url import AuthMechanism, Endpoint
+from redrive.pubsub.url import AuthMechanism, Endpoint, Login
 from redrive.pubsub.wire_protocol import Channel, Done, logged_block
 from redrive.topology.broker_version import BrokerVersion
 
@@ -144,6 +144,8 @@ class WireConnection:
     """
 
     def __init__(self, lost: Callable[[BaseException | None], None]) -> None:
+        self.login: Login | None = None
+        """What it was opened with."""
         self._on_lost = lost
         self._reader = FrameReader(self._on_other_frame)
         self._channels: dict[int, _Channel] = {}
@@ -152,6 +154,7 @@ class WireConnection:
         self._connection: aiormq.Connection | None = None
         self._transport: asyncio.WriteTransport | None = None
         self._stream: _Stream | None = None
+        self._updates: set[asyncio.Future[Any]] = set()
         self._opened = False
         self._closing = False
         self._lost = False
@@ -269,6 +272,21 @@ class WireConnection:
         """Has `blocked` called with the broker's reason when it takes no messages for now, and
         `unblocked` when it does again."""
         self._blocked.append(logged_block(blocked, unblocked))
+
+    def update_login(self, password: str) -> None:
+        """Has the broker check the user's rights by another password from now on."""
+        if self._connection is not None and self.is_open:
+            update = asyncio.ensure_future(
+                self._connection.update_secret(password, reason="it expires")
+            )
+            self._updates.add(update)
+            update.add_done_callback(self._updated)
+
+    def _updated(self, update: asyncio.Future[Any]) -> None:
+        self._updates.discard(update)
+        if not update.cancelled() and update.exception() is not None:
+            # where the broker refuses it, it closes the connection, which then comes back
+            logger.debug("the broker did not answer to a new secret", exc_info=update.exception())
 
     def forget(self, channel: int) -> None:
         """A channel is closed."""

@@ -17,7 +17,8 @@ from redrive.pubsub.blocking import client_errors
 from redrive.pubsub.blocking.pika_log import own_use
 from redrive.pubsub.blocking.wire import WireConnection
 from redrive.pubsub.lifecycle import CLOSING_TIME, BrokerAccess, Listener, Persistence, default_name
-from redrive.pubsub.url import Endpoint
+from redrive.pubsub.login_renewal import LoginRenewal
+from redrive.pubsub.url import Endpoint, Login
 
 logger = logging.getLogger("redrive")
 
@@ -30,8 +31,9 @@ _BLOCKED_SECONDS = 10.0
 class Connector(BrokerAccess):
     """How pika connects to one broker."""
 
-    def parameters(self) -> pika.ConnectionParameters:
-        """pika's parameters for the host that answered last, or is next in turn. It may block.
+    def parameters(self, login: Login | None = None) -> pika.ConnectionParameters:
+        """pika's parameters for the host that answered last, or is next in turn, with this login
+        or one that is asked for. It may block.
 
         Raises:
             BrokerUnavailable: the host's name is not known, or a callback that was to give what it
@@ -43,7 +45,7 @@ class Connector(BrokerAccess):
             host=endpoint.host,
             port=endpoint.port,
             virtual_host=self.url.virtual_host,
-            credentials=self._pika_credentials(),
+            credentials=self._pika_credentials(login),
             heartbeat=self.url.heartbeat,
             socket_timeout=self.url.connection_timeout,
             stack_timeout=self.longest_opening,
@@ -56,10 +58,13 @@ class Connector(BrokerAccess):
         _look_up(endpoint)
         return parameters
 
-    def _pika_credentials(self) -> pika.PlainCredentials | pika.credentials.ExternalCredentials:
+    def _pika_credentials(
+        self, login: Login | None
+    ) -> pika.PlainCredentials | pika.credentials.ExternalCredentials:
         if self.url.auth_mechanism == "external":
             return pika.credentials.ExternalCredentials()
-        return pika.PlainCredentials(*self.login())
+        username, password, _ = login or self.login()
+        return pika.PlainCredentials(username, password)
 
     @contextlib.contextmanager
     def blocking(self) -> Iterator[pika.BlockingConnection]:
@@ -159,6 +164,7 @@ class Link:
             target=self._run, name=f"redrive-io-{connector.name}", daemon=True
         )
         self._connection: WireConnection | None = None
+        self._renewal = LoginRenewal(connector, self.call, self.call_later, self.reconnect)
         self._preparing = False
         self._closing = False
         self._closed = threading.Event()
@@ -258,7 +264,8 @@ class Link:
                         self._prepare()
                     finally:
                         self._preparing = False
-                parameters = self._connector.parameters()
+                login = self._connector.login()
+                parameters = self._connector.parameters(login)
         except RedriveError as error:
             refused = error
             self.call(lambda: self._failed(refused))
@@ -269,16 +276,16 @@ class Link:
             defect = error
             self.call(lambda: _raise(defect))
         else:
-            self.call(lambda: self._open(parameters))
+            self.call(lambda: self._open(parameters, login))
 
-    def _open(self, parameters: pika.ConnectionParameters) -> None:
+    def _open(self, parameters: pika.ConnectionParameters, login: Login) -> None:
         if self._closing:
             self._end()
             return
         try:
             self._connection = WireConnection(
                 parameters,
-                on_open_callback=self._opened,
+                on_open_callback=lambda connection: self._opened(connection, login),
                 on_open_error_callback=lambda _, error: self._not_opened(error),
                 on_close_callback=lambda _, error: self._lost(error),
                 custom_ioloop=self._loop,
@@ -286,9 +293,10 @@ class Link:
         except Exception as error:  # noqa: BLE001 - whatever pika says of what it can't begin to open, it is waited out
             self._not_opened(error)
 
-    def _opened(self, connection: pika.connection.Connection) -> None:
+    def _opened(self, connection: pika.connection.Connection, login: Login) -> None:
         assert isinstance(connection, WireConnection)
         self._persistence.connected()
+        self._renewal.connected(connection, login)
         self._listener.connected(connection)
         if self._closing:
             self._close()
@@ -308,6 +316,7 @@ class Link:
     def _lost(self, error: BaseException) -> None:
         """The open connection is gone."""
         self._connection = None
+        self._renewal.disconnected()
         if self._closing:
             self._end()
             return

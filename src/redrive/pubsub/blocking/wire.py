@@ -126,6 +126,11 @@ class WireConnection(pika.SelectConnection):
         self.add_on_connection_blocked_callback(lambda _, told: block(str(told.method.reason)))
         self.add_on_connection_unblocked_callback(lambda _, __: unblock())
 
+    def update_login(self, password: str) -> None:
+        """Has the broker check the user's rights by another password from now on."""
+        if self.is_open:
+            self.update_secret(password, "it expires")
+
     def write(self, data: bytes) -> None:
         """Sends whole frames. On a connection that is closing they are dropped."""
         if data and self.is_open:

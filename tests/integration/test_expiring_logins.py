@@ -1,0 +1,121 @@
+"""A broker whose users log in with tokens that expire."""
+
+import json
+from base64 import urlsafe_b64encode
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, generate_private_key
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+from contract.shells import Shell
+from contract.support import Recorder, Service, both_shells
+from redrive.testing import Broker, private_broker
+from waiting import DEADLINE
+
+pytestmark = pytest.mark.versions("how the broker takes a new secret, and what it does without")
+
+
+class TokenService:
+    """An OAuth2 broker, and what signs its tokens.
+
+    Args:
+        broker: the broker.
+        key: signs.
+        lifetime: how long a token counts.
+    """
+
+    def __init__(self, broker: Broker, key: RSAPrivateKey, lifetime: timedelta) -> None:
+        self.broker = broker
+        self._key = key
+        self._lifetime = lifetime
+        self.given = 0
+
+    def credentials(self) -> tuple[str, str, datetime]:
+        """A login with a new token."""
+        self.given += 1
+        expires = datetime.now(UTC) + self._lifetime
+        return "service", self._token(expires), expires
+
+    def _token(self, expires: datetime) -> str:
+        rights = [f"rabbitmq.{right}:*/*/*" for right in ("configure", "write", "read")]
+        claims = {
+            "sub": "service",
+            "aud": ["rabbitmq"],
+            "exp": int(expires.timestamp()),
+            "scope": rights,
+        }
+        parts = [{"alg": "RS256", "typ": "JWT", "kid": "ours"}, claims]
+        signed = b".".join(_encoded(json.dumps(part).encode()) for part in parts)
+        signature = self._key.sign(signed, PKCS1v15(), SHA256())
+        return b".".join([signed, _encoded(signature)]).decode()
+
+
+def _encoded(value: bytes) -> bytes:
+    return urlsafe_b64encode(value).rstrip(b"=")
+
+
+@pytest.fixture(scope="module")
+def tokens(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TokenService]:
+    key = generate_private_key(public_exponent=65537, key_size=2048)
+    folder = tmp_path_factory.mktemp("keys")
+    folder.chmod(0o755)
+    public = folder / "ours.pem"
+    public.write_bytes(
+        key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    )
+    config = {
+        "auth_backends.1": "rabbit_auth_backend_oauth2",
+        "auth_backends.2": "internal",
+        "auth_oauth2.resource_server_id": "rabbitmq",
+        "auth_oauth2.default_key": "ours",
+        "auth_oauth2.signing_keys.ours": str(public),
+    }
+    with private_broker(
+        config=config, plugins=["rabbitmq_auth_backend_oauth2"], folder=folder
+    ) as broker:
+        yield TokenService(broker, key, timedelta(seconds=6))
+
+
+@both_shells
+def test_a_login_is_renewed_before_it_expires_and_no_connection_is_lost(
+    tokens: TokenService, shell: Shell, caplog: pytest.LogCaptureFixture
+) -> None:
+    service = Service(tokens.broker.url, shell=shell)
+    recorder = Recorder()
+    with (
+        service.subscriber(recorder, credentials=tokens.credentials),
+        service.publisher(credentials=tokens.credentials) as publisher,
+    ):
+        ids = [publisher.publish("socks", "order.paid")]
+        # Each of the two connections has logged in by now, and is to renew twice.
+        enough = tokens.given + 4
+        while tokens.given < enough:
+            ids.append(publisher.publish("socks", "order.paid"))
+            recorder.wait_for_handled(ids)
+
+    assert recorder.tried.total() == len(ids)
+    assert "trying again" not in caplog.text
+    assert "to start over" not in caplog.text
+
+
+@pytest.mark.nightly("a restart of the broker is waited for; logins are renewed each time")
+@both_shells
+def test_after_a_restart_the_newest_login_counts(tokens: TokenService, shell: Shell) -> None:
+    service = Service(tokens.broker.url, shell=shell)
+    recorder = Recorder()
+    with (
+        service.subscriber(recorder, credentials=tokens.credentials),
+        service.publisher(credentials=tokens.credentials, timeout=DEADLINE) as publisher,
+    ):
+        ids = [publisher.publish("socks", "order.paid")]
+        for _ in range(2):
+            tokens.broker.restart()
+            enough = tokens.given + 4
+            while tokens.given < enough:
+                ids.append(publisher.publish("socks", "order.paid"))
+            recorder.wait_for_handled(ids)
+    assert service.failed() == []
