@@ -9,7 +9,7 @@ import ssl
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Protocol, Self
 
 from redrive.amqp.field_table import FieldValue
@@ -196,9 +196,7 @@ class BrokerAccess:
         if self.credentials is None:
             return Login(self.url.username, self.url.password)
         try:
-            login = Login(*self.credentials())
-            if login.expires is not None and login.expires.tzinfo is None:
-                raise ValueError("the time at which they expire has no time zone")
+            login = _login_of(self.credentials())
         except Exception as error:
             raise self._not_had("asking for credentials", "credentials", error) from error
         self.url = replace(self.url, username=login.username)
@@ -252,6 +250,19 @@ def _check(
                 "the URL has auth_mechanism=external and no client certificate to log in with",
                 "Add certfile=… (or give ssl_context=).",
             )
+
+
+def _login_of(given: object) -> Login:
+    """What a callback gave, checked; what it gave is in no error, as it may be a password."""
+    match given:
+        case (str() as username, str() as password):
+            return Login(username, password)
+        case (str() as username, str() as password, datetime() as expires) if expires.tzinfo:
+            return Login(username, password, expires)
+    raise TypeError(
+        f"it gave a {type(given).__name__} that is no user and password, or these and an aware "
+        "datetime of their expiry"
+    )
 
 
 class Persistence:

@@ -38,6 +38,7 @@ class LoginRenewal:
         call_later: the same in so many seconds; from the link's thread.
         reconnect: has the link open a new connection, and says why.
         now: tells the time.
+        on_thread: runs what may block.
     """
 
     def __init__(
@@ -47,12 +48,16 @@ class LoginRenewal:
         call_later: Callable[[float, Callable[[], None]], object],
         reconnect: Callable[[str], None],
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        on_thread: Callable[[Callable[[], None]], None] = lambda ask: threading.Thread(
+            target=ask, name="redrive-credentials", daemon=True
+        ).start(),
     ) -> None:
         self._access = access
         self._call = call
         self._call_later = call_later
         self._reconnect = reconnect
         self._now = now
+        self._on_thread = on_thread
         self._connection: Renewing | None = None
 
     def connected(self, connection: Renewing, login: Login | None) -> None:
@@ -86,7 +91,7 @@ class LoginRenewal:
             else:
                 self._call(lambda: self._renew(connection, login, new))
 
-        threading.Thread(target=ask, name="redrive-credentials", daemon=True).start()
+        self._on_thread(ask)
 
     def _failed(
         self, connection: Renewing, login: Login, attempt: int, error: RedriveError
