@@ -72,6 +72,10 @@ for _ in range(5):
     _channel.basic_reject(_channel.basic_get("orders")[0].delivery_tag, requeue=False)
 wait_until(lambda: _depth("orders.dlq") == 5)
 """,
+    "docs/logins.md": """
+def fetch_token() -> dict:
+    return {"access_token": "guest", "expires_in": 60}
+""",
     "docs/failed-messages.md": """
 from redrive import FailedQueue, Publisher, RetryPolicy, Subscriber
 
