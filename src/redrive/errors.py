@@ -215,14 +215,17 @@ class HandlerTimeout(RedriveError):
 
     Args:
         seconds: how long it may run.
+        consequence: what else is to be said.
     """
 
-    def __init__(self, seconds: float) -> None:
-        super().__init__(seconds)
+    def __init__(self, seconds: float, consequence: str = "") -> None:
+        super().__init__(seconds, consequence)
         self.seconds = seconds
+        self.consequence = consequence
 
     def __str__(self) -> str:
-        return f"the handler ran for more than {self.seconds:g} s"
+        text = f"the handler ran for more than {self.seconds:g} s"
+        return f"{text}: {self.consequence}" if self.consequence else text
 
 
 class Retry(RedriveError):

@@ -107,6 +107,9 @@ class Subscribes(Protocol):
     @property
     def let_go(self) -> int: ...
 
+    @property
+    def hung(self) -> int: ...
+
 
 class KeepsFailed(Protocol):
     """A failed queue."""
@@ -373,6 +376,10 @@ class _Subscribes:
     @property
     def let_go(self) -> int:
         return self._subscriber.let_go
+
+    @property
+    def hung(self) -> int:
+        return self._subscriber.hung
 
 
 class _KeepsFailed:

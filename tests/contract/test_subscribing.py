@@ -92,10 +92,11 @@ def test_what_a_handler_returns_after_its_time_is_dropped(service: Service) -> N
     released = threading.Event()
     recorder = Recorder(lambda _: released.wait(DEADLINE))
     try:
-        with service.subscriber(recorder, handler_timeout=3, retry=retrying(0)):
+        with service.subscriber(recorder, handler_timeout=3, retry=retrying(0)) as subscriber:
             message_id = service.publish()
             (failed,) = service.wait_for_failed()
             released.set()
+            wait_until(lambda: subscriber.hung == 0, "none is counted as hung any more")
             recorder.wait_for_handled([message_id])
             after = service.publish()
             recorder.wait_for_handled([after])

@@ -67,7 +67,7 @@ def _ack_before_publish(_: str) -> None:
         def send() -> None:
             # Without a connection there is nowhere to send it to: that is the bug.
             with contextlib.suppress(Exception):
-                engine._outbox.send(outgoing)
+                engine._moves.send(outgoing)
 
         engine._link.call_later(_BETWEEN_ACK_AND_PUBLISH, send)
 

@@ -4,6 +4,7 @@ The same for both shells: what runs handlers, and what keeps the connection, is 
 """
 
 import logging
+import threading
 from collections.abc import Callable
 from datetime import timedelta
 from typing import assert_never
@@ -19,7 +20,7 @@ from redrive.errors import (
     Retry,
     Unroutable,
 )
-from redrive.pubsub import logs, telemetry
+from redrive.pubsub import late_attempts, logs, telemetry
 from redrive.pubsub.confirms import Outgoing
 from redrive.pubsub.consumer import Consumer
 from redrive.pubsub.current_message import current_handling
@@ -110,6 +111,11 @@ class Engine:
         self._held: list[WorkItem] = []
         """What came meanwhile, or is to be handled alone."""
         self._alone: WorkItem | None = None
+        self._counting = threading.Lock()
+        self.late = 0
+        """Handlers that still run though their time is up."""
+        self.is_stuck = False
+        """Whether there are so many of these that no more messages are taken."""
         self._ever_consumed = False
         self._stopping = False
         self._quiet = False
@@ -177,7 +183,7 @@ class Engine:
             refused=self._refused,
             begun=self.begun,
         )
-        if self._paused_for and self._may_pause:
+        if (self._paused_for or self.is_stuck) and self._may_pause:
             self._consumer.pause(_nothing)
         if self._options.handler_timeout is not None and not self._watching:
             self._watching = True
@@ -237,7 +243,7 @@ class Engine:
         if self._decider is not None and not self._stopping:
             item = WorkItem(consumer, self._decider, received)
             self._open.add(item)
-            if self._paused_for:
+            if self._paused_for or self.is_stuck:
                 self._held.append(item)
             else:
                 self._begin(item)
@@ -267,6 +273,8 @@ class Engine:
     def _watch_overdue(self, seconds: float) -> None:
         every = min(_LONGEST_CHECK, seconds / _OVERDUE_CHECKS)
         for item, stack in self._workers.abandon_overdue(seconds, every):
+            item.timed_out_after = seconds
+            self._count_late(1)
             if item.delivery is not None:
                 logger.error(
                     "%s: its handler runs for more than %g s; it hangs here:\n%s",
@@ -278,8 +286,30 @@ class Engine:
                 if self._options.on_give_up and not item.settled:
                     self.gives_up(item, verdict)
                 self._carry_out((item, verdict))
+        self._heed_late()
         self._flush()
         self._link.call_later(every, lambda: self._watch_overdue(seconds))
+
+    def _count_late(self, change: int) -> None:
+        with self._counting:
+            self.late += change
+        late_attempts.of_this_process.add(self._subscription.queue, change)
+
+    def _heed_late(self) -> None:
+        """Takes no more messages while too many handlers that were given up on still run."""
+        was_stuck, self.is_stuck = self.is_stuck, self.late >= self._options.max_hung
+        if self.is_stuck and not was_stuck:
+            logger.error(
+                "queue %s: %d handlers still run though their time is up: it takes no more "
+                "messages, and is not healthy, until some of them end or the process is restarted",
+                self._subscription.queue,
+                self.late,
+            )
+            if self._consumer is not None and self._may_pause:
+                self._consumer.pause(_nothing)
+        elif was_stuck and not self.is_stuck:
+            logger.warning("queue %s: it takes messages again", self._subscription.queue)
+            self._go_on()
 
     # --- on the connection's thread: leaving ------------------------------------------------------
 
@@ -464,7 +494,11 @@ class Engine:
             return
         self._resumed_after = turn
         self._paused_for = 0
-        if self._stopping:
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Takes messages again, unless something else is against it."""
+        if self._stopping or self._paused_for or self.is_stuck:
             return
         if self._consumer is not None and self._consumer.is_paused:
             self._narrow = self._options.prefetch > 1
@@ -519,10 +553,15 @@ class Engine:
         self._dropped.decline()
         return self.attempted(item, None)
 
-    def message_of(self, delivery: Delivery) -> Message:
-        """What a handler gets of a delivery."""
+    def message_of(self, delivery: Delivery, item: WorkItem | None = None) -> Message:
+        """What a handler gets of a delivery, and of the item that it is handled as."""
         broadcast = self._subscription.broadcast
-        return Message(delivery, 0 if broadcast else self._subscription.retry.max_retries)
+        return Message(delivery, 0 if broadcast else self._subscription.retry.max_retries, item)
+
+    def ended_late(self) -> None:
+        """A handler that was given up on has ended; from any thread."""
+        self._count_late(-1)
+        self._link.call(self._heed_late)
 
     def before_ack(self, item: WorkItem) -> list[Callable[[], object]]:
         """What a handler that has returned wants done before its message is acked: nothing where

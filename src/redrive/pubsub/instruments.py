@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-from redrive.pubsub import sdk_histograms
+from redrive.pubsub import late_attempts, sdk_histograms
 from redrive.pubsub.thread_tally import Count, Distribution, Series, Shard, ThreadTally
 
 if TYPE_CHECKING:
@@ -86,6 +86,12 @@ REDRIVEN = Instrument(
 COUNTERS = (SENT, CONSUMED, HANDLED, RETRIED, GIVEN_UP, LET_GO, REDRIVEN)
 
 RUNNING = Instrument("redrive.attempts.running", "{attempt}", "Handlers that run now.", PROCESS)
+LATE = Instrument(
+    "redrive.attempts.late",
+    "{attempt}",
+    "Handlers that still run though their time is up.",
+    PROCESS,
+)
 DURATION = Instrument(
     "messaging.process.duration",
     "s",
@@ -124,6 +130,7 @@ class Instruments:
         meter.create_observable_up_down_counter(
             RUNNING.name, [self._running], RUNNING.unit, RUNNING.description
         )
+        meter.create_observable_up_down_counter(LATE.name, [_late], LATE.unit, LATE.description)
         made = {
             one: meter.create_histogram(
                 one.name, one.unit, one.description, explicit_bucket_boundaries_advisory=one.bounds
@@ -227,6 +234,13 @@ class Instruments:
             )
             for one in HISTOGRAMS
         ]
+
+
+def _late(_: "CallbackOptions") -> "Iterator[Observation]":
+    from opentelemetry.metrics import Observation
+
+    for queue, count in late_attempts.of_this_process.counts().items():
+        yield Observation(count, LATE.attributes_of((LATE.name, queue, "")))
 
 
 def _pair(

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, Protocol, TypeVar, cast
 
 from redrive.amqp.field_table import FieldValue
 from redrive.amqp.properties import Properties
@@ -19,6 +19,13 @@ if TYPE_CHECKING:
 _Kind = TypeVar("_Kind")
 _MOST_READERS = 1000
 _READERS: "dict[object, Reader]" = {}
+
+
+class TimedAttempt(Protocol):
+    """An attempt, as far as it can run out of time."""
+
+    timed_out_after: float | None
+    """How long it could take, where it was given up on; else None."""
 
 
 class ReceivedMessage:
@@ -112,11 +119,14 @@ class ReceivedMessage:
 class Message(ReceivedMessage):
     """A message as a handler sees it."""
 
-    __slots__ = ("_max_retries",)
+    __slots__ = ("_attempt", "_max_retries")
 
-    def __init__(self, delivery: Delivery, max_retries: int = 0) -> None:
+    def __init__(
+        self, delivery: Delivery, max_retries: int = 0, attempt: TimedAttempt | None = None
+    ) -> None:
         self._delivery = delivery  # one is made of each message: a call less
         self._max_retries = max_retries
+        self._attempt = attempt
 
     @property
     def exchange(self) -> str:
@@ -138,6 +148,17 @@ class Message(ReceivedMessage):
         """Whether the policy allows no retry after this attempt. A rule of the policy for the error
         that it fails with may say otherwise, as may `GiveUp` and `Retry`."""
         return self.retries >= self._max_retries
+
+    @property
+    def timed_out(self) -> bool:
+        """Whether this attempt has taken longer than `handler_timeout`: it counts as failed, and
+        the message is handled again, or set aside. A handler that goes on can ask, and stop."""
+        return self._time_limit_passed is not None
+
+    @property
+    def _time_limit_passed(self) -> float | None:
+        """The seconds of `handler_timeout` where they are over, else None."""
+        return None if self._attempt is None else self._attempt.timed_out_after
 
     @property
     def redelivered(self) -> bool:

@@ -29,6 +29,10 @@ class Probed(Protocol):
     def ready(self) -> bool:
         """Whether it is connected and consumes."""
 
+    @property
+    def is_stuck(self) -> bool:
+        """Whether so many of its handlers hang that it takes no more messages."""
+
     def stopped(self) -> bool:
         """Whether it has ended."""
 
@@ -51,9 +55,12 @@ class Answer(NamedTuple):
 
 
 def health(subscribers: Iterable[Probed]) -> Answer:
-    """Answers 200 while each subscriber runs, and else 503. A broker that is away changes
-    nothing."""
-    return state("healthy", {one.subscription.queue: not one.stopped() for one in subscribers})
+    """Answers 200 while each subscriber runs and is not stuck, and else 503. A broker that is away
+    changes nothing."""
+    return state(
+        "healthy",
+        {one.subscription.queue: not one.stopped() and not one.is_stuck for one in subscribers},
+    )
 
 
 def readiness(subscribers: Iterable[Probed]) -> Answer:

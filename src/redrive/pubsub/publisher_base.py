@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import ClassVar, NamedTuple
 
 from redrive.amqp.field_table import FieldValue
-from redrive.errors import ConfigurationError, PublishTimeout, RedriveError
+from redrive.errors import ConfigurationError, HandlerTimeout, PublishTimeout, RedriveError
 from redrive.pubsub import telemetry
 from redrive.pubsub.codec import Codec, check_codec
 from redrive.pubsub.confirms import WINDOW, Outbox, Outgoing, Settled
@@ -277,6 +277,7 @@ class PublisherBase(ABC):
         extras: Extras,
     ) -> Sealed:
         """Makes a message of what `publish` is given, and begins to watch it."""
+        _check_in_time()
         publication = telemetry.publishing(self._exchanges.main, headers)
         envelope = seal(
             body,
@@ -296,6 +297,7 @@ class PublisherBase(ABC):
             raise ConfigurationError(
                 f"publish_many was given {message!r:.80}", "Give pairs of a body and a routing key."
             )
+        _check_in_time()
         body, routing_key, *rest = message
         headers = rest[0] if rest else None
         if telemetry.active is not None:
@@ -394,3 +396,13 @@ class PublisherSession(ABC):
                 "the publisher was closed before the message was confirmed", "Close it later."
             )
         self._outbox.fail_all(self.failure)
+
+
+def _check_in_time() -> None:
+    """Raise HandlerTimeout where a handler publishes though its time is up."""
+    message = current_message()
+    limit = None if message is None else message._time_limit_passed
+    if limit is not None:
+        raise HandlerTimeout(
+            limit, "what it publishes now is refused, since its attempt has failed"
+        )

@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import TypedDict, TypeVar, cast, overload
 
 from redrive.errors import ConfigurationError
+from redrive.pubsub.engine import Engine
 from redrive.pubsub.handler import (
     AsyncHandler,
     Handler,
@@ -22,7 +23,7 @@ from redrive.pubsub.service_connection import Address
 from redrive.pubsub.surroundings import AsyncShell, BlockingShell, Surroundings
 from redrive.pubsub.tls import ContextSource
 from redrive.pubsub.url import Credentials, seconds_of
-from redrive.pubsub.work import ConsumeOptions, DropCount, Where
+from redrive.pubsub.work import MAX_HUNG, ConsumeOptions, DropCount, Where
 from redrive.redaction import in_one_line
 from redrive.topology.broker_version import CONSUMER_TIMEOUT
 from redrive.topology.durations import Duration
@@ -56,6 +57,7 @@ class SubscriberOptions(TypedDict, total=False):
     max_failed: int | None
     declare: bool
     handler_timeout: Duration | None
+    max_hung: int
     grace: Duration
     patience: Duration
     connection_name: str | None
@@ -64,6 +66,8 @@ class SubscriberOptions(TypedDict, total=False):
 
 class SubscriberBase(Surroundings):
     """The arguments of a subscriber, checked, and its handler."""
+
+    _processing: Engine | None = None
 
     def __init__(
         self,
@@ -84,6 +88,7 @@ class SubscriberBase(Surroundings):
         max_failed: int | None = None,
         declare: bool = True,
         handler_timeout: Duration | None = None,
+        max_hung: int = MAX_HUNG,
         grace: Duration = 30.0,
         patience: Duration = 30.0,
         connection_name: str | None = None,
@@ -124,6 +129,8 @@ class SubscriberBase(Surroundings):
                 user without the right to.
             handler_timeout: after how long a handler counts as failed. A task is cancelled; a
                 thread can't be ended, and another takes its place.
+            max_hung: at how many handlers that still run after `handler_timeout` the subscriber
+                takes no more messages, and is not healthy until some of them end.
             grace: how long `stop` lets running handlers finish.
             patience: how long a broker that does not answer is waited for at the start. Once
                 connected, it is waited for for ever.
@@ -176,6 +183,7 @@ class SubscriberBase(Surroundings):
             _whole("prefetch", usual_prefetch if prefetch is None else prefetch, 65535),
             declare,
             None if handler_timeout is None else seconds_of(handler_timeout),
+            _whole("max_hung", max_hung, 100_000),
             where,
             seconds_of(grace),
             timedelta(seconds=seconds_of(patience)),
@@ -239,6 +247,16 @@ class SubscriberBase(Surroundings):
             f"the subscriber of queue {self.subscription.queue!r} has no broker",
             "Run the app that it is of; or give it a URL.",
         )
+
+    @property
+    def hung(self) -> int:
+        """How many handlers still run now though `handler_timeout` is over."""
+        return 0 if self._processing is None else self._processing.late
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether that are `max_hung`, so that it takes no more messages."""
+        return self._processing is not None and self._processing.is_stuck
 
     @property
     def declined(self) -> int:

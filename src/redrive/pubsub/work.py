@@ -16,6 +16,9 @@ from redrive.pubsub.verdict import Decider
 from redrive.redaction import in_one_line
 from redrive.topology.headers import Delivery
 
+MAX_HUNG = 100
+"""How many handlers that were given up on may run on."""
+
 Where = Callable[[Message], bool]
 """Says of a message whether it is handled."""
 
@@ -33,6 +36,7 @@ class WorkItem:
         "resends",
         "settled",
         "step_began",
+        "timed_out_after",
     )
 
     def __init__(self, consumer: Consumer, decider: Decider, received: Received) -> None:
@@ -44,6 +48,8 @@ class WorkItem:
         self.resends = 0
         self.outgoing: Outgoing | None = None
         """The publish that moves it, until the broker has answered."""
+        self.timed_out_after: float | None = None
+        """After how many seconds its handler was given up on; None where it was not."""
         self.held = 0.0
         """Seconds for which its handler has kept the event loop from running anything else."""
         self.step_began = 0.0
@@ -68,6 +74,7 @@ class ConsumeOptions:
         prefetch: unsettled deliveries that the broker may send.
         declares: whether the topology is declared when it connects.
         handler_timeout: after how many seconds a handler counts as failed; None for never.
+        max_hung: at how many handlers that still run then no more messages are taken.
         where: says of a message whether it is handled; what it declines is acked. None takes all.
         grace: seconds that running handlers have to finish when it stops.
         patience: how long a broker that does not answer is waited for at the start.
@@ -80,6 +87,7 @@ class ConsumeOptions:
     prefetch: int
     declares: bool = True
     handler_timeout: float | None = None
+    max_hung: int = MAX_HUNG
     where: Where | None = None
     grace: float = 30.0
     patience: timedelta = timedelta(seconds=30)

@@ -10,7 +10,7 @@ from redrive.pubsub.engine import Engine
 from redrive.pubsub.isolation import Isolation
 from redrive.pubsub.lifecycle import Listener
 from redrive.pubsub.moves import Moves
-from redrive.pubsub.work import ConsumeOptions, DropCount, WorkItem
+from redrive.pubsub.work import MAX_HUNG, ConsumeOptions, DropCount, WorkItem
 from redrive.topology.broker_version import BrokerVersion
 from redrive.topology.decision import Settlement
 from redrive.topology.headers import Delivery
@@ -50,6 +50,7 @@ class RunningEngine:
         prefetch: int = 5,
         concurrency: int = 5,
         handler_timeout: float | None = None,
+        max_hung: int = MAX_HUNG,
         declare: Callable[[int, bool], object] | None = None,
         where: Callable[..., bool] | None = None,
         isolation: Isolation | None = None,
@@ -61,7 +62,12 @@ class RunningEngine:
         self.engine = Engine(
             subscription,
             ConsumeOptions(
-                concurrency, prefetch, where=where, handler_timeout=handler_timeout, grace=GRACE
+                concurrency,
+                prefetch,
+                where=where,
+                handler_timeout=handler_timeout,
+                max_hung=max_hung,
+                grace=GRACE,
             ),
             declare=declare,
             dropped=self.dropped,
@@ -152,6 +158,20 @@ class RunningEngine:
         item = self.begin()
         self.end(item, error)
         return item
+
+    def hang(self) -> WorkItem:
+        """Begins the item that waits longest, whose handler takes too long and still runs."""
+        item = self.begin()
+        self.workers.overdue.append((item, "a stack"))
+        self.link.sleep(1)
+        self.run()
+        return item
+
+    def end_late(self, item: WorkItem) -> None:
+        """A handler that hung has ended."""
+        self.end(item)
+        self.engine.ended_late()
+        self.run()
 
     def stop(self) -> None:
         """Begins to stop."""

@@ -8,8 +8,11 @@ from datetime import timedelta
 import pytest
 
 from redrive.errors import ConfigurationError, PermissionDenied, Retry
+from redrive.pubsub import late_attempts
 from redrive.pubsub.engine import Engine
+from redrive.pubsub.late_attempts import LateAttempts
 from redrive.topology.decision import Ack, Drop, MoveToFailed, RetryByReject
+from redrive.topology.model import Subscription
 from unit.pubsub.fake_wire import LOST, FakeChannel, Settling
 from unit.pubsub.running_engine import (
     BROADCAST,
@@ -19,6 +22,7 @@ from unit.pubsub.running_engine import (
     GRACE,
     HELD_BACK,
     ORDERED,
+    ORDERS,
     RunningEngine,
 )
 
@@ -163,6 +167,85 @@ def test_a_handler_that_runs_for_too_long_counts_as_failed_and_its_return_does_n
     assert running.consuming.settled == REJECTED
     running.end(item)
     assert running.consuming.settled == REJECTED
+
+
+def hanging(subscription: Subscription = ORDERS, max_hung: int = 2) -> RunningEngine:
+    running = RunningEngine(subscription, handler_timeout=1.0, max_hung=max_hung)
+    running.connect()
+    return running
+
+
+def test_what_hangs_is_counted_until_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    late = LateAttempts()
+    monkeypatch.setattr(late_attempts, "of_this_process", late)
+    running = hanging()
+    running.deliver()
+    item = running.hang()
+    assert (running.engine.late, late.counts()) == (1, {"orders": 1})
+    running.end_late(item)
+    assert (running.engine.late, late.counts()) == (0, {"orders": 0})
+
+
+def test_while_too_many_hang_no_more_is_taken_and_what_is_in_hand_is_handled() -> None:
+    running = hanging()
+    running.deliver()
+    running.deliver()
+    running.deliver(b"in hand")
+    items = [running.hang(), running.hang()]
+    assert (running.engine.is_stuck, running.consuming.consumers) == (True, {})
+    running.handle()
+    running.end_late(items[0])
+    assert (running.engine.is_stuck, len(running.consuming.consumers)) == (False, 1)
+    running.deliver()
+    assert running.consuming.prefetch == 5
+
+
+@pytest.mark.parametrize("subscription", [ORDERED, BROADCAST], ids=["ordered", "broadcast"])
+def test_a_queue_that_may_not_be_left_keeps_what_comes_while_too_many_hang(
+    subscription: Subscription,
+) -> None:
+    running = hanging(subscription, max_hung=1)
+    running.deliver()
+    item = running.hang()
+    running.deliver(b"next")
+    assert running.consuming.consumers
+    assert not running.workers.waiting
+    running.end_late(item)
+    assert [one.received.body for one in running.workers.waiting] == [b"next"]
+
+
+def test_a_new_connection_takes_nothing_either_while_too_many_hang() -> None:
+    running = hanging(max_hung=1)
+    running.deliver()
+    item = running.hang()
+    running.link.lose()
+    wire = running.connect()
+    assert wire.channel.consumers == {}
+    running.end_late(item)
+    assert len(wire.channel.consumers) == 1
+
+
+def test_a_suspect_is_not_handled_alone_beside_too_many_that_hang() -> None:
+    running = hanging(max_hung=1)
+    running.deliver()
+    running.hang()
+    running.isolation.ask(running.engine)
+    running.run()
+    running.isolation.done(running.engine)
+    running.run()
+    assert running.consuming.consumers == {}
+
+
+def test_a_handler_can_ask_whether_its_time_is_up() -> None:
+    running = hanging()
+    running.deliver()
+    item = running.begin()
+    assert item.delivery is not None
+    message = running.engine.message_of(item.delivery, item)
+    assert not message.timed_out
+    running.workers.overdue.append((item, "a stack"))
+    running.link.sleep(1)
+    assert message.timed_out
 
 
 def test_a_handler_that_was_ended_from_outside_leaves_its_delivery(running: RunningEngine) -> None:

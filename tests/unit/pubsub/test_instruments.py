@@ -29,8 +29,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from redrive import uninstrument
 from redrive.amqp.field_table import Table
 from redrive.amqp.properties import Properties
-from redrive.pubsub import sdk_histograms, telemetry
+from redrive.pubsub import late_attempts, sdk_histograms, telemetry
 from redrive.pubsub.instruments import CRITICAL_TIME, DURATION, Instruments
+from redrive.pubsub.late_attempts import LateAttempts
 from redrive.pubsub.probes import measuring
 from redrive.pubsub.telemetry import Telemetry
 from redrive.pubsub.verdict import Verdict
@@ -182,6 +183,21 @@ def test_what_runs_is_what_was_begun_and_has_not_ended() -> None:
     assert running() == [1]
     measured.ended(second, None)
     assert running() == [0]
+
+
+def test_handlers_that_run_on_though_their_time_is_up_are_a_metric(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    late = LateAttempts()
+    monkeypatch.setattr(late_attempts, "of_this_process", late)
+    Telemetry(MeterProvider([reader := InMemoryMetricReader()]))
+    late.add(QUEUE, 2)
+    late.add(QUEUE, -1)
+    found = metric(reader, "redrive.attempts.late")
+    assert found is not None
+    (point,) = found.data.data_points
+    assert dict(point.attributes or {})["messaging.destination.name"] == QUEUE
+    assert point.value == 1  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(

@@ -53,6 +53,16 @@ def test_mounted_under_a_prefix_it_tells_that_a_subscriber_does_not_consume(
     }
 
 
+def test_a_subscriber_of_which_too_many_handlers_hang_is_not_healthy(
+    service: Starlette, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = Subscriber(BROKER, "shop@orders")
+    monkeypatch.setattr(Subscriber, "stopped", lambda *_: False)
+    monkeypatch.setattr(Subscriber, "is_stuck", True)
+    service.mount("/probes", asgi(one))
+    assert asked(service, "/probes/health").status_code == 503
+
+
 def test_metrics_are_in_the_format_of_prometheus(service: Starlette) -> None:
     service.mount("/", asgi())
     answer = asked(service, "/metrics")

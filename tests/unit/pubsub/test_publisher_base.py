@@ -1,9 +1,15 @@
-"""What a publisher says of messages that no queue got."""
+"""What a publisher says of messages that no queue got, and what it refuses."""
 
 import logging
+from collections.abc import Callable
 
 import pytest
 
+from deliveries import first_delivery
+from redrive.errors import HandlerTimeout
+from redrive.pubsub import current_message
+from redrive.pubsub.blocking.publisher import Publisher
+from redrive.pubsub.message import Message
 from redrive.pubsub.publisher_base import MOST_UNHEARD_KEYS, UnheardKeys
 
 
@@ -58,3 +64,29 @@ def test_a_log_handler_that_publishes_for_nobody_does_not_go_round_in_circles(
         logging.getLogger("redrive").removeHandler(handler)
 
     assert sorted(keys_told(caplog)) == ["log.warning", "user.create"]
+
+
+class Attempt:
+    timed_out_after: float | None = None
+
+
+@pytest.mark.parametrize(
+    "publish",
+    [
+        lambda publisher: publisher.publish({}, "user.create"),
+        lambda publisher: publisher._outgoing(({}, "user.create"), lambda *_: None),
+    ],
+    ids=["publish", "publish_many"],
+)
+def test_a_handler_whose_time_is_up_can_publish_nothing(
+    publish: Callable[[Publisher], object],
+) -> None:
+    attempt = Attempt()
+    publisher = Publisher("amqp://localhost/")
+    token = current_message.enter(Message(first_delivery(), 0, attempt), is_async=False)
+    attempt.timed_out_after = 3.0
+    try:
+        with pytest.raises(HandlerTimeout, match="more than 3 s: what it publishes now is refused"):
+            publish(publisher)
+    finally:
+        current_message.leave(token)

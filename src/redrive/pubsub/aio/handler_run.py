@@ -79,7 +79,13 @@ class TaskEngine(Engine):
         )
         self.use(
             link,
-            Workers(options.concurrency, f"redrive-{subscription.queue}", self._work, longest),
+            Workers(
+                options.concurrency,
+                f"redrive-{subscription.queue}",
+                self._work,
+                longest,
+                self.ended_late,
+            ),
             Moves(publishes.link_for, publishes.when_closed),
         )
         self._loop_watch = watch_of_loop()
@@ -121,7 +127,7 @@ class TaskEngine(Engine):
     async def _attempt(self, item: WorkItem) -> Verdict:
         """Runs the handler, with what is around it."""
         assert item.delivery is not None
-        message = self.message_of(item.delivery)
+        message = self.message_of(item.delivery, item)
         token = current_message.enter(message, is_async=True)
         try:
             attempt = Attempt(message, lambda error: self.attempted(item, error))

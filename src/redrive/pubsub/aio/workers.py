@@ -97,6 +97,7 @@ class Workers(Generic[Item]):
         name: what the tasks are called.
         work: does an item; it raises only where its task was cancelled.
         longest: told each time an item took longer than any before, with the seconds.
+        ended_late: told of each item that was abandoned and has ended.
     """
 
     def __init__(
@@ -105,10 +106,12 @@ class Workers(Generic[Item]):
         name: str,
         work: Callable[[Item], Awaitable[None]],
         longest: Callable[[float], None],
+        ended_late: Callable[[], None] = lambda: None,
     ) -> None:
         self._name = name
         self._work = work
         self._longest = longest
+        self._ended_late = ended_late
         self._most_seconds = 0.0
         self._started = 0
         self._loop = asyncio.get_running_loop()
@@ -201,6 +204,8 @@ class Workers(Generic[Item]):
     def _left(self, worker: _Worker[Item]) -> None:
         """A task has ended. Where it was cancelled from outside, another takes its place, unless
         all that runs in the loop ends now."""
+        if worker.abandoned:
+            self._ended_late()
         if worker in self._workers:
             self._workers.discard(worker)
             self._loop.call_later(_A_MOMENT, lambda: None if self._stopped else self._start_one())

@@ -60,7 +60,11 @@ class ThreadEngine(Engine):
             else LinkBranch(shared, self, prepare=prepare, patience=options.patience)
         )
         workers: Workers[WorkItem] = Workers(
-            options.concurrency, f"redrive-{subscription.queue}", self._work, longest
+            options.concurrency,
+            f"redrive-{subscription.queue}",
+            self._work,
+            longest,
+            self.ended_late,
         )
         publishes = moves or MovesConnection(
             connector,
@@ -97,7 +101,7 @@ class ThreadEngine(Engine):
     def _attempt(self, item: WorkItem) -> Verdict:
         """Runs the handler, with what is around it."""
         assert item.delivery is not None
-        message = self.message_of(item.delivery)
+        message = self.message_of(item.delivery, item)
         token = current_message.enter(message, is_async=False)
         try:
             attempt = Attempt(message, lambda error: self.attempted(item, error))

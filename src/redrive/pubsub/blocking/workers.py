@@ -56,14 +56,21 @@ class Workers(Generic[Item]):
         name: what the threads are called.
         work: does an item; it must not raise.
         longest: told each time an item took longer than any before, with the seconds.
+        ended_late: told of each item that was abandoned and has ended.
     """
 
     def __init__(
-        self, count: int, name: str, work: Callable[[Item], None], longest: Callable[[float], None]
+        self,
+        count: int,
+        name: str,
+        work: Callable[[Item], None],
+        longest: Callable[[float], None],
+        ended_late: Callable[[], None] = lambda: None,
     ) -> None:
         self._name = name
         self.work = work
         self._longest = longest
+        self._ended_late = ended_late
         self._most_seconds = 0.0
         self._started = 0
         self.items: queue.SimpleQueue[Item | None] = queue.SimpleQueue()
@@ -135,6 +142,7 @@ class Workers(Generic[Item]):
                 "a handler that was given up on returned after %.1f s; its result is dropped",
                 seconds,
             )
+            self._ended_late()
         elif seconds > self._most_seconds:
             self._most_seconds = seconds
             self._longest(seconds)

@@ -96,3 +96,23 @@ def test_a_thread_that_ends_without_having_been_told_to_is_replaced(
     assert caplog.text.count("another takes its place") == 2
     workers.stop()
     wait_until(lambda: not threads(), "all threads have left")
+
+
+def test_an_item_that_was_abandoned_is_told_of_when_it_ends() -> None:
+    begun, end, ended_late = threading.Event(), threading.Event(), threading.Event()
+
+    def work(_: str) -> None:
+        begun.set()
+        end.wait(DEADLINE)
+
+    workers: Workers[str] = Workers(1, NAME, work, lambda _: None, ended_late.set)
+    workers.put("hangs")
+    assert begun.wait(DEADLINE)
+    ((item, stack),) = workers.abandon_overdue(-1, 1)
+    assert item == "hangs"
+    assert "end.wait(DEADLINE)" in stack
+    assert not ended_late.is_set()
+    end.set()
+    assert ended_late.wait(DEADLINE)
+    workers.stop()
+    wait_until(lambda: not threads(), "all threads have left")
