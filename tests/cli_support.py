@@ -55,13 +55,13 @@ def give_the_management_api_time(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(f"{place}._PATIENCE", timedelta(seconds=PATIENCE))
 
 
-def redrive(*arguments: str, url: str | None = None) -> Outcome:
+def redrive(*arguments: str, url: str | None = None, stdin: bytes = b"") -> Outcome:
     """Runs the command in this process, with nobody at a terminal."""
     out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8") for _ in range(2))
     with (
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),
-        mock.patch.object(sys, "stdin", io.StringIO()),
+        mock.patch.object(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin), "utf-8")),
         mock.patch.dict(os.environ),
     ):
         for variable in _VARIABLES:

@@ -8,10 +8,12 @@ summary line.
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,6 +45,8 @@ settings.load_profile("redrive")
 pytest_plugins = ["redrive.testing.plugin", "pytester"]
 
 _UNIT = Path(__file__).parent / "unit"
+_OWN_BROKERS = frozenset({"rabbitmq_broker", "broker", "secured", "strict_broker"})
+"""The fixtures that start a broker for some tests alone, once in each process that runs one."""
 _FAILED = "failed: "
 """How the table's lines of tests that failed begin."""
 _OUTCOMES = ("passed", "failed", "error", "skipped")
@@ -64,13 +68,25 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(TimesPlugin(path.resolve()))
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    # What is collected stays to the end: to look through it for garbage, again and again in each
+    # process, finds none.
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     kept = [item for item in items if not _is_left_out(item, config)]
     if not IS_NIGHTLY:
         kept = _each_value_once(kept)
     config.hook.pytest_deselected(items=list(set(items).difference(kept)))
-    # First those that stop and kill a broker of their own. They take longest, and among the first
-    # of a run they are one process's, for which one broker starts.
+    # First those that have a broker of their own. They take longest, and among the first of a run
+    # they are one process's, for which each of these brokers starts once.
     items[:] = sorted(kept, key=lambda item: not _has_its_own_broker(item))
 
 
@@ -107,7 +123,7 @@ def _each_value_once(items: list[pytest.Item]) -> list[pytest.Item]:
 
 
 def _has_its_own_broker(item: pytest.Item) -> bool:
-    return "rabbitmq_broker" in getattr(item, "fixturenames", ())
+    return not _OWN_BROKERS.isdisjoint(getattr(item, "fixturenames", ()))
 
 
 @pytest.fixture
@@ -122,6 +138,11 @@ def pytest_sessionstart(session: pytest.Session) -> None:
         # would inherit that.
         signal.signal(signal.SIGINT, signal.default_int_handler)
     session.config.stash[_started] = time.monotonic()
+
+
+def pytest_unconfigure() -> None:
+    # DuckDB tells of whatever is left of it when the interpreter has ended.
+    gc.unfreeze()
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

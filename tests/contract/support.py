@@ -254,12 +254,17 @@ class Service:
         self, count: int, headers: Mapping[str, FieldValue] | None = None
     ) -> list[str]:
         """The same, for a subscription that was declared in its own way, and with more headers."""
-        ids = [str(number) for number in range(count)]
-        report = FailedQueue(self.url, self.queue).restore(
-            self._set_aside(id_, headers or {}) for id_ in ids
-        )
-        assert report.confirmed == count
-        return ids
+        return self._restored((str(number), headers or {}) for number in range(count))
+
+    def set_aside_each(self, headers: Iterable[Mapping[str, FieldValue]]) -> None:
+        """The same, with headers of its own for each message, whose id is 0."""
+        self._restored(("0", own) for own in headers)
+
+    def _restored(self, messages: Iterable[tuple[str, Mapping[str, FieldValue]]]) -> list[str]:
+        deliveries = [self._set_aside(id_, headers) for id_, headers in messages]
+        report = FailedQueue(self.url, self.queue).restore(iter(deliveries))
+        assert report.confirmed == len(deliveries)
+        return [str(delivery.properties.message_id) for delivery in deliveries]
 
     def _set_aside(self, message_id: str, headers: Mapping[str, FieldValue]) -> Delivery:
         # With other headers it is another failure.

@@ -13,6 +13,7 @@ import pytest
 from contract.administration import Administration
 from contract.plain import plain_channel
 from contract.support import Recorder, Service, assert_it_helps, both_types
+from effort import effort
 from redrive import BrokerUnavailable, ConfigurationError
 from redrive.testing import Broker, Proxy
 from redrive.testing.address import Address
@@ -22,10 +23,11 @@ from waiting import DEADLINE, wait_until
 
 
 @both_types
-def test_looking_fifty_times_loses_nothing_and_keeps_the_order(service: Service) -> None:
+def test_looking_again_and_again_loses_nothing_and_keeps_the_order(service: Service) -> None:
     ids = service.fail(20)
 
-    for _ in range(50):
+    # RabbitMQ 4.0 drops what was returned twenty times.
+    for _ in range(effort(25, nightly=50)):
         assert service.failed_ids() == ids
 
 

@@ -14,6 +14,7 @@ import pytest
 
 from contract.administration import Administration
 from contract.support import Service, always_fails
+from effort import effort
 from redrive import FailedQueue, Message, Retry, RetryPolicy
 from redrive.pubsub.blocking.connection import Connector
 from redrive.pubsub.blocking.declarer import declaring
@@ -172,12 +173,12 @@ def test_a_watch_that_begins_and_ends_in_the_middle_of_retries_holds_none_of_the
     service: Service,
 ) -> None:
     service = replace(service, retry=RetryPolicy(10, timedelta(milliseconds=20)))
-    ids = service.set_aside(200)
+    ids = service.set_aside(count := effort(50, nightly=200))
     failed = FailedQueue(service.url, service.queue)
     with service.subscriber(always_fails):
         failed.requeue(job="watched")
         deadline = time.monotonic() + DEADLINE
-        while failed.depth() < 200:
+        while failed.depth() < count:
             with failed.watch("watched"):
                 assert time.monotonic() < deadline, "some are held back"
     assert sorted(message.message_id or "" for message in service.failed()) == sorted(ids)

@@ -6,19 +6,22 @@ import pytest
 
 from contract.plain import depth
 from contract.support import Recorder, Service
+from effort import effort
 from redrive import ConfigurationError, PublishRefused, Unroutable
 
+COUNT = effort(2_500, nightly=5_000)
+"""More than are on their way at a time."""
 _TOO_LONG = "order." + "x" * 255
 
 
 def test_all_are_confirmed_and_arrive_in_their_order(service: Service) -> None:
     recorder = Recorder()
     with service.subscriber(recorder, prefetch=1000), service.publisher() as publisher:
-        report = publisher.publish_many((str(number), "order.paid") for number in range(5000))
-        recorder.wait_for_attempts(5000)
+        report = publisher.publish_many((str(number), "order.paid") for number in range(COUNT))
+        recorder.wait_for_attempts(COUNT)
 
-    assert (report.confirmed, report.failed, report.unroutable) == (5000, [], 0)
-    assert [int(attempt.body) for attempt in recorder.attempts] == list(range(5000))
+    assert (report.confirmed, report.failed, report.unroutable) == (COUNT, [], 0)
+    assert [int(attempt.body) for attempt in recorder.attempts] == list(range(COUNT))
 
 
 def test_what_cannot_be_sent_is_reported_by_its_place_and_the_others_are_sent(

@@ -5,6 +5,7 @@ import pytest
 
 from contract.plain import depth, plain_channel
 from contract.support import Recorder, Service, always_fails, assert_it_helps, both_types, retrying
+from effort import effort
 from redrive import ConfigurationError, FailedMessage, Filter, Message, RequeueProgress
 from redrive.topology import headers
 
@@ -232,13 +233,14 @@ def test_what_was_requeued_is_out_of_the_failed_queue_when_the_call_returns(
     service: Service,
 ) -> None:
     service.declare()
-    for number in range(20):
+    count = effort(8, nightly=20)
+    for number in range(count):
         with plain_channel(service.url) as channel:
             properties = pika.BasicProperties(delivery_mode=2, message_id=str(number))  # type: ignore[no-untyped-call]
             channel.basic_publish("master.failed", service.queue, b"", properties, mandatory=True)
         assert service.failed_queue.requeue().requeued == 1
         assert service.failed() == []
-    assert depth(service.url, service.queue) == 20
+    assert depth(service.url, service.queue) == count
 
 
 def test_a_main_queue_that_is_not_there_is_an_error_before_anything_is_taken(

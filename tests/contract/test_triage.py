@@ -75,16 +75,15 @@ def service(rabbitmq_url: str) -> Service:
     service = Service(rabbitmq_url, retry=retrying(0))
     service.declare()
     kinds = ("KeyError", "TimeoutError", "TimeoutError")
-    for number in range(COUNT):
-        service.set_aside_declared(
-            1,
-            {
-                "redrive-failure-id": f"failure-{number:02}",
-                "redrive-error-type": kinds[number % 3],
-                "redrive-error-message": f"no plan {number}",
-                "redrive-test-number": number,
-            },
-        )
+    service.set_aside_each(
+        {
+            "redrive-failure-id": f"failure-{number:02}",
+            "redrive-error-type": kinds[number % 3],
+            "redrive-error-message": f"no plan {number}",
+            "redrive-test-number": number,
+        }
+        for number in range(COUNT)
+    )
     return service
 
 

@@ -64,9 +64,18 @@ def test_the_message_arrives_with_its_id(url: str, channel: BlockingChannel) -> 
 def test_a_body_from_standard_input_goes_as_it_is(
     url: str, channel: BlockingChannel, body: bytes, expected: str
 ) -> None:
-    assert run_redrive("publish", "user.create", "-", url=url, stdin=body).code == 0
+    assert redrive("publish", "user.create", "-", url=url, stdin=body).code == 0
     properties, found = arrived(channel)
     assert (found, properties.content_type) == (body, expected)
+
+
+def test_a_body_that_another_program_pipes_goes_as_it_is(
+    url: str, channel: BlockingChannel
+) -> None:
+    body = b"\xff\xfe\x00"
+    assert run_redrive("publish", "user.create", "-", url=url, stdin=body).code == 0
+    _, found = arrived(channel)
+    assert found == body
 
 
 def test_a_content_type_that_is_given_counts(url: str, channel: BlockingChannel) -> None:

@@ -33,8 +33,11 @@ PATIENCE = 60.0
 
 
 @pytest.fixture(scope="module")
-def broker() -> Iterator[Broker]:
+def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
     """Not the one that all tests share: this one is killed."""
+    if "REDRIVE_URL" not in os.environ:
+        yield request.getfixturevalue("rabbitmq_broker")
+        return
     with pytest.MonkeyPatch.context() as environment:
         environment.delenv("REDRIVE_URL", raising=False)
         with private_broker() as broker:

@@ -13,7 +13,7 @@ from effort import effort
 from redrive import PublishRefused
 from redrive.testing import Broker, private_broker
 
-COUNT = effort(40_000, nightly=100_000)
+COUNT = effort(25_000, nightly=100_000)
 _LIMIT = 100_000
 
 # In a process of its own: the memory of this one has been through all the tests before.

@@ -13,6 +13,7 @@ import pytest
 from cli_support import Terminal, redrive
 from contract.plain import plain_channel
 from corpus import STEERING, steering_in
+from effort import nightly
 from redrive.topology import headers
 
 QUEUE = "shop@orders"
@@ -194,7 +195,14 @@ def steering_at_a_terminal(terminal: Terminal) -> set[str]:
     return steering_in(terminal.words)
 
 
-@pytest.mark.parametrize("command", ["list", "groups", "query", "status"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "list",
+        "groups",
+        *(nightly(name, why="it prints as the others do") for name in ("query", "status")),
+    ],
+)
 def test_nothing_steers_a_real_terminal(incident: str, command: str) -> None:
     with Terminal(*COMMANDS[command], url=incident, columns=200) as terminal:
         assert terminal.end() in (0, 1)

@@ -3,7 +3,8 @@ types of what works: as it does in a program of somebody who uses redrive."""
 
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -386,11 +387,8 @@ class Remark(NamedTuple):
 Remarks = dict[str, list[Remark]]
 
 
-@pytest.fixture(scope="module")
-def remarks(tmp_path_factory: pytest.TempPathFactory) -> Remarks:
+def remarks_on(programs: Mapping[str, str], folder: Path) -> Remarks:
     """What mypy says in its strict mode of each program, by the program's name."""
-    folder = tmp_path_factory.mktemp("programs")
-    programs = PROGRAMS | {name: IMPORTS + mistake for name, (mistake, _) in MISTAKES.items()}
     files: dict[str, str] = {}
     for number, (name, program) in enumerate(programs.items()):
         file = folder / f"program_{number}.py"
@@ -399,7 +397,7 @@ def remarks(tmp_path_factory: pytest.TempPathFactory) -> Remarks:
     options = [
         "--strict",
         "--config-file=",
-        f"--cache-dir={tmp_path_factory.mktemp('mypy')}",
+        f"--cache-dir={folder / 'mypy'}",
         f"--python-executable={sys.executable}",
         "--no-error-summary",
     ]
@@ -412,29 +410,30 @@ def remarks(tmp_path_factory: pytest.TempPathFactory) -> Remarks:
     return found
 
 
-@pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_mistake_is_an_error_in_its_line_and_the_only_one(mistake: str, remarks: Remarks) -> None:
-    program, told = MISTAKES[mistake]
-    errors = [remark for remark in remarks[mistake] if remark.kind == "error"]
-
-    assert [error.line for error in errors] == [
-        number for number, line in _lines(IMPORTS + program) if line.endswith("# wrong")
-    ]
-    assert told in errors[0].text
-
-
-@pytest.mark.parametrize("name", PROGRAMS)
-def test_a_program_without_a_mistake_passes(name: str, remarks: Remarks) -> None:
-    assert [remark for remark in remarks[name] if remark.kind == "error"] == []
-
-
-@pytest.mark.parametrize("name", PROGRAMS)
-def test_what_decorators_and_properties_give_has_its_own_type(name: str, remarks: Remarks) -> None:
-    told = {number: line.partition("  # -> ")[2] for number, line in _lines(PROGRAMS[name])}
-
-    assert {remark.line: _without_modules(remark.text) for remark in remarks[name]} == {
-        line: f'Revealed type is "{type_}"' for line, type_ in told.items() if type_
+def test_each_mistake_is_an_error_in_its_line_and_what_works_has_its_own_type(
+    tmp_path: Path,
+) -> None:
+    """One test: mypy reads redrive and all that it imports for each process that asks it."""
+    mistakes = {name: IMPORTS + mistake for name, (mistake, _) in MISTAKES.items()}
+    remarks = remarks_on(PROGRAMS | mistakes, tmp_path)
+    errors = {
+        name: [remark for remark in told if remark.kind == "error"]
+        for name, told in remarks.items()
     }
+
+    assert {name: [error.line for error in errors[name]] for name in mistakes} == {
+        name: [number for number, line in _lines(program) if line.endswith("# wrong")]
+        for name, program in mistakes.items()
+    }
+    first = {name: errors[name][0].text for name in mistakes}
+    assert {name: text for name, text in first.items() if MISTAKES[name][1] not in text} == {}
+    for name, program in PROGRAMS.items():
+        assert errors[name] == []
+        assert {remark.line: _without_modules(remark.text) for remark in remarks[name]} == {
+            number: f'Revealed type is "{type_}"'
+            for number, line in _lines(program)
+            if (type_ := line.partition("  # -> ")[2])
+        }
 
 
 def _lines(program: str) -> Iterator[tuple[int, str]]:

@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
 import httpx
@@ -24,6 +25,9 @@ from redrive.web.console_server import ConsoleServer, opened_server
 from redrive.web.console_settings import ConsoleSettings, Permit
 from redrive.web.reach import ListenPlace, Login, Reach
 from waiting import wait_until
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 QUEUE = "shop@orders"
 LOOKUP, SLOW = 12, 5
@@ -72,6 +76,24 @@ class OpenConsole:
 
 
 Opens = Callable[..., OpenConsole]
+
+
+@pytest.fixture(scope="session")
+def _chromium() -> Iterator["Browser"]:
+    # Imported only now: each process of a run collects this folder, and some run no such test.
+    from web.browsing import chromium
+
+    with chromium() as browser:
+        yield browser
+
+
+@pytest.fixture
+def browser(_chromium: "Browser") -> Iterator["Browser"]:
+    """The machine's Chromium: it starts once for all tests of a process."""
+    yield _chromium
+    # A page that is left open goes on asking a console that is gone.
+    for context in _chromium.contexts:
+        context.close()
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """The console in a real browser: what a person sees and does, with and without scripts, on a wide
 screen and on a narrow one, by day and by night."""
 
-from collections.abc import Iterator
 from urllib.parse import urlencode, urlsplit
 
 import pytest
@@ -12,14 +11,8 @@ from effort import nightly
 from redrive import FailedQueue
 from redrive.web.console_settings import Permit
 from waiting import wait_until
-from web.browsing import Visit, chromium
+from web.browsing import Visit
 from web.conftest import LOOKUP, QUEUE, SLOW, OpenConsole, Opens
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as browser:
-        yield browser
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ With REDRIVE_PICTURES set, it takes the pictures of the documentation, into the 
 import logging
 import os
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,7 +18,6 @@ from redrive.pubsub.blocking.connection import Connector
 from redrive.pubsub.blocking.declarer import declaring
 from redrive.web.console_settings import Permit
 from waiting import wait_until
-from web.browsing import chromium
 from web.conftest import QUEUE, OpenConsole, Opens
 from web.test_acting import sum_of
 
@@ -58,12 +56,6 @@ def fails(message: Message) -> None:
     # A new one each time: an exception that is raised again keeps the traceback that it has.
     error, words = ERRORS[message.body.decode().strip('"').partition("-")[0]]
     raise error(words)
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as browser:
-        yield browser
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """Logging in, and the pages that a login brings, in a real browser."""
 
-from collections.abc import Iterator
 from urllib.parse import urlencode, urlsplit
 
 import pytest
@@ -11,16 +10,10 @@ from contract.support import Service
 from redrive.web.console_settings import Permit
 from redrive.web.reach import Login, Reach
 from waiting import wait_until
-from web.browsing import WAYS, Visit, chromium
+from web.browsing import WAYS, Visit
 from web.conftest import QUEUE, OpenConsole, Opens
 
 PASSWORD = "s3cret & more"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as browser:
-        yield browser
 
 
 @pytest.fixture
