@@ -6,7 +6,7 @@ import pytest
 from worker_process import Notes, Supervised, Worker
 
 from contract.shells import ASYNC, BLOCKING, Shell
-from contract.support import Recorder, Service, mostly
+from contract.support import Recorder, Service, both_shells, mostly
 from effort import nightly
 from redrive.topology.model import QueueType
 from waiting import wait_until
@@ -147,6 +147,23 @@ def test_two_messages_that_kill_their_worker_are_both_set_aside(
     assert {message.message_id for message in failed} == set(poison)
     assert {message.reason for message in failed} == {"crashed"}
     assert [notes.begun[message_id] for message_id in poison] == [5, 5]
+
+
+@both_shells
+@pytest.mark.parametrize("behaviour", ["fork and exit", "fork and return"])
+def test_a_process_that_a_handler_forks_ends_with_the_handler(
+    rabbitmq_url: str, tmp_path: Path, shell: Shell, behaviour: str
+) -> None:
+    service = Service(rabbitmq_url, shell=shell)
+    notes = Notes(tmp_path / "notes")
+    service.declare()
+    ids = service.publish_numbered(3)
+    with Worker(service, notes, behaviour) as worker:
+        wait_until(lambda: notes.handled.keys() == {*ids}, "its children have ended, each time")
+        worker.terminate()
+        assert worker.wait() == 0
+
+    assert notes.begun == notes.handled == dict.fromkeys(ids, 1)
 
 
 @mostly(BLOCKING)

@@ -67,6 +67,25 @@ def fail_then_die(message: Message) -> None:
         os._exit(1)
 
 
+class Child(Exception):
+    """Leads a child process out of the handler."""
+
+
+def fork_and_exit(message: Message) -> None:
+    """Waits for a child that exits."""
+    if not (child := os.fork()):
+        sys.exit(3)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+
+
+def fork_and_return(message: Message) -> None:
+    """Waits for a child that comes back from the handler."""
+    if child := os.fork():
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    else:
+        raise Child
+
+
 def take_long(message: Message) -> None:
     """Takes long enough to be asked to leave meanwhile."""
     time.sleep(LONG)
@@ -88,6 +107,8 @@ behaviour = {
     "die beside others": die_beside_others,
     "fail then die": fail_then_die,
     "fail by number": fail_by_number,
+    "fork and exit": fork_and_exit,
+    "fork and return": fork_and_return,
     "take long": take_long,
 }[settings["behaviour"]]
 
@@ -109,7 +130,10 @@ arguments = {
 def on_message(message: Message) -> None:
     """Notes what it begins and what it has done."""
     note("begun", message)
-    behaviour(message)
+    try:
+        behaviour(message)
+    except Child:
+        return
     note("handled", message)
 
 
@@ -124,7 +148,10 @@ async def on_message_async(message: Message) -> None:
         await asyncio.sleep(seconds_beside_others(message))
         die(message)
     else:
-        behaviour(message)
+        try:
+            behaviour(message)
+        except Child:
+            return
     note("handled", message)
 
 

@@ -4,6 +4,7 @@ The same for both shells: what runs handlers, and what keeps the connection, is 
 """
 
 import logging
+import os
 import threading
 from collections.abc import Callable
 from datetime import timedelta
@@ -24,6 +25,7 @@ from redrive.pubsub import late_attempts, logs, telemetry
 from redrive.pubsub.confirms import Outgoing
 from redrive.pubsub.consumer import Consumer
 from redrive.pubsub.current_message import current_handling
+from redrive.pubsub.forked import end_child
 from redrive.pubsub.handler import check_result
 from redrive.pubsub.isolation import Isolation, of_this_process
 from redrive.pubsub.lifecycle import Link, reconnect_delay
@@ -111,6 +113,7 @@ class Engine:
         self._held: list[WorkItem] = []
         """What came meanwhile, or is to be handled alone."""
         self._alone: WorkItem | None = None
+        self._process = os.getpid()
         self._counting = threading.Lock()
         self.late = 0
         """Handlers that still run though their time is up."""
@@ -568,6 +571,11 @@ class Engine:
         it ran out of time, since then its message is handled once more."""
         handling = current_handling()
         return [] if handling is None or item.settled else handling.returned()
+
+    def check_process(self, error: BaseException | None) -> None:
+        """End this process where a handler that has returned, or raised, has forked it."""
+        if os.getpid() != self._process:
+            end_child(error)
 
     def gives_up(self, item: WorkItem, verdict: Verdict) -> None:
         """Tells the hooks of a message whose handler is given up on; it does not wait for

@@ -1,5 +1,6 @@
 """What a running subscriber does with its deliveries, whatever its broker and its handlers do."""
 
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -8,7 +9,7 @@ from datetime import timedelta
 import pytest
 
 from redrive.errors import ConfigurationError, PermissionDenied, Retry
-from redrive.pubsub import late_attempts
+from redrive.pubsub import engine, late_attempts
 from redrive.pubsub.engine import Engine
 from redrive.pubsub.late_attempts import LateAttempts
 from redrive.topology.decision import Ack, Drop, MoveToFailed, RetryByReject
@@ -246,6 +247,18 @@ def test_a_handler_can_ask_whether_its_time_is_up() -> None:
     running.workers.overdue.append((item, "a stack"))
     running.link.sleep(1)
     assert message.timed_out
+
+
+def test_a_process_that_a_handler_has_forked_is_ended(
+    running: RunningEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended: list[BaseException | None] = []
+    monkeypatch.setattr(engine, "end_child", ended.append)
+    running.engine.check_process(FAILURE)
+    assert ended == []
+    monkeypatch.setattr(os, "getpid", lambda: 1)
+    running.engine.check_process(FAILURE)
+    assert ended == [FAILURE]
 
 
 def test_a_handler_that_was_ended_from_outside_leaves_its_delivery(running: RunningEngine) -> None:

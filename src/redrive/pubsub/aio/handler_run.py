@@ -134,6 +134,7 @@ class TaskEngine(Engine):
             watch = telemetry.begun(self._subscription.queue, item.delivery)
             try:
                 attempt.error = await self._error_of(item, attempt)
+                self.check_process(attempt.error)
             finally:
                 telemetry.ended(watch, attempt.error)
             if attempt.error is not None and self._options.on_give_up:
