@@ -1,5 +1,6 @@
 """A worker that dies takes no message with it."""
 
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,7 @@ from worker_process import Notes, Supervised, Worker
 
 from contract.shells import ASYNC, BLOCKING, Shell
 from contract.support import Recorder, Service, both_shells, mostly
-from effort import nightly
+from effort import effort, nightly
 from redrive.topology.model import QueueType
 from waiting import wait_until
 
@@ -147,6 +148,32 @@ def test_two_messages_that_kill_their_worker_are_both_set_aside(
     assert {message.message_id for message in failed} == set(poison)
     assert {message.reason for message in failed} == {"crashed"}
     assert [notes.begun[message_id] for message_id in poison] == [5, 5]
+
+
+@mostly(BLOCKING)
+def test_rolling_deploys_by_signals_and_kills_set_nothing_aside(
+    rabbitmq_url: str, tmp_path: Path, shell: Shell
+) -> None:
+    service = Service(rabbitmq_url, shell=shell)
+    notes = Notes(tmp_path / "notes")
+    service.declare()
+    ids: list[str] = []
+    with ExitStack() as workers:
+        old = workers.enter_context(Worker(service, notes, "take a moment", prefetch=50))
+        for number in range(effort(3, nightly=12)):
+            ids += service.publish_numbered(100)
+            begun = notes.begun.total()
+            wait_until(lambda begun=begun: notes.begun.total() > begun, "messages are handled")  # type: ignore[misc]
+            new = workers.enter_context(Worker(service, notes, "take a moment", prefetch=50))
+            if number % 2:
+                old.kill()
+            else:
+                old.terminate()
+                assert old.wait() == 0
+            old = new
+        wait_until(lambda: notes.handled.keys() >= {*ids}, "all are handled")
+
+    assert service.failed() == []
 
 
 @both_shells

@@ -86,6 +86,11 @@ def fork_and_return(message: Message) -> None:
         raise Child
 
 
+def take_a_moment(message: Message) -> None:
+    """Takes long enough for a queue of some to be there when it is asked to leave."""
+    time.sleep(0.02)
+
+
 def take_long(message: Message) -> None:
     """Takes long enough to be asked to leave meanwhile."""
     time.sleep(LONG)
@@ -109,6 +114,7 @@ behaviour = {
     "fail by number": fail_by_number,
     "fork and exit": fork_and_exit,
     "fork and return": fork_and_return,
+    "take a moment": take_a_moment,
     "take long": take_long,
 }[settings["behaviour"]]
 
