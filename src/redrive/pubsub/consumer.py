@@ -34,6 +34,8 @@ class Consumer:
         most: the deliveries that are wanted in all; None for any number. Not one more is taken,
             which would have to be returned.
         priority: among the queue's consumers; None for the usual one.
+        timeout: for how many milliseconds a delivery may stay unsettled; None for what the broker
+            has.
         held_back: whether the queue holds back what a channel ends with, as failed: then it is
             returned before.
         received: called with each delivery.
@@ -51,6 +53,7 @@ class Consumer:
         refused: Callable[[RedriveError], None],
         most: int | None = None,
         priority: int | None = None,
+        timeout: int | None = None,
         held_back: bool = False,
         begun: Callable[[], None] | None = None,
     ) -> None:
@@ -59,6 +62,7 @@ class Consumer:
         self._prefetch = prefetch
         self._most = most
         self._priority = priority
+        self._timeout = timeout
         self._held_back = held_back
         self._begun = begun
         self._received = received
@@ -296,7 +300,11 @@ class Consumer:
         grant = self._prefetch or MOST_PREFETCH
         self._granted += grant
         self._channel.limit(grant)
-        self._tags.append(self._channel.consume(self._queue, self._begun, priority=self._priority))
+        self._tags.append(
+            self._channel.consume(
+                self._queue, self._begun, priority=self._priority, timeout=self._timeout
+            )
+        )
 
     def _begin_again(self) -> None:
         if not self._tags:

@@ -35,7 +35,13 @@ from redrive.pubsub.moves import Moves
 from redrive.pubsub.redeclaration import Redeclarer
 from redrive.pubsub.verdict import Decider, Verdict
 from redrive.pubsub.wire_protocol import Wire
-from redrive.pubsub.work import ConsumeOptions, DropCount, Workers, WorkItem
+from redrive.pubsub.work import (
+    ConsumeOptions,
+    DropCount,
+    Workers,
+    WorkItem,
+    consumer_timeout,
+)
 from redrive.redaction import in_one_line, redact
 from redrive.topology.decision import (
     Ack,
@@ -185,6 +191,7 @@ class Engine:
             received=self._received,
             refused=self._refused,
             begun=self.begun,
+            timeout=consumer_timeout(self._subscription, self._options, connection.version),
         )
         if (self._paused_for or self.is_stuck) and self._may_pause:
             self._consumer.pause(_nothing)

@@ -23,7 +23,7 @@ from redrive.pubsub.service_connection import Address
 from redrive.pubsub.surroundings import AsyncShell, BlockingShell, Surroundings
 from redrive.pubsub.tls import ContextSource
 from redrive.pubsub.url import Credentials, seconds_of
-from redrive.pubsub.work import MAX_HUNG, ConsumeOptions, DropCount, Where
+from redrive.pubsub.work import MAX_HUNG, ConsumeOptions, DropCount, Where, longest_stay
 from redrive.redaction import in_one_line
 from redrive.topology.broker_version import CONSUMER_TIMEOUT
 from redrive.topology.durations import Duration
@@ -348,11 +348,7 @@ class SubscriberBase(Surroundings):
         many seconds."""
         if seconds is None:
             return
-        wait = seconds * self._options.prefetch / self._options.concurrency
-        if self.subscription.ordered:
-            wait += (
-                self.subscription.retry.longest.total_seconds()
-            )  # held by its handler, and then for its retry
+        wait = longest_stay(self.subscription, self._options, seconds)
         if wait > CONSUMER_TIMEOUT.total_seconds() / 2:
             logger.warning(
                 "queue %s: with handlers of %.0f s and a prefetch of %d, a message may stay "

@@ -39,9 +39,11 @@ class Channel(Protocol):
         *,
         priority: int | None = None,
         offset: int | str | None = None,
+        timeout: int | None = None,
     ) -> str:
-        """Begins to consume, with a priority among the queue's consumers where one is given, and
-        of a stream from an offset on, or from `first`; returns the consumer's tag."""
+        """Begins to consume, with a priority among the queue's consumers where one is given, of a
+        stream from an offset on, or from `first`, and with so many milliseconds for which a
+        delivery may stay unsettled; returns the consumer's tag."""
 
     def cancel(self, tag: str, done: Done) -> None:
         """Ends a consumer."""

@@ -14,8 +14,11 @@ from redrive.pubsub.consumer import Consumer
 from redrive.pubsub.message import Message
 from redrive.pubsub.verdict import Decider
 from redrive.redaction import in_one_line
+from redrive.topology.broker_version import CONSUMER_TIMEOUT, BrokerVersion
 from redrive.topology.headers import Delivery
+from redrive.topology.model import Subscription
 
+_A_MINUTE = 60
 MAX_HUNG = 100
 """How many handlers that were given up on may run on."""
 
@@ -94,6 +97,30 @@ class ConsumeOptions:
     log_tracebacks: bool = False
     middleware: tuple[Middleware | AsyncMiddleware, ...] = ()
     on_give_up: tuple[GiveUpHook, ...] = ()
+
+
+def longest_stay(subscription: Subscription, options: ConsumeOptions, seconds: float) -> float:
+    """How many seconds a message may stay unsettled where each handler takes so many."""
+    stay = seconds * options.prefetch / options.concurrency
+    if subscription.ordered:  # held by its handler, and then for its retry
+        stay += subscription.retry.longest.total_seconds()
+    return stay
+
+
+def consumer_timeout(
+    subscription: Subscription, options: ConsumeOptions, broker: BrokerVersion
+) -> int | None:
+    """For how many milliseconds the broker is to let a message stay unsettled, where handlers may
+    take longer than it does by itself; None where its own time will do, or can't be changed."""
+    limit = options.handler_timeout
+    if limit is None or not broker.has_a_consumer_timeout_for_each_consumer:
+        return None
+    if subscription.queue_type != "quorum" or subscription.broadcast:
+        return None
+    stay = longest_stay(subscription, options, limit)
+    if stay <= CONSUMER_TIMEOUT.total_seconds() / 2:
+        return None
+    return int((2 * stay + _A_MINUTE) * 1000)
 
 
 class DropCount:

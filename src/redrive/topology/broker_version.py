@@ -97,6 +97,13 @@ class BrokerVersion:
         return self >= BrokerVersion(3, 12, 0)
 
     @property
+    def has_a_consumer_timeout_for_each_consumer(self) -> bool:
+        """Whether a consumer of a quorum queue can say how long a delivery may stay unsettled
+        (`x-consumer-timeout`), by a clock that is the queue's. Source: measured on 4.3.6; older
+        ones have an argument of that name, and a clock for each channel."""
+        return self >= BrokerVersion(4, 3)
+
+    @property
     def has_a_consumer_timeout_on_classic_queues(self) -> bool:
         """Whether a delivery from a classic queue may stay unsettled for a limited time only.
 

@@ -60,6 +60,7 @@ class FakeChannel:
         """The queue of each consumer that the client has begun."""
         self.prefetch = 0
         self.priorities: list[int | None] = []
+        self.timeouts: list[int | None] = []
         self.unsettled: dict[int, Received] = {}
         self.settled: list[Settling] = []
         self.closed_by_client = False
@@ -101,12 +102,14 @@ class FakeChannel:
         *,
         priority: int | None = None,
         offset: int | str | None = None,
+        timeout: int | None = None,
     ) -> str:
         """Begins a consumer."""
         assert self._is_open
         tag = f"consumer-{len(self.priorities) + 1}"
         self.consumers[tag] = queue
         self.priorities.append(priority)
+        self.timeouts.append(timeout)
         self._ask(done or _nothing)
         return tag
 

@@ -401,11 +401,16 @@ class _Channel:
         *,
         priority: int | None = None,
         offset: int | str | None = None,
+        timeout: int | None = None,
     ) -> str:
         """Begins to consume; returns the consumer's tag."""
         self._consumers += 1
         tag = f"redrive-{self.number}-{self._consumers}"
-        given = {"x-priority": priority, "x-stream-offset": offset}
+        given = {
+            "x-priority": priority,
+            "x-stream-offset": offset,
+            "x-consumer-timeout": timeout,
+        }
         fields = b"".join(
             short_bytes(name) + encode_value(value)
             for name, value in given.items()

@@ -72,9 +72,14 @@ class _PikaChannel:
         *,
         priority: int | None = None,
         offset: int | str | None = None,
+        timeout: int | None = None,
     ) -> str:
         """Begins to consume; returns the consumer's tag."""
-        given = {"x-priority": priority, "x-stream-offset": offset}
+        given = {
+            "x-priority": priority,
+            "x-stream-offset": offset,
+            "x-consumer-timeout": timeout,
+        }
         arguments = {name: value for name, value in given.items() if value is not None} or None
         answered = None if done is None else lambda _: done()
         tag = self._channel.basic_consume(
