@@ -110,6 +110,9 @@ class Subscribes(Protocol):
     @property
     def hung(self) -> int: ...
 
+    @property
+    def ready(self) -> bool: ...
+
 
 class KeepsFailed(Protocol):
     """A failed queue."""
@@ -380,6 +383,10 @@ class _Subscribes:
     @property
     def hung(self) -> int:
         return self._subscriber.hung
+
+    @property
+    def ready(self) -> bool:
+        return self._subscriber.ready
 
 
 class _KeepsFailed:

@@ -9,7 +9,7 @@ from contract.administration import Administration
 from contract.plain import plain_channel
 from contract.shells import APP, ASYNC, ASYNC_APP, BLOCKING, Shell
 from contract.support import Recorder, Service, both_shells, mostly
-from effort import nightly
+from effort import effort, nightly
 from journey import MOST_DUPLICATES, Journey
 from redrive import BrokerUnavailable, Message, Publisher, Subscriber
 from redrive.pubsub.blocking.connection import Connector
@@ -45,6 +45,37 @@ def test_connections_cut_in_the_middle_of_thousands_of_messages_lose_none(
     assert journey.unconfirmed == 0
     assert journey.lost_at(rabbitmq_url) == set()
     assert journey.duplicates <= 2 * MOST_DUPLICATES
+
+
+@both_shells
+@pytest.mark.timeout(3600)
+def test_however_often_it_is_cut_a_subscriber_comes_back_with_one_consumer(
+    rabbitmq_url: str, shell: Shell
+) -> None:
+    service = Service(rabbitmq_url, shell=shell)
+    recorder = Recorder()
+    ids: list[str] = []
+    with (
+        Proxy(rabbitmq_url) as proxy,
+        service.subscriber(recorder, url=proxy.url, prefetch=3) as subscriber,
+        plain_channel(rabbitmq_url) as channel,
+    ):
+
+        def consumers() -> int:
+            declared = channel.queue_declare(service.queue, passive=True)
+            return int(declared.method.consumer_count)
+
+        for _ in range(effort(10, nightly=1000)):
+            ids += [service.publish() for _ in range(3)]  # it is cut with some in hand, or none
+            proxy.cut()
+            wait_until(
+                lambda: proxy.connections and subscriber.ready and consumers() == 1,
+                "it consumes again, once",
+            )
+        recorder.wait_for_handled(ids)
+        assert (subscriber.ready, consumers()) == (True, 1)
+
+    assert service.failed() == []
 
 
 @both_shells
