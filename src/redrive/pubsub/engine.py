@@ -410,8 +410,9 @@ class Engine:
         self._paused_for = turn
         self._calm = self._told = False
         consumer = self._consumer
-        # With one in hand and room for no other, none can come.
-        if consumer is None or not self._may_pause or (self._narrow and len(self._open) == 1):
+        # While the suspect is in hand and there is room for no other, none can come.
+        is_alone = self._narrow and self._isolation.is_turn_of(self) and len(self._open) == 1
+        if consumer is None or not self._may_pause or is_alone:
             self._no_more_come(turn)
         else:
             consumer.pause(lambda: self._no_more_come(turn))

@@ -220,6 +220,7 @@ def test_suspects_of_two_subscribers_have_their_turns(
     second.publishing.ack(1)
     settle_down(*pair)
     assert (waiting(first), waiting(second)) == ([b"suspect"], [])
+    assert second.consuming.consumers == {}, "one more would come in place of its suspect"
     first.handle()
     settle_down(*pair)
     second.deliver(b"suspect", crashes=1)
