@@ -356,6 +356,11 @@ def test_an_app_is_not_ready_while_its_lifespans_begin(app: DrivenApp) -> None:
     assert ready == [False, True]
 
 
+def test_an_app_that_only_publishes_is_ready_once_it_has_started(app: DrivenApp) -> None:
+    with app.running():
+        assert app.app.ready
+
+
 def test_a_lifespan_that_fails_lets_nothing_be_consumed(app: DrivenApp, rabbitmq_url: str) -> None:
     def no_pool() -> None:
         raise OSError("the database is away")

@@ -146,10 +146,9 @@ class AsyncApp(AppBase[AsyncSubscriber, AsyncPublisher]):
     def ready(self) -> bool:
         """Whether all of its subscribers are connected and consume."""
         running = self._running
-        # While the lifespans begin, there is none yet.
         return (
             running is not None
-            and bool(running.subscribers)
+            and running.has_begun
             and all(one.ready for one in running.subscribers)
         )
 
@@ -198,6 +197,8 @@ class _Running:
     def __init__(self) -> None:
         self.lifespans = contextlib.AsyncExitStack()
         self.subscribers: list[AsyncSubscriber] = []
+        self.has_begun = False
+        """Whether its lifespans have begun, and its subscribers."""
         self._connection_ended = asyncio.Event()
 
     def begin(self, run: AppRun[AsyncSubscriber], connector: Connector) -> None:
@@ -224,6 +225,7 @@ class _Running:
             self.subscribers.append(subscriber)
         if shared is not None:
             shared.start()
+        self.has_begun = True
 
     async def end(self) -> None:
         """Waits until all that was told to stop has, and ends the lifespans."""
