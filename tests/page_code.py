@@ -5,8 +5,15 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = ["README.md", *sorted(f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md"))]
-"""The pages whose code is run; decision records and the pages for contributors have none."""
+PAGES = sorted(
+    page.relative_to(ROOT).as_posix()
+    for pages in (
+        ROOT.glob("*.md"),
+        *((ROOT / folder).rglob("*.md") for folder in ("benchmarks", "docs", "examples")),
+    )
+    for page in pages
+)
+"""All pages that there are."""
 
 _BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _SECTION = re.compile(r"^## (.*)\n((?:(?!## ).*\n?)*)", re.MULTILINE)

@@ -1,5 +1,6 @@
-"""Runs the blocks of a page one after the other, as one program: pairs of a name and code, as JSON
-on standard input. What was printed, and a traceback with the block's own lines, is the output."""
+"""Runs the blocks of a page one after the other, as one program: a name, its code, and whether each
+of its lines has to run, as JSON on standard input. What was printed, and a traceback with the
+block's own lines, is the output; lines that no thread has come to are an error."""
 
 import json
 import linecache
@@ -8,6 +9,8 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
+
+from line_trace import LineTrace
 
 _DEADLINE = 60.0
 _BETWEEN_LOOKS = 0.02
@@ -32,7 +35,7 @@ def stop_when_ready(name: str) -> None:
 
 
 names: dict[str, object] = {
-    "__name__": "page",
+    "__name__": "__main__",
     "stop_when_ready": stop_when_ready,
     "wait_until": wait_until,
 }
@@ -40,6 +43,14 @@ names: dict[str, object] = {
 if __name__ == "__main__":
     # The interpreter's own traceback would look for the lines in a file.
     sys.excepthook = traceback.print_exception
-    for label, code in json.load(sys.stdin):
-        linecache.cache[label] = (len(code), None, code.splitlines(keepends=True), label)
-        exec(compile(code, label, "exec"), names)
+    lines = LineTrace()
+    lines.start()
+    for label, text, is_to_run_whole in json.load(sys.stdin):
+        linecache.cache[label] = (len(text), None, text.splitlines(keepends=True), label)
+        code = compile(text, label, "exec")
+        if is_to_run_whole:
+            lines.add(code)
+        exec(code, names)
+    never_run = lines.never_run()
+    if never_run:
+        sys.exit("\n".join(["these lines never ran:", *never_run]))

@@ -1,18 +1,21 @@
-"""Every block of Python in the README and on the pages of `docs` runs, as it stands there.
+"""Every block of Python on a page, the README included, runs as it stands there.
 
-A page's blocks are one program, in their order. What a page leaves out, since its reader has it
-(the rows to publish, a model), is in `SETUP`; only the addresses of brokers are other ones. The
-README's first block and the page on asyncio are whole programs, and are run as such, too.
+A page's blocks are one program, in their order, and each of their lines has to run. What a page
+leaves out, since its reader has it (the rows to publish, a model), is in `SETUP`, and what makes
+its handlers run in `AFTERWARDS`; only the addresses of brokers are other ones. The README's first
+block and the one of the page on asyncio are whole programs, and are run as such.
 """
 
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -34,6 +37,7 @@ ELSEWHERE = {
 }
 
 SETUP = {
+    "docs/apps.md": 'stop_when_ready("app")',
     "docs/asyncio.md": """
 import asyncio
 from collections.abc import AsyncIterator
@@ -48,6 +52,8 @@ subscriber = AsyncSubscriber(URL, queue="ucenter@user", routing_keys=["user.*"])
 
 @subscriber.handler
 async def on_user(user: dict) -> None: ...
+
+stop_when_ready("app")
 """,
     "docs/dead-letter-queues.md": """
 import pika
@@ -130,17 +136,23 @@ from typing import Annotated
 
 from pydantic import BaseModel
 
-from redrive import Attempt, Exponential, Message, Publisher, RetryPolicy, Subscriber
+from redrive import Attempt, Exponential, GiveUp, Message, Publisher, RetryPolicy, Subscriber
+
+added, captured = [], []
 
 class Session(contextlib.nullcontext):
     def __init__(self, engine: str = "") -> None:
         super().__init__(self)
 
     begin = contextlib.nullcontext
-    add = print
+
+    def add(self, user) -> None:
+        if user.id == 0:
+            raise GiveUp("nobody has this id")
+        added.append(user.id)
 
 class sentry_sdk:
-    capture_exception = print
+    capture_exception = captured.append
 
 engine = "a database"
 
@@ -175,6 +187,19 @@ def start_my_service(url: str) -> Publisher:
 """What the reader of a page has already; each broker's address is the test's."""
 
 AFTERWARDS = {
+    "docs/apps.md": """
+import asyncio
+
+with MemoryBroker() as broker, app.override(broker.url), app:
+    app.publisher.publish({"id": 121}, "order.new")
+    broker.until_idle()
+
+async def serves() -> None:
+    async with lifespan(web):
+        assert service.ready
+
+asyncio.run(serves())
+""",
     "docs/dead-letter-queues.md": """
 wait_until(lambda: (_depth("orders"), _depth("orders.dlq")) == (5, 0))
 _connection.close()
@@ -186,6 +211,17 @@ async def serves() -> None:
         await app.state.publisher.publish({"id": 121}, "user.create", mandatory=True)
 
 asyncio.run(serves())
+
+from redrive.testing import MemoryBroker
+
+async def handles() -> None:
+    with MemoryBroker() as broker:
+        with app.override(broker.url):
+            async with app:
+                await app.publisher.publish({"id": 121}, "user.created")
+                await broker.turn_async("1s")
+
+asyncio.run(handles())
 """,
     "docs/failed-messages.md": """
 assert (report.requeued, report.failed) == (3, []), report
@@ -205,14 +241,32 @@ assert (java.retry, java.failed) == ("master@retry", "master@failed")
     "docs/publishing.md": """
 assert (report.confirmed, report.failed, report.unroutable) == (3, [], 0), report
 """,
-    "docs/subscribing.md": "publisher.close()",
+    "docs/subscribing.md": """
+subscriber.start()
+for id in (121, 0):
+    publisher.publish({"id": id}, "user.renamed")
+wait_until(lambda: added and captured)
+subscriber.stop()
+subscriber.wait()
+publisher.close()
+assert (added, [str(error) for error in captured]) == ([121], ["nobody has this id"])
+""",
     "docs/waiting.md": "publisher.close()",
 }
-"""What shows that a page's blocks did what the page says."""
+"""What has a page's handlers run, and shows that its blocks did what the page says."""
+
+
+class Block(NamedTuple):
+    """A piece of a program."""
+
+    label: str
+    code: str
+    is_to_run_whole: bool = True
+    """Whether it is an error if one of its lines does not run."""
 
 
 def run_blocks(
-    blocks: list[tuple[str, str]],
+    blocks: list[Block],
     url: str,
     environment: dict[str, str],
     folder: Path | None = None,
@@ -220,8 +274,8 @@ def run_blocks(
     """What a program of these blocks prints, in that folder."""
     done = subprocess.run(
         [sys.executable, "-P", str(PROGRAM)],
-        input=json.dumps([(label, addressed(code, url)) for label, code in blocks]),
-        env=environment,
+        input=json.dumps([block._replace(code=addressed(block.code, url)) for block in blocks]),
+        env=environment | {"PYTHONPATH": str(ROOT / "tests")},
         cwd=folder,
         capture_output=True,
         text=True,
@@ -232,22 +286,22 @@ def run_blocks(
     return done.stdout
 
 
-def fragments_of(page: str) -> list[tuple[str, str]]:
+def fragments_of(page: str) -> list[Block]:
     """The blocks of a page that are neither a whole program nor a file of a project."""
     first = OF_A_PROJECT.get(page, 1 if page in WHOLE_PROGRAMS else 0)
     return [
-        (f"{page}, block {number}", block)
+        Block(f"{page}, block {number}", block)
         for number, block in enumerate(blocks_of(page), start=1)
         if number > first
     ]
 
 
-def program_of(page: str) -> list[tuple[str, str]]:
+def program_of(page: str) -> list[Block]:
     """A page's fragments, with what comes before and after them."""
     return [
-        (f"what the reader of {page} has", SETUP.get(page, "")),
+        Block(f"what the reader of {page} has", SETUP.get(page, ""), False),
         *fragments_of(page),
-        (f"after {page}", AFTERWARDS.get(page, "")),
+        Block(f"after {page}", AFTERWARDS.get(page, ""), False),
     ]
 
 
@@ -362,13 +416,29 @@ def test_what_is_run_elsewhere_is_on_a_page_and_run_there() -> None:
         assert page in (ROOT / reason.split()[0]).read_text(encoding="utf-8")
 
 
+def test_no_code_is_written_in_a_way_that_leaves_it_out() -> None:
+    for page in PAGES:
+        text = (ROOT / page).read_text(encoding="utf-8")
+        languages = re.findall(r"^\s*(?:`{3,}|~{3,}) *(\w+)", text, re.MULTILINE)
+        assert languages.count("python") == len(blocks_of(page)), page
+        assert set(languages) <= {"console", "mermaid", "python", "yaml"}, page
+
+
 @pytest.mark.parametrize("page", sorted({*SETUP, *AFTERWARDS, *OF_A_PROJECT, *WHOLE_PROGRAMS}))
 def test_every_page_that_is_set_up_has_code(page: str) -> None:
     assert blocks_of(page)
 
 
+def test_a_line_that_never_runs_is_named(rabbitmq_url: str) -> None:
+    with pytest.raises(AssertionError) as error:
+        run_blocks([Block("a page, block 1", "if 0 > id(1):\n    x = 1\n")], rabbitmq_url, {})
+    assert "a page, block 1, line 2: x = 1" in str(error.value)
+
+
 def test_a_block_that_fails_is_named_with_its_line(rabbitmq_url: str) -> None:
     with pytest.raises(AssertionError) as error:
-        run_blocks([("a page, block 1", "x = 1\nmissing(x)\n")], rabbitmq_url, dict(os.environ))
+        run_blocks(
+            [Block("a page, block 1", "x = 1\nmissing(x)\n")], rabbitmq_url, dict(os.environ)
+        )
     assert 'File "a page, block 1", line 2' in str(error.value)
     assert "missing(x)" in str(error.value)
