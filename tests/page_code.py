@@ -40,3 +40,16 @@ def programs_of(page: str) -> dict[str, str]:
 def addressed(block: str, url: str) -> str:
     """The block with this URL in the place of each that it has."""
     return _ADDRESS.sub(lambda _: repr(url), block)
+
+
+def for_asyncio(program: str) -> str:
+    """The program of an `App` with the changes that the page of recipes names for an `AsyncApp`."""
+    program = re.sub(r"\bApp\b", "AsyncApp", program)
+    program = re.sub(r"\bIterator\b", "AsyncIterator", program)
+    program = "import asyncio\n" + program.replace("    app.run()", "    asyncio.run(app.run())")
+    return re.sub(
+        r"^(@app\.(?:middleware|subscriber)\b.*\n)def ",
+        r"\1async def ",
+        program,
+        flags=re.MULTILINE,
+    )

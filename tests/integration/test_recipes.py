@@ -4,7 +4,6 @@ and for asyncio with the changes that the page names."""
 import functools
 import json
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,7 +12,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from page_code import ROOT, programs_of
+from page_code import ROOT, for_asyncio, programs_of
 from waiting import DEADLINE
 
 PROGRAM = Path(__file__).with_name("recipe_program.py")
@@ -28,19 +27,6 @@ class Ran(NamedTuple):
 
 
 Run = Callable[[str, str], Ran]
-
-
-def for_asyncio(program: str) -> str:
-    """The program with the changes that the page names for an `AsyncApp`."""
-    program = re.sub(r"\bApp\b", "AsyncApp", program)
-    program = re.sub(r"\bIterator\b", "AsyncIterator", program)
-    program = "import asyncio\n" + program.replace("    app.run()", "    asyncio.run(app.run())")
-    return re.sub(
-        r"^(@app\.(?:middleware|subscriber)\b.*\n)def ",
-        r"\1async def ",
-        program,
-        flags=re.MULTILINE,
-    )
 
 
 PROGRAMS = {

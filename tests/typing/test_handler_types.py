@@ -10,6 +10,8 @@ from typing import NamedTuple
 import pytest
 from mypy import api
 
+from page_code import blocks_of, for_asyncio, programs_of
+
 # mypy reads redrive and all that it imports: once, for whichever test is the first.
 pytestmark = pytest.mark.timeout(900)
 
@@ -374,6 +376,20 @@ reveal_type(app.publisher)  # -> AsyncPublisher
 reveal_type(app.include(router))  # -> AsyncApp
 """
 PROGRAMS = {"threads": GOOD, "a loop": ASYNC_GOOD}
+RECIPES = programs_of("docs/recipes.md")
+OF_PAGES = {
+    "README.md": blocks_of("README.md")[0],
+    "docs/apps.md": blocks_of("docs/apps.md")[0],
+    "docs/asyncio.md": blocks_of("docs/asyncio.md")[0],
+    "docs/asyncio.md, the app": blocks_of("docs/asyncio.md")[1],
+    **RECIPES,
+    **{
+        f"{name}, for asyncio": for_asyncio(program)
+        for name, program in RECIPES.items()
+        if "SQLAlchemy" not in name  # which has a recipe of its own for asyncio
+    },
+}
+"""The programs that the pages have to copy from."""
 
 
 class Remark(NamedTuple):
@@ -415,7 +431,7 @@ def test_each_mistake_is_an_error_in_its_line_and_what_works_has_its_own_type(
 ) -> None:
     """One test: mypy reads redrive and all that it imports for each process that asks it."""
     mistakes = {name: IMPORTS + mistake for name, (mistake, _) in MISTAKES.items()}
-    remarks = remarks_on(PROGRAMS | mistakes, tmp_path)
+    remarks = remarks_on(PROGRAMS | OF_PAGES | mistakes, tmp_path)
     errors = {
         name: [remark for remark in told if remark.kind == "error"]
         for name, told in remarks.items()
@@ -427,6 +443,7 @@ def test_each_mistake_is_an_error_in_its_line_and_what_works_has_its_own_type(
     }
     first = {name: errors[name][0].text for name in mistakes}
     assert {name: text for name, text in first.items() if MISTAKES[name][1] not in text} == {}
+    assert {name: errors[name] for name in OF_PAGES if errors[name]} == {}
     for name, program in PROGRAMS.items():
         assert errors[name] == []
         assert {remark.line: _without_modules(remark.text) for remark in remarks[name]} == {

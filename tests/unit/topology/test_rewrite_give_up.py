@@ -55,6 +55,19 @@ def test_a_message_set_aside_says_everything_about_its_failure() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("error", "missing"),
+    [
+        (ErrorReport("ValueError", "", "a traceback"), headers.ERROR_MESSAGE),
+        (ErrorReport("ValueError", "a text", ""), headers.ERROR_TRACEBACK),
+    ],
+    ids=["text", "traceback"],
+)
+def test_what_an_error_does_not_have_leaves_no_header(error: ErrorReport, missing: str) -> None:
+    everything = set(given_up(first_delivery()))
+    assert set(given_up(first_delivery(), error)) == everything - {missing}
+
+
 def test_a_message_set_aside_keeps_its_x_death() -> None:
     received = deaths(death(QUEUE, "rejected", 3))
     assert received.raw_fields()[0] in given_up(returned(received)).raw_fields()
