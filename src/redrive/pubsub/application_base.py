@@ -123,7 +123,8 @@ class AppBase(RouterBase[AnySubscriber], Generic[AnySubscriber, AnyPublisher]):
             publish_timeout: how long its publisher waits for a confirm: 30 seconds where neither
                 this nor a setting says otherwise.
             codec: how its publisher writes bodies: `json`, or `php-envelope`.
-            defaults: options of its subscribers, where these name no others.
+            defaults: options of its subscribers, as `subscriber` takes them, where these name no
+                others.
 
         Raises:
             ConfigurationError: an argument can't be.

@@ -1,11 +1,12 @@
 """Subscribers that go together, apart from a broker: what routers and apps of both shells have in
 common."""
 
+import inspect
 from collections.abc import Iterator, Sequence
 from typing import ClassVar, Generic, NamedTuple, Self, TypeVar, Unpack
 
 from redrive.errors import ConfigurationError
-from redrive.pubsub.subscriber_base import SubscriberBase, SubscriberOptions
+from redrive.pubsub.subscriber_base import SubscriberBase, SubscriberOptions, options_in_words
 from redrive.pubsub.surroundings import Surroundings, surrounded
 from redrive.pubsub.work import ConsumeOptions
 from redrive.topology.names import ExchangeFamily, family_of
@@ -46,7 +47,8 @@ class RouterBase(Surroundings, Generic[AnySubscriber]):
     ) -> None:
         """Args:
         exchange: the main exchange of its subscribers, or a whole family.
-        defaults: options of its subscribers, where these name no others.
+        defaults: options of its subscribers, as `subscriber` takes them, where these name no
+            others.
 
         Raises:
             ConfigurationError: one of these can't be.
@@ -66,7 +68,7 @@ class RouterBase(Surroundings, Generic[AnySubscriber]):
         exchange: str | ExchangeFamily | None = None,
         **options: Unpack[SubscriberOptions],
     ) -> AnySubscriber:
-        """Makes a subscriber; as a decorator, of the function that is to be its handler.
+        """Make a subscriber; as a decorator, of the function that is to be its handler.
 
             @app.subscriber("ucenter@user", "user.*")
             def on_user(user: UserCreated) -> None: ...
@@ -75,7 +77,8 @@ class RouterBase(Surroundings, Generic[AnySubscriber]):
             queue: the queue, by convention `service@subscription`.
             routing_keys: binding patterns (`user.*`, `order.#`).
             exchange: the main exchange, or a whole family, where it is not the router's.
-            options: as for `Subscriber`.
+            options: as follows, with what holds where neither this call nor the app or the router
+                names one:
 
         Raises:
             ConfigurationError: an argument can't be, or another subscriber has this queue.
@@ -121,6 +124,17 @@ class RouterBase(Surroundings, Generic[AnySubscriber]):
     def __repr__(self) -> str:
         queues = ", ".join(repr(route.queue) for route in self._routes())
         return f"<{type(self).__name__} of {queues or 'no subscribers'}>"
+
+
+def _with_options(doc: str | None) -> str | None:
+    """Put the options of subscribers where a text speaks of them."""
+    if doc is None:  # python -OO
+        return None
+    before, mark, after = inspect.cleandoc(doc).partition("names one:\n")
+    return f"{before}{mark}{options_in_words(' ' * 12)}\n{after}"
+
+
+RouterBase.subscriber.__doc__ = _with_options(RouterBase.subscriber.__doc__)
 
 
 def chosen_routes(

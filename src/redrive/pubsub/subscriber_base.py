@@ -1,6 +1,9 @@
 """What both subscribers are told, and what they refuse."""
 
+import inspect
 import logging
+import re
+import textwrap
 import threading
 import uuid
 from collections.abc import Callable
@@ -103,7 +106,8 @@ class SubscriberBase(Surroundings):
             queue: the queue, by convention `service@subscription`; at most 248 bytes.
             routing_keys: binding patterns (`user.*`, `order.#`).
             exchange: the main exchange, or a whole family with suffixes of its own.
-            retry: the retry budget.
+            retry: the retry budget; None for that of `RetryPolicy()`, three retries, 30 seconds
+                apart.
             queue_type: `quorum` or `classic`. Only quorum queues move a failed message safely while
                 a node dies, and count crashes.
             retry_via: how a failed attempt comes back: `dead-letter` and `republish` through a
@@ -368,3 +372,21 @@ def _whole(name: str, value: int, most: int) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
         raise ConfigurationError(f"{name} is {value!r}", f"Give a whole number from 1 to {most}.")
     return value
+
+
+def options_in_words(indent: str) -> str:
+    """Describe each of the `SubscriberOptions` with its default, in the words of a subscriber's own
+    arguments; for a docstring, in lines that begin with `indent`."""
+    arguments = inspect.signature(SubscriberBase.__init__).parameters
+    told = inspect.getdoc(SubscriberBase.__init__) or ""
+    return "\n".join(
+        textwrap.fill(
+            f"{name}={arguments[name].default!r}: {' '.join(words.split())}",
+            96,
+            initial_indent=indent,
+            subsequent_indent=f"{indent}    ",
+            break_on_hyphens=False,
+        )
+        for name, words in re.findall(r"^    (\w+): (.*(?:\n {8}.*)*)", told, re.MULTILINE)
+        if name in SubscriberOptions.__annotations__
+    )

@@ -3,6 +3,8 @@
 import asyncio
 import inspect
 import os
+import pydoc
+import re
 import typing
 from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import timedelta
@@ -53,6 +55,16 @@ def test_an_app_takes_each_option_that_a_subscriber_does() -> None:
         name: getattr(hint, "__forward_arg__", hint)
         for name, hint in SubscriberOptions.__annotations__.items()
     }
+
+
+@pytest.mark.parametrize("place", [App, AsyncApp, Router, AsyncRouter])
+def test_help_describes_each_option_of_a_subscriber(place: Any) -> None:
+    told = pydoc.render_doc(place.subscriber)
+
+    assert re.findall(r"^ {16}(\w+)=", told, re.MULTILINE) == list(
+        SubscriberOptions.__annotations__
+    )
+    assert "concurrency=1: handlers that run at a time" in told
 
 
 @both_shells
