@@ -39,7 +39,7 @@ REPRESENTATIVES = {
     ),
     "test_what_failed_nowhere_goes_to_a_queue_that_is_named": "the default exchange",
     "test_by_the_first_exchange_every_queue_that_is_bound_there_gets_a_copy": "a fanout",
-    "test_what_subscribers_tell_of_a_requeue_is_heard_and_watched": "an exclusive queue",
+    "test_what_subscribers_tell_of_a_requeue_is_watched": "an exclusive queue",
     "test_an_expiration_ends_when_the_message_is_set_aside": "the TTL of a message",
     "test_what_a_full_failed_queue_refuses_stays_until_there_is_room": "reject-publish",
     "test_middleware_hears_what_comes_next_and_the_hook_of_the_end": "a handler of an app",

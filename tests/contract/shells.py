@@ -43,13 +43,12 @@ from redrive import (
 )
 from redrive.amqp.field_table import FieldValue
 from redrive.failures.filter import Filter, Predicate
-from redrive.failures.outcome_watch import Watch, Whereabouts
+from redrive.failures.outcome_watch import Watch
 from redrive.failures.requeue import Cancel, Edit
 from redrive.failures.return_looks import ReturnLooks
 from redrive.pubsub.blocking.declarer import Depth
 from redrive.pubsub.reports import DiscardReport, LookProgress
 from redrive.topology.headers import Delivery
-from redrive.topology.outcome_events import Outcomes
 
 T = TypeVar("T")
 
@@ -156,14 +155,6 @@ class KeepsFailed(Protocol):
     def watch(
         self, job: str, queue: str | None = None
     ) -> AbstractContextManager[Watch | ReturnLooks]: ...
-
-    def whereabouts(self, queue: str | None = None) -> Whereabouts: ...
-
-    def retry_delay(self, queue: str | None = None) -> timedelta | None: ...
-
-    def listen(self, job: str) -> None: ...
-
-    def heard(self, job: str) -> list[Outcomes]: ...
 
     def purge(self) -> int: ...
 
@@ -441,18 +432,6 @@ class _KeepsFailed:
                 yield watch
             finally:
                 loop.run(watching.__aexit__(None, None, None))
-
-    def whereabouts(self, queue: str | None = None) -> Whereabouts:
-        return asyncio.run(self._failed.whereabouts(queue))
-
-    def retry_delay(self, queue: str | None = None) -> timedelta | None:
-        return asyncio.run(self._failed.retry_delay(queue))
-
-    def listen(self, job: str) -> None:
-        asyncio.run(self._failed.listen(job))
-
-    def heard(self, job: str) -> list[Outcomes]:
-        return asyncio.run(self._failed.heard(job))
 
     def purge(self) -> int:
         return asyncio.run(self._failed.purge())

@@ -354,12 +354,12 @@ def test_a_requeue_is_known_by_its_headers_through_the_ladder_and_the_retry_queu
 def test_a_job_that_a_publisher_makes_up_is_not_told_of(service: Service) -> None:
     failed = FailedQueue(service.url, service.queue)
     service.fail(1)
-    failed.listen("after-the-fix")
+    failed._listen("after-the-fix")
     recorder = Recorder()
     heard: list[int] = []
 
     def listen() -> bool:
-        heard.extend(outcomes.handled for outcomes in failed.heard("after-the-fix"))
+        heard.extend(outcomes.handled for outcomes in failed._heard("after-the-fix"))
         return bool(heard)
 
     with service.subscriber(recorder):

@@ -34,12 +34,12 @@ def test_a_subscriber_tells_what_became_of_messages_that_were_requeued(service: 
     heard: Counter[str] = Counter()
 
     def listen() -> bool:
-        for outcomes in failed.heard("after-the-fix"):
+        for outcomes in failed._heard("after-the-fix"):
             assert outcomes.queue == service.queue
             heard.update(handled=outcomes.handled, failed=outcomes.failed)
         return heard.total() >= 10
 
-    failed.listen("after-the-fix")
+    failed._listen("after-the-fix")
     with service.subscriber(fails_for_odd_ones):
         failed.requeue(job="after-the-fix")
         wait_until(listen, "all outcomes are told")
@@ -51,7 +51,7 @@ def test_without_anybody_who_listens_messages_are_handled_all_the_same(service: 
     with service.subscriber(fails_for_odd_ones):
         FailedQueue(service.url, service.queue).requeue(job="nobody-listens")
         assert [message.body for message in service.wait_for_failed(1)] == [b"1"]
-        assert FailedQueue(service.url, service.queue).heard("nobody-listens") == []
+        assert FailedQueue(service.url, service.queue)._heard("nobody-listens") == []
 
 
 def heard(failed: FailedQueue, job: str, settled: int) -> dict[str, int]:
@@ -59,7 +59,7 @@ def heard(failed: FailedQueue, job: str, settled: int) -> dict[str, int]:
     counts: Counter[str] = Counter()
 
     def listen() -> bool:
-        for outcomes in failed.heard(job):
+        for outcomes in failed._heard(job):
             counts.update(
                 {
                     name: getattr(outcomes, name)
@@ -100,7 +100,7 @@ def test_a_retry_is_told_once_for_each_message_however_it_is_retried(
     failed = FailedQueue(service.url, service.queue)
     service.declare(**options)
     service.set_aside_declared(6)
-    failed.listen("retried")
+    failed._listen("retried")
     with service.subscriber(handler, **options):
         failed.requeue(job="retried")
         assert heard(failed, "retried", 6) == {
@@ -113,11 +113,11 @@ def test_a_retry_is_told_once_for_each_message_however_it_is_retried(
 def test_what_fails_for_good_is_told_of_with_whether_it_was_retried(service: Service) -> None:
     service.fail(4)
     failed = FailedQueue(service.url, service.queue)
-    failed.listen("retried")
+    failed._listen("retried")
     with service.subscriber(always_fails):
         failed.requeue(job="retried", limit=2)
         assert heard(failed, "retried", 2) == {"failed": 2, "failed_after_retry": 2, "retrying": 2}
-    failed.listen("at-once")
+    failed._listen("at-once")
     with service.subscriber(always_fails, retry=RetryPolicy(0, service.retry.delay)):
         failed.requeue(job="at-once", limit=2)
         assert heard(failed, "at-once", 2) == {"failed": 2}

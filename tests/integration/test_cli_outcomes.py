@@ -81,7 +81,7 @@ def test_what_an_older_worker_does_not_tell_is_counted_in_the_failed_queue(failu
     job = requeue(failures, "--limit", "3").json()["job"]
     with a_worker(failures, breaks=True):
         wait_until(lambda: depth_of(failures, QUEUE)["failed"] == 60, "they fail again")
-    FailedQueue(failures, QUEUE).heard(job)  # as if nothing had been told
+    FailedQueue(failures, QUEUE)._heard(job)  # as if nothing had been told
     assert told_of(failures, job) == (3, 0, 3, 0)
 
 

@@ -18,6 +18,7 @@ from redrive.failures.failure_feed import FailureFeed
 from redrive.failures.feed_keeper import FeedKeeper
 from redrive.failures.index import Index
 from redrive.failures.look import Look, Recall
+from redrive.failures.message_source import answer_of
 from redrive.pubsub.blocking.connection import Connector
 from redrive.pubsub.blocking.declarer import declaring
 from redrive.pubsub.url import BrokerURL
@@ -177,20 +178,18 @@ def test_outcomes_are_told_as_subscribers_tell_them(service: Service) -> None:
 
 
 def look(url: str) -> None:
-    with FailedQueue(url, QUEUE).look(recall=Recall(duration_of(0))) as look:
-        for _ in look:
-            pass
+    answer_of(FailedQueue(url, QUEUE), list, recall=Recall(duration_of(0)))
 
 
 def known(url: str) -> list[str]:
     def ids(look: Look) -> list[str]:
         return [message.failure_id for message in look.messages]
 
-    return FailedQueue(url, QUEUE).ask(ids, recall=KEPT)[0]
+    return answer_of(FailedQueue(url, QUEUE), ids, recall=KEPT)[0]
 
 
 def known_count(url: str) -> int:
-    return FailedQueue(url, QUEUE).ask(lambda look: look.kept.count(), recall=KEPT)[0]
+    return answer_of(FailedQueue(url, QUEUE), lambda look: look.kept.count(), recall=KEPT)[0]
 
 
 @contextlib.contextmanager

@@ -18,6 +18,7 @@ from redrive.amqp.field_table import FieldValue, Table
 from redrive.amqp.properties import Properties
 from redrive.errors import ConfigurationError
 from redrive.failures.canary import Guards, Unknown
+from redrive.failures.failed_queue_facts import whereabouts_of
 from redrive.pubsub.blocking.connection import Connector
 from redrive.pubsub.blocking.declarer import declaring
 from redrive.spark_reprocess.archive import Archive, Run
@@ -87,7 +88,7 @@ def worker(
 
 
 def consumers(url: str) -> int:
-    found = FailedQueue(url, QUEUE).whereabouts().main
+    found = whereabouts_of(FailedQueue(url, QUEUE)).main
     return 0 if found is None else found.consumers
 
 

@@ -17,6 +17,7 @@ from redrive.cli.output import Form, Printer, count_of
 from redrive.failures.discard_job import Chosen
 from redrive.failures.expiry import failed_before, moment_before
 from redrive.failures.failed_queue import FailedQueue
+from redrive.failures.failed_queue_facts import source_of
 from redrive.failures.filter import Filter, OpenFilter
 from redrive.failures.job_record import JobRecord, State
 from redrive.failures.local_journal import LocalJournal
@@ -68,11 +69,11 @@ def discard(
     job = JobRecord(
         str(uuid.uuid4()),
         "discard",
-        failed.source().name,
+        source_of(failed).name,
         BrokerURL.parse(broker.url).address,
         {"selection": filter_.as_json()},
         reason=reason,
-        literal=failed.source().main is None,
+        literal=source_of(failed).main is None,
     )
     shared = partial(job_options.opened_journal, printer, journal, broker.url)
     _move_out(printer, failed, job, filter_, file, shared, dry_run=dry_run, yes=yes)
@@ -117,11 +118,11 @@ def expire(
     job = JobRecord(
         str(uuid.uuid4()),
         "expire",
-        failed.source().name,
+        source_of(failed).name,
         BrokerURL.parse(broker.url).address,
         {"selection": filter_.as_json()},
         reason=reason,
-        literal=failed.source().main is None,
+        literal=source_of(failed).main is None,
     )
     shared = partial(job_options.opened_journal, printer, journal, broker.url)
     _move_out(printer, failed, job, filter_, file, shared, dry_run=dry_run, yes=yes)
@@ -139,7 +140,7 @@ def _move_out(
     yes: bool,
 ) -> None:
     """Write the chosen messages to a file and, once it is on the disk, delete exactly those."""
-    kept, source = Snapshot(file), failed.source().queue
+    kept, source = Snapshot(file), source_of(failed).queue
     with OpenFilter(filter_) as open_filter:
         shared_ids = SharedIds()
         count, look = asked(

@@ -4,6 +4,7 @@ import typer
 
 from redrive.cli import message_options, options
 from redrive.cli.output import Form, Printer, count_of
+from redrive.failures.failed_queue_facts import source_of
 
 
 @options.expanded
@@ -26,7 +27,7 @@ def purge(
     """
     printer = Printer(output)
     failed = message_options.failed_queue_of(printer, queue, broker)
-    source = failed.source()
+    source = source_of(failed)
     count = failed.depth()
     name = source.queue
     if dry_run or not count:

@@ -21,7 +21,8 @@ from redrive.cli.look_output import asked, check_read, chosen_by_id, planned
 from redrive.cli.output import Form, Printer, TableColumn, count_of
 from redrive.failures.cause import Cause
 from redrive.failures.failed_message import FailedMessage
-from redrive.failures.failed_queue import FailedQueue
+from redrive.failures.failed_queue import FailedQueue, carry_out, plan_order
+from redrive.failures.failed_queue_facts import source_of
 from redrive.failures.failed_source import FailedSource
 from redrive.failures.order import Order
 from redrive.failures.plan import Plan
@@ -93,7 +94,7 @@ def requeue(
     """
     printer = Printer(output)
     failed = message_options.failed_queue_of(printer, queue, broker)
-    source = failed.source()
+    source = source_of(failed)
     filter_ = cause_options.resolved(broker.url, message_options.filter_of(where, groups))
     found: list[FailedMessage] | None = None
     if ids:
@@ -117,7 +118,7 @@ def requeue(
         order, change, lambda read: _read(printer, failed, read), found
     )
     if found is not None:
-        plan = failed.plan_order(order, found)
+        plan = plan_order(failed, order, found)
     elif order.takes_the_first and yes and not dry_run and one_way is not None:
         # Nobody is asked, and nothing is chosen: a look would hold the whole queue only to show the
         # causes.
@@ -144,13 +145,13 @@ def requeue(
         other = running_on(opened, source.name)
         if other is not None:
             printer.note(f"{in_words(other)}. This waits for its turn; nothing is sent twice.")
-        run = partial(failed.carry_out, order, plan, reason=reason, journal=opened)
+        run = partial(carry_out, failed, order, plan, reason=reason, journal=opened)
         job_run.run_job(printer, failed, order, plan, run)
 
 
 def _read(printer: Printer, failed: FailedQueue, read: edit_options.Read) -> list[FailedMessage]:
     """Return what a function chooses of the messages of a failed queue."""
-    name = failed.source().queue
+    name = source_of(failed).queue
     found, look = asked(printer, failed, name, read)
     check_read(name, look.looked_at, look.missing)
     return found

@@ -12,6 +12,7 @@ from redrive.cli.look_output import asked, held_by_others
 from redrive.cli.output import Printer, TableColumn, count_of
 from redrive.failures.cause import Cause
 from redrive.failures.failed_queue import FailedQueue
+from redrive.failures.failed_queue_facts import source_of, whereabouts_of
 from redrive.failures.filter import Filter, OpenFilter
 from redrive.failures.job import Job
 from redrive.failures.job_record import JobRecord, State
@@ -56,7 +57,7 @@ def places_of(failed: FailedQueue, queue: str | None, plan: Plan) -> list[Wherea
         plan: how many go where.
     """
     queues = plan.queues[:_MOST_PLACES] if queue is None else [queue]
-    return [failed.whereabouts(one) for one in queues]
+    return [whereabouts_of(failed, one) for one in queues]
 
 
 def where_to(plan: Plan) -> str:
@@ -105,7 +106,7 @@ def tell_failed_again(printer: Printer, failed: FailedQueue, job: JobRecord) -> 
     """Print why messages of a job failed again."""
     with OpenFilter(Filter(lambda message: message.job == job.id)) as of_job:
         groups, _ = asked(
-            printer, failed, failed.source().queue, lambda look: look.groups(filter_=of_job)
+            printer, failed, source_of(failed).queue, lambda look: look.groups(filter_=of_job)
         )
     if not printer.as_json:
         columns = (
@@ -159,7 +160,7 @@ def _tell(
     order: Order,
     plan: Plan,
 ) -> None:
-    source = failed.source().queue
+    source = source_of(failed).queue
     where = order.to or job.record.queue if not plan.ways else where_to(plan)
     if job.state is State.STOPPED:
         printer.say(

@@ -10,6 +10,7 @@ from redrive.cli.look_output import check_read, showing, tell_missing
 from redrive.cli.output import Form, Printer, count_of
 from redrive.errors import ConfigurationError
 from redrive.failures.canary import Unknown
+from redrive.failures.failed_queue_facts import source_of
 from redrive.failures.job_record import State
 from redrive.redaction import in_one_line
 
@@ -69,14 +70,14 @@ def resume(
             if not printer.confirm(f"Run {order.function}?", yes=yes):
                 printer.note("Nothing was requeued.")
                 raise typer.Exit(1)
-        name = failed.source().queue
+        name = source_of(failed).queue
         with showing(printer, name) as told:
             plan = job.left(on_progress=told)
         tell_missing(printer, name, plan.missing)
         check_read(name, plan.looked_at, plan.missing)
         left = f"{count_of(plan.count, 'message')} {'is' if plan.count == 1 else 'are'} left"
         printer.say(f"Job {job.id} has requeued {count_of(record.sent, 'message')}; {left}.")
-        one_way = order.to or (None if order.via else failed.source().main)
+        one_way = order.to or (None if order.via else source_of(failed).main)
         places = job_run.places_of(failed, one_way, plan)
         guards.tell(printer, places)
         if not guards.ask(printer, plan.count, places, guarded=order.guards.are_up, yes=yes):

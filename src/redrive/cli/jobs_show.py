@@ -9,6 +9,7 @@ from redrive.duration_text import format_duration
 from redrive.errors import RedriveError
 from redrive.failures.canary import Unknown
 from redrive.failures.failed_queue import FailedQueue
+from redrive.failures.failed_queue_facts import source_of
 from redrive.failures.job_record import JobRecord, State
 from redrive.failures.local_journal import LocalJournal
 from redrive.failures.order import Order
@@ -68,7 +69,7 @@ def _brought_up_to_date(
     """The job with what has become of its messages since it was asked last."""
     try:
         job = failed.job(record.id, journal)
-        with showing(printer, failed.source().queue) as told:
+        with showing(printer, source_of(failed).queue) as told:
             # While the job runs it has the queue for itself.
             patience = 0.0 if record.state is State.RUNNING else None
             job.outcome(on_progress=told, patience=patience)

@@ -9,11 +9,12 @@ from typing import TypeVar
 
 from redrive.cli.output import Printer, ProgressBar, count_of
 from redrive.failures.failed_message import FailedMessage
-from redrive.failures.failed_queue import FailedQueue
+from redrive.failures.failed_queue import FailedQueue, plan_order
+from redrive.failures.failed_queue_facts import source_of
 from redrive.failures.look import Look, Recall
 from redrive.failures.look_progress import OnLook
 from redrive.failures.message_lookup import NothingFound
-from redrive.failures.message_source import MessageSource
+from redrive.failures.message_source import MessageSource, answer_of
 from redrive.failures.order import Order
 from redrive.failures.plan import Plan
 from redrive.pubsub.reports import LookProgress, LookStage
@@ -168,8 +169,8 @@ def asked(
         on_shown: is given where more can be shown meanwhile.
     """
     with showing(printer, name, begun, on_shown) as told:
-        answer, look = source.ask(
-            question, look_at, recall=recall, on_progress=told, patience=patience
+        answer, look = answer_of(
+            source, question, look_at, recall=recall, on_progress=told, patience=patience
         )
     if look.answered_from == "index":
         printer.note(in_words_of_before(look))
@@ -242,9 +243,9 @@ def planned(printer: Printer, failed: FailedQueue, order: Order) -> Plan:
     Raises:
         NothingFound: somebody else holds all messages, or all that might have been chosen.
     """
-    name = failed.source().queue
+    name = source_of(failed).queue
     with showing(printer, name) as told:
-        plan = failed.plan_order(order, on_progress=told)
+        plan = plan_order(failed, order, on_progress=told)
     tell_missing(printer, name, plan.missing)
     check_read(name, plan.looked_at, plan.missing, plan.matching)
     return plan
@@ -257,7 +258,7 @@ def chosen_by_id(printer: Printer, failed: FailedQueue, ids: list[str]) -> list[
         NothingFound: an id stands for none, or somebody else holds all messages.
         ConfigurationError: an id stands for several.
     """
-    name = failed.source().queue
+    name = source_of(failed).queue
     found, look = asked(printer, failed, name, lambda look: look.all_named(ids))
     check_read(name, look.looked_at, look.missing)
     return found

@@ -14,6 +14,7 @@ from redrive.cli.options import SourceOptions
 from redrive.cli.output import Printer, count_of
 from redrive.errors import ConfigurationError
 from redrive.failures.failed_queue import FailedQueue
+from redrive.failures.failed_queue_facts import consumers_of, source_of
 from redrive.failures.filter import Filter
 from redrive.failures.look import Look
 from redrive.failures.message_lookup import NothingFound
@@ -81,10 +82,10 @@ def failed_queue_of(printer: Printer, queue: str, broker: SourceOptions) -> Fail
         management_url=broker.management_url,
         literal=broker.literal,
     )
-    source = failed.source()
+    source = source_of(failed)
     if source.main is None:
         printer.note(f"Taking {source.queue}, a dead-letter queue that redrive did not make.")
-        consumers = failed.consumers()
+        consumers = consumers_of(failed)
         if consumers:
             what = "consumer takes" if consumers == 1 else "consumers take"
             printer.note(f"{consumers:,} {what} messages from it as well.")
@@ -119,7 +120,7 @@ class Source:
             self.name, self._source = name, Snapshot(Path(name))
         else:
             failed = failed_queue_of(printer, name, broker)
-            self.name, self._source = failed.source().queue, failed
+            self.name, self._source = source_of(failed).queue, failed
 
     @property
     def is_empty(self) -> bool:

@@ -13,6 +13,7 @@ from redrive.cli.output import Form, Printer, count_of, print_json
 from redrive.errors import BrokerUnavailable, ConfigurationError
 from redrive.failures.alert import Crossings
 from redrive.failures.failed_queue import FailedQueue
+from redrive.failures.failed_queue_facts import source_of
 from redrive.pubsub.blocking.declarer import Depth
 from redrive.topology.durations import duration_of
 
@@ -108,7 +109,7 @@ def watch(
                 if crossings.crosses(queue, depth.total, is_all=depth.held is not None)
             ]
             for queue, depth in crossed:
-                _say(printer, queue, failed[queue].source().queue, depth, above)
+                _say(printer, queue, source_of(failed[queue]).queue, depth, above)
                 if _tell(printer, queue, depth, above, words, webhook):
                     crossings.told(queue)
             if once:

@@ -9,8 +9,10 @@ from redrive.errors import ConfigurationError
 from redrive.failures.approval_rule import waits_for_none
 from redrive.failures.failed_message import FailedMessage
 from redrive.failures.failed_queue_access import FailedQueueAccess
+from redrive.failures.failed_queue_facts import source_of
 from redrive.failures.job import Job, carried_out
 from redrive.failures.job_record import JobRecord, State
+from redrive.failures.message_source import answer_of
 from redrive.failures.order import Order
 from redrive.failures.plan import Plan, plan_of
 from redrive.failures.requeue import Cancel, Progress
@@ -41,7 +43,7 @@ def ask(
         ConfigurationError: the order means none of the messages, or the shared journal can't be
             used.
     """
-    source = failed.source()
+    source = source_of(failed)
     plan = plan_of(order, messages, with_fingerprint=True)
     if not plan.count:
         raise ConfigurationError("there is nothing to requeue", "Look at the queue again.")
@@ -50,12 +52,12 @@ def ask(
             str(uuid.uuid4()),
             "requeue",
             source.name,
-            failed.address,
+            failed._address,
             replace(order, limit=plan.count).as_json(),
             reason=reason,
             planned=plan.count,
             plan=plan.noted(),
-            exchanges=failed.exchanges.as_json(),
+            exchanges=failed._exchanges.as_json(),
             literal=source.main is None,
         )
     )
@@ -87,7 +89,7 @@ def approve(
     if record.state is not State.ASKED:
         raise waits_for_none(record)
     order = Order.from_json(record.order)
-    plan, look = failed.ask(lambda look: plan_of(order, look, with_fingerprint=True))
+    plan, look = answer_of(failed, lambda look: plan_of(order, look, with_fingerprint=True))
     plan.total, plan.missing = look.total, look.missing
     _check_same(record, plan)
     return carried_out(

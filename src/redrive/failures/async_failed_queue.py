@@ -6,28 +6,31 @@ lost connection means is then the same.
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Generator, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Generator, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
 from pathlib import Path
-from typing import TypeVar
 
 from redrive.failures.async_job import AsyncJob
 from redrive.failures.canary import Unknown
 from redrive.failures.edit import Edit
 from redrive.failures.failed_message import FailedMessage
-from redrive.failures.failed_queue import FailedQueue, is_looked_at_before, order_of
-from redrive.failures.failed_source import FailedSource
+from redrive.failures.failed_queue import (
+    FailedQueue,
+    carry_out,
+    is_looked_at_before,
+    order_of,
+    plan_order,
+)
+from redrive.failures.failed_queue_facts import FormerNames
 from redrive.failures.groups import Group
 from redrive.failures.local_journal import LocalJournal
-from redrive.failures.look import Look, QueryResult, Recall
+from redrive.failures.look import QueryResult
 from redrive.failures.look_progress import OnLook
 from redrive.failures.message_source import Where
-from redrive.failures.order import Order
-from redrive.failures.outcome_watch import Watch, Whereabouts
+from redrive.failures.outcome_watch import Watch
 from redrive.failures.plan import Plan
 from redrive.failures.requeue import Cancel, Progress
-from redrive.failures.requeue_job import Notice, OnOutcome
+from redrive.failures.requeue_job import Notice
 from redrive.failures.return_looks import ReturnLooks
 from redrive.failures.way_back import WayBack
 from redrive.pubsub.aio.threads import ended, on_loop, on_thread, run_out, to_its_end
@@ -41,10 +44,8 @@ from redrive.topology.headers import Delivery
 from redrive.topology.names import ExchangeFamily
 from redrive.topology.outcome_events import Outcomes
 
-T = TypeVar("T")
 
-
-class AsyncFailedQueue:
+class AsyncFailedQueue(FormerNames):
     """The failed queue of a subscription, or any other queue of failed messages.
 
     Args:
@@ -91,19 +92,6 @@ class AsyncFailedQueue:
             literal=literal,
         )
 
-    @property
-    def address(self) -> str:
-        """The broker's address, without credentials."""
-        return self._failed.address
-
-    async def is_of(self, name: str) -> bool:
-        """Whether this is what a job has by that name, as `FailedQueue.is_of` tells it."""
-        return await on_thread(lambda: self._failed.is_of(name))
-
-    async def source(self) -> FailedSource:
-        """Which queue was taken, as `FailedQueue.source` tells it."""
-        return await on_thread(self._failed.source)
-
     async def depth(self) -> int:
         """How many messages are ready in the failed queue.
 
@@ -112,10 +100,6 @@ class AsyncFailedQueue:
             BrokerUnavailable, PermissionDenied: the broker can't be reached.
         """
         return await on_thread(self._failed.depth)
-
-    async def consumers(self) -> int:
-        """How many consumers the queue has, as `FailedQueue.consumers` tells it."""
-        return await on_thread(self._failed.consumers)
 
     async def count(self) -> Depth | None:
         """How many messages are in the failed queue, as `FailedQueue.count` tells it."""
@@ -225,37 +209,18 @@ class AsyncFailedQueue:
         on_progress: OnLook | None = None,
     ) -> Plan:
         """What `requeue` with the same arguments would send, as `FailedQueue.plan` tells it."""
-        order = order_of(
-            where, limit, to=to, via=via, canary=canary, edit=edit, patch=patch, force=force
-        )
-        return await self.plan_order(order, on_progress=on_progress)
-
-    async def plan_order(
-        self,
-        order: Order,
-        messages: Iterable[FailedMessage] | None = None,
-        *,
-        on_progress: OnLook | None = None,
-    ) -> Plan:
-        """What an order would send, as `FailedQueue.plan_order` tells it."""
-        told = on_loop(on_progress)
-        return await to_its_end(lambda: self._failed.plan_order(order, messages, on_progress=told))
-
-    async def ask(
-        self,
-        question: Callable[[Look], T],
-        look_at: int | None = None,
-        *,
-        recall: Recall | None = None,
-        on_progress: OnLook | None = None,
-        patience: Duration | None = None,
-    ) -> tuple[T, Look]:
-        """What a function, called on another thread, finds in a look, as `FailedQueue.ask` gives
-        it."""
         told = on_loop(on_progress)
         return await to_its_end(
-            lambda: self._failed.ask(
-                question, look_at, recall=recall, on_progress=told, patience=patience
+            lambda: self._failed.plan(
+                where,
+                limit,
+                to=to,
+                via=via,
+                canary=canary,
+                edit=edit,
+                patch=patch,
+                force=force,
+                on_progress=told,
             )
         )
 
@@ -310,35 +275,14 @@ class AsyncFailedQueue:
             patch=patch,
             force=force,
         )
-        return await self.carry_out(
-            order,
-            await self.plan_order(order) if is_looked_at_before(order, journal) else None,
-            reason=reason,
-            journal=journal,
-            job=job,
-            on_progress=on_progress,
-            on_notice=on_notice,
-            cancel=cancel,
-        )
-
-    async def carry_out(
-        self,
-        order: Order,
-        plan: Plan | None = None,
-        *,
-        reason: str = "",
-        journal: LocalJournal | None = None,
-        job: str | None = None,
-        on_progress: Progress | None = None,
-        on_notice: Notice | None = None,
-        on_outcome: OnOutcome | None = None,
-        cancel: Cancel | None = None,
-    ) -> AsyncJob:
-        """Requeues what an order says, as `FailedQueue.carry_out` does."""
-        tell_people, tell_outcome = on_loop(on_notice), on_loop(on_outcome)
+        plan = None
+        if is_looked_at_before(order, journal):
+            plan = await to_its_end(lambda: plan_order(self._failed, order))
+        tell_people = on_loop(on_notice)
         return AsyncJob(
             await run_out(
-                lambda tell, stop: self._failed.carry_out(
+                lambda tell, stop: carry_out(
+                    self._failed,
                     order,
                     plan,
                     reason=reason,
@@ -346,7 +290,6 @@ class AsyncFailedQueue:
                     job=job,
                     on_progress=tell,
                     on_notice=tell_people,
-                    on_outcome=tell_outcome,
                     cancel=stop,
                 ),
                 on_progress,
@@ -422,38 +365,6 @@ class AsyncFailedQueue:
         finally:
             await to_its_end(watch.__exit__)
 
-    async def whereabouts(self, queue: str | None = None) -> Whereabouts:
-        """Where messages of the failed queue may be, and how many, as `FailedQueue.whereabouts`
-        tells it."""
-        return await on_thread(lambda: self._failed.whereabouts(queue))
-
-    async def retry_delay(self, queue: str | None = None) -> timedelta | None:
-        """How long a message waits in the retry queue, as `FailedQueue.retry_delay` tells it."""
-        return await on_thread(lambda: self._failed.retry_delay(queue))
-
-    async def listen(self, job: str) -> None:
-        """Keeps from now on what subscribers tell of a job's messages, for `heard`.
-
-        Raises:
-            PermissionDenied: the user may not declare the queue for it.
-            BrokerUnavailable: no broker answered.
-        """
-        await on_thread(lambda: self._failed.listen(job))
-
-    async def heard(self, job: str) -> list[Outcomes]:
-        """What subscribers have told of a job's messages since `listen`.
-
-        Raises:
-            PermissionDenied: the user may not read it.
-            BrokerUnavailable: no broker answered.
-        """
-        return await on_thread(lambda: self._failed.heard(job))
-
-    @property
-    def exchanges(self) -> ExchangeFamily:
-        """The exchanges of the failed queue's family."""
-        return self._failed.exchanges
-
     async def purge(self) -> int:
         """Deletes all messages of the failed queue that are ready, for good.
 
@@ -465,6 +376,12 @@ class AsyncFailedQueue:
             PermissionDenied: the user may not.
         """
         return await on_thread(self._failed.purge)
+
+    async def _listen(self, job: str) -> None:
+        await on_thread(lambda: self._failed._listen(job))
+
+    async def _heard(self, job: str) -> list[Outcomes]:
+        return await on_thread(lambda: self._failed._heard(job))
 
     def __repr__(self) -> str:
         return repr(self._failed).replace("FailedQueue", "AsyncFailedQueue", 1)

@@ -11,6 +11,7 @@ from redrive.failures.failed_message import FailedMessage
 from redrive.failures.failed_queue import FailedQueue
 from redrive.failures.filter import Filter, OpenFilter, Predicate
 from redrive.failures.job_record import JobRecord, State
+from redrive.failures.message_source import answer_of
 from redrive.failures.snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -82,10 +83,11 @@ def discard_into(
     begun = journal.begin(job)
     try:
         with OpenFilter(filter_) as open_filter:
-            written, look = failed.ask(
+            written, look = answer_of(
+                failed,
                 lambda look: Snapshot(Path(job.file)).write(
                     chosen.noted(look.matching(open_filter))
-                )
+                ),
             )
         if look.missing != 0:
             raise ConfigurationError(

@@ -10,11 +10,12 @@ from redrive.failures.canary import Guards, Unknown
 from redrive.failures.edit import Edit
 from redrive.failures.failed_message import FailedMessage
 from redrive.failures.failed_queue_access import FailedQueueAccess
+from redrive.failures.failed_queue_facts import source_of
 from redrive.failures.filter import Filter, check_plain
 from redrive.failures.job import Job, carried_out
 from redrive.failures.job_record import JobRecord
 from redrive.failures.look_progress import OnLook
-from redrive.failures.message_source import Where
+from redrive.failures.message_source import Where, answer_of
 from redrive.failures.order import Order
 from redrive.failures.plan import Plan, plan_of
 from redrive.failures.requeue import Cancel, Progress
@@ -82,35 +83,7 @@ class FailedQueue(FailedQueueAccess):
             patch=patch,
             force=force,
         )
-        return self.plan_order(order, on_progress=on_progress)
-
-    def plan_order(
-        self,
-        order: Order,
-        messages: Iterable[FailedMessage] | None = None,
-        *,
-        on_progress: OnLook | None = None,
-    ) -> Plan:
-        """What an order would send, as `plan` tells it.
-
-        Args:
-            order: the order.
-            messages: those of the queue's messages that it is to be said of; None looks at them.
-            on_progress: told about ten times a second how far the look is.
-
-        Raises:
-            ConfigurationError: there is no such queue, looking would make the broker delete
-                messages, or the order can't be carried out.
-            BrokerUnavailable: the connection was lost.
-        """
-        to = order.direction.to
-        if to is not None:
-            self._check_destination(to)
-        if messages is not None:
-            return plan_of(order, messages)
-        plan, look = self.ask(lambda look: plan_of(order, look), on_progress=on_progress)
-        plan.total, plan.missing = look.total, look.missing
-        return plan
+        return plan_order(self, order, on_progress=on_progress)
 
     def requeue(
         self,
@@ -201,75 +174,15 @@ class FailedQueue(FailedQueueAccess):
             patch=patch,
             force=force,
         )
-        return self.carry_out(
+        return carry_out(
+            self,
             order,
-            self.plan_order(order) if is_looked_at_before(order, journal) else None,
+            plan_order(self, order) if is_looked_at_before(order, journal) else None,
             reason=reason,
             journal=journal,
             job=job,
             on_progress=on_progress,
             on_notice=on_notice,
-            cancel=cancel,
-        )
-
-    def carry_out(
-        self,
-        order: Order,
-        plan: Plan | None = None,
-        *,
-        reason: str = "",
-        journal: "LocalJournal | None" = None,
-        job: str | None = None,
-        on_progress: Progress | None = None,
-        on_notice: Notice | None = None,
-        on_outcome: OnOutcome | None = None,
-        cancel: Cancel | None = None,
-    ) -> Job:
-        """Requeues what an order says, as `requeue` does.
-
-        Args:
-            order: what to do.
-            plan: what it would send, as `plan_order` has said it; a canary needs it, and a journal
-                to say how many messages it was to send.
-            reason, journal, job, on_progress, on_notice, cancel: as for `requeue`.
-            on_outcome: told about ten times a second what is known of what was sent, where a canary
-                or a share to stop at has it watched.
-
-        Raises:
-            ConfigurationError, BrokerUnavailable: as for `requeue`.
-        """
-        source = self.source()
-        planned = 0
-        if plan is not None:
-            planned = plan.count
-        elif order.filter.is_all:
-            planned = self.depth() if order.limit is None else min(order.limit, self.depth())
-        if journal is None:
-            # SQLite takes a while to load, and whoever only looks needs none.
-            from redrive.failures.local_journal import PassingJournal
-
-            journal = PassingJournal()
-        record = JobRecord(
-            job or str(uuid.uuid4()),
-            "requeue",
-            source.name,
-            self.address,
-            order.as_json(),
-            reason=reason,
-            planned=planned,
-            plan={} if plan is None or not plan.looked_at else plan.noted(),
-            exchanges=self.exchanges.as_json(),
-            literal=source.main is None,
-        )
-        return carried_out(
-            self,
-            journal,
-            record,
-            order,
-            plan,
-            on_progress=on_progress,
-            on_notice=on_notice,
-            on_outcome=on_outcome,
             cancel=cancel,
         )
 
@@ -286,6 +199,99 @@ class FailedQueue(FailedQueueAccess):
                 requeue.
         """
         return Job.written_down(self, journal, id_)
+
+
+def plan_order(
+    failed: FailedQueue,
+    order: Order,
+    messages: Iterable[FailedMessage] | None = None,
+    *,
+    on_progress: OnLook | None = None,
+) -> Plan:
+    """What an order would send, as `FailedQueue.plan` tells it.
+
+    Args:
+        failed: the failed queue.
+        order: the order.
+        messages: those of the queue's messages that it is to be said of; None looks at them.
+        on_progress: told about ten times a second how far the look is.
+
+    Raises:
+        ConfigurationError: there is no such queue, looking would make the broker delete
+            messages, or the order can't be carried out.
+        BrokerUnavailable: the connection was lost.
+    """
+    to = order.direction.to
+    if to is not None:
+        failed._check_destination(to)
+    if messages is not None:
+        return plan_of(order, messages)
+    plan, look = answer_of(failed, lambda look: plan_of(order, look), on_progress=on_progress)
+    plan.total, plan.missing = look.total, look.missing
+    return plan
+
+
+def carry_out(
+    failed: FailedQueue,
+    order: Order,
+    plan: Plan | None = None,
+    *,
+    reason: str = "",
+    journal: "LocalJournal | None" = None,
+    job: str | None = None,
+    on_progress: Progress | None = None,
+    on_notice: Notice | None = None,
+    on_outcome: OnOutcome | None = None,
+    cancel: Cancel | None = None,
+) -> Job:
+    """Requeues what an order says, as `FailedQueue.requeue` does.
+
+    Args:
+        failed: the failed queue.
+        order: what to do.
+        plan: what it would send, as `plan_order` has said it; a canary needs it, and a journal
+            to say how many messages it was to send.
+        reason, journal, job, on_progress, on_notice, cancel: as for `FailedQueue.requeue`.
+        on_outcome: told about ten times a second what is known of what was sent, where a canary
+            or a share to stop at has it watched.
+
+    Raises:
+        ConfigurationError, BrokerUnavailable: as for `FailedQueue.requeue`.
+    """
+    source = source_of(failed)
+    planned = 0
+    if plan is not None:
+        planned = plan.count
+    elif order.filter.is_all:
+        planned = failed.depth() if order.limit is None else min(order.limit, failed.depth())
+    if journal is None:
+        # SQLite takes a while to load, and whoever only looks needs none.
+        from redrive.failures.local_journal import PassingJournal
+
+        journal = PassingJournal()
+    record = JobRecord(
+        job or str(uuid.uuid4()),
+        "requeue",
+        source.name,
+        failed._address,
+        order.as_json(),
+        reason=reason,
+        planned=planned,
+        plan={} if plan is None or not plan.looked_at else plan.noted(),
+        exchanges=failed._exchanges.as_json(),
+        literal=source.main is None,
+    )
+    return carried_out(
+        failed,
+        journal,
+        record,
+        order,
+        plan,
+        on_progress=on_progress,
+        on_notice=on_notice,
+        on_outcome=on_outcome,
+        cancel=cancel,
+    )
 
 
 def is_looked_at_before(order: Order, journal: "LocalJournal | None") -> bool:

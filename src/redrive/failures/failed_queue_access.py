@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Collection, Iterable, Sequence
 
 from redrive.failures.failed_message import FailedMessage
+from redrive.failures.failed_queue_facts import source_of
 from redrive.failures.failed_queue_looks import SETTLING, FailedQueueLooks, settled
 from redrive.failures.filter import Filter, Predicate, opened
 from redrive.failures.look_progress import Looking
@@ -73,7 +74,7 @@ class FailedQueueAccess(FailedQueueLooks):
         """
         direction = manner.direction
         check_pace(manner.pace_by_depth, via=direction.via)
-        source = self.source()
+        source = source_of(self)
         destination = None if direction.via else direction.to or source.main
         if destination is not None:
             self._check_destination(destination)
@@ -136,7 +137,7 @@ class FailedQueueAccess(FailedQueueLooks):
         cancel: Cancel | None,
     ) -> RequeueReport:
         stop = cancel or threading.Event()
-        looking = Looking(self.source().queue, None)
+        looking = Looking(source_of(self).queue, None)
         with self._removing() as removals, self._turn(looking, stop=stop.is_set) as turn:
             total, missing, returns = self._ready_to_take(
                 to_return=choose is not None, settling=turn.waited
@@ -163,7 +164,7 @@ class FailedQueueAccess(FailedQueueLooks):
     ) -> RequeueReport:
         run = Requeue(
             self._connector,
-            self.source(),
+            source_of(self),
             total=total,
             choose=choose,
             manner=manner,
@@ -208,7 +209,7 @@ class FailedQueueAccess(FailedQueueLooks):
         total, _, returns = self._ready_to_take(to_return=True, settling=True)
         sweep = Requeue(
             self._connector,
-            self.source(),
+            source_of(self),
             total=total,
             choose=lambda messages: [False] * len(messages),
             manner=RequeueOptions(),
@@ -266,7 +267,7 @@ class FailedQueueAccess(FailedQueueLooks):
             PermissionDenied: the user may not declare a queue to watch through.
             BrokerUnavailable: no broker answered.
         """
-        main = queue or self.source().main
+        main = queue or source_of(self).main
         if main is not None:
             return Watch(self._connector, self._exchanges, [main], job)
         if arrivals and len(arrivals) <= _MOST_ARRIVALS and all(way.exchange for way in arrivals):
@@ -286,11 +287,11 @@ class FailedQueueAccess(FailedQueueLooks):
         """
         with (
             self._forgetting(),
-            self._turn(Looking(self.source().queue, None)) as turn,
+            self._turn(Looking(source_of(self).queue, None)) as turn,
             declaring(self._connector) as declarer,
         ):
             self._depth_alone(declarer, settling=turn.waited)
-            return declarer.purge(self.source().queue)
+            return declarer.purge(source_of(self).queue)
 
 
 def _all(messages: Sequence[FailedMessage]) -> Sequence[bool]:

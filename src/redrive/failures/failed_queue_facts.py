@@ -1,8 +1,10 @@
 """Which queue of failed messages is meant, and what the broker tells of it."""
 
 import contextlib
+import warnings
 from collections.abc import Iterator
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from redrive.errors import BrokerUnavailable, ConfigurationError
 from redrive.failures.failed_count import count_failed
@@ -32,7 +34,27 @@ from redrive.topology.names import FAILED_SUFFIX, ExchangeFamily, failed_queue, 
 from redrive.topology.outcome_events import Outcomes
 
 
-class FailedQueueFacts:
+class FormerNames:
+    """Gives by its former name what services have no use for any more, for one more release."""
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> object:
+            kind = type(self).__name__
+            if name not in ("heard", "listen"):
+                raise AttributeError(
+                    f"{kind!r} object has no attribute {name!r}", name=name, obj=self
+                )
+            warnings.warn(
+                f"{kind}.{name} will go with the next release: `requeue(journal=…)` keeps what "
+                "subscribers tell, and `job.outcome()` counts it",
+                DeprecationWarning,
+                stacklevel=2,
+            )
+            return getattr(self, f"_{name}")
+
+
+class FailedQueueFacts(FormerNames):
     """A queue of failed messages, as the broker knows it; `FailedQueue` says what it is made of."""
 
     def __init__(
@@ -52,39 +74,12 @@ class FailedQueueFacts:
         self._exchanges = family_of(exchange)
         self._name = queue
         self._is_literal = literal
-        self._source: FailedSource | None = None
+        self._taken: FailedSource | None = None
         self._connector = Connector(
             url, connection_name or default_name("failed queue", queue), credentials, ssl_context
         )
         self._timeout = seconds_of(timeout)
         self._management_url = management_url
-
-    @property
-    def address(self) -> str:
-        """The broker's address, without credentials."""
-        return self._connector.url.address
-
-    @property
-    def exchanges(self) -> ExchangeFamily:
-        """The exchange family."""
-        return self._exchanges
-
-    def is_of(self, name: str) -> bool:
-        """Whether a job that is of this queue has it by that name: a subscription's main queue, or
-        a dead-letter queue."""
-        return name == self._name or name == self.source().name
-
-    def source(self) -> FailedSource:
-        """Which queue was taken: a subscription's failed queue, or another.
-
-        Raises:
-            ConfigurationError: there is no such queue.
-            BrokerUnavailable, PermissionDenied: the broker can't be reached.
-        """
-        if self._source is None:
-            with declaring(self._connector) as declarer:
-                return self._source_on(declarer)
-        return self._source
 
     def depth(self) -> int:
         """How many messages are ready in the failed queue.
@@ -95,16 +90,6 @@ class FailedQueueFacts:
         """
         with declaring(self._connector) as declarer:
             return self._depth(declarer)
-
-    def consumers(self) -> int:
-        """How many consumers the queue has; none of them is redrive's while nobody looks at it.
-
-        Raises:
-            ConfigurationError: there is no such queue.
-            BrokerUnavailable, PermissionDenied: the broker can't be reached.
-        """
-        with declaring(self._connector) as declarer:
-            return self._look(declarer).consumers
 
     def count(self) -> Depth | None:
         """How many messages are in the failed queue, those included that somebody holds who looks
@@ -122,57 +107,46 @@ class FailedQueueFacts:
                 return None
             return count_failed(declarer, self._connector, source, self._management_url)
 
-    def whereabouts(self, queue: str | None = None) -> Whereabouts:
-        """How much is in the queues of a subscription, and who consumes its main queue.
+    @property
+    def _address(self) -> str:
+        """The broker's address, without credentials."""
+        return self._connector.url.address
 
-        Args:
-            queue: the main queue; None for this one.
+    def _is_of(self, name: str) -> bool:
+        """Whether a job that is of this queue has it by that name: a subscription's main queue, or
+        a dead-letter queue."""
+        return name == self._name or name == source_of(self).name
 
-        Raises:
-            BrokerUnavailable: no broker answered.
-        """
-        source = self.source()
-        return whereabouts(self._connector, queue or source.main or source.queue)
-
-    def retry_delay(self, queue: str | None = None) -> timedelta | None:
-        """How long a subscription's retry queue holds a message; None where there is none, or this
-        user is not told.
-
-        Args:
-            queue: the main queue; None for this one.
-
-        Raises:
-            BrokerUnavailable: no broker answered.
-        """
-        main = queue or self.source().main
+    def _retry_delay(self, queue: str | None = None) -> timedelta | None:
+        """How long the retry queue of a main queue, by default its own, holds a message; None where
+        there is none, or this user is not told."""
+        main = queue or source_of(self).main
         return None if main is None else retry_delay(self._connector, main)
 
-    def listen(self, job: str) -> None:
-        """From now on what subscribers tell of a job's messages is kept, for `heard`.
+    def _listen(self, job: str) -> None:
+        """Keep from now on what subscribers tell of a job's messages, for `_heard`.
 
         Raises:
             PermissionDenied: the user may not declare a queue for it.
-            BrokerUnavailable: no broker answered.
         """
         listen(self._connector, self._exchanges, job)
 
-    def heard(self, job: str) -> list[Outcomes]:
+    def _heard(self, job: str) -> list[Outcomes]:
         """What subscribers have told of a job's messages since this was asked last.
 
         Raises:
             PermissionDenied: the user may not read it.
-            BrokerUnavailable: no broker answered.
         """
         return list(heard(self._connector, job))
 
     def __repr__(self) -> str:
-        taken = self._source.queue if self._source is not None else self._name
+        taken = self._taken.queue if self._taken is not None else self._name
         return f"<{type(self).__name__} {self._connector.url.address} {taken!r}>"
 
     def _find(self, declarer: Declarer) -> FailedSource | None:
-        if self._source is None:
-            self._source = source_named(self._name, declarer, literal=self._is_literal)
-        return self._source
+        if self._taken is None:
+            self._taken = source_named(self._name, declarer, literal=self._is_literal)
+        return self._taken
 
     def _source_on(self, declarer: Declarer) -> FailedSource:
         source = self._find(declarer)
@@ -184,16 +158,16 @@ class FailedQueueFacts:
         return source
 
     def _missing(self) -> ConfigurationError:
-        return no_such_queue(self._name, self.address, literal=self._is_literal)
+        return no_such_queue(self._name, self._address, literal=self._is_literal)
 
-    def _look(self, declarer: Declarer) -> Depth:
+    def _counted(self, declarer: Declarer) -> Depth:
         depth = declarer.depth(self._source_on(declarer).queue)
         if depth is None:
             raise self._missing()
         return depth
 
     def _depth(self, declarer: Declarer) -> int:
-        return self._look(declarer).messages
+        return self._counted(declarer).messages
 
     def _is_empty(self) -> bool:
         try:
@@ -215,7 +189,7 @@ class FailedQueueFacts:
     def _forgetting(self) -> Iterator[None]:
         """What an earlier look has found is not true after the block. It is dropped before it, too:
         this process may be killed in it."""
-        queue = self.source().queue
+        queue = source_of(self).queue
         forget(self._connector.url, queue)
         try:
             yield
@@ -226,5 +200,43 @@ class FailedQueueFacts:
     def _removing(self) -> Iterator[Removals]:
         """What notes, beside what an earlier look has found, which of it is taken out in the
         block."""
-        with Removals(indexes_of(self._connector.url), self.source().queue) as removals:
+        with Removals(indexes_of(self._connector.url), source_of(self).queue) as removals:
             yield removals
+
+
+def source_of(failed: FailedQueueFacts) -> FailedSource:
+    """Which queue was taken: a subscription's failed queue, or another.
+
+    Raises:
+        ConfigurationError: there is no such queue.
+        BrokerUnavailable, PermissionDenied: the broker can't be reached.
+    """
+    if failed._taken is None:
+        with declaring(failed._connector) as declarer:
+            return failed._source_on(declarer)
+    return failed._taken
+
+
+def consumers_of(failed: FailedQueueFacts) -> int:
+    """How many consumers the queue has; none of them is redrive's while nobody looks at it.
+
+    Raises:
+        ConfigurationError: there is no such queue.
+        BrokerUnavailable, PermissionDenied: the broker can't be reached.
+    """
+    with declaring(failed._connector) as declarer:
+        return failed._counted(declarer).consumers
+
+
+def whereabouts_of(failed: FailedQueueFacts, queue: str | None = None) -> Whereabouts:
+    """How much is in the queues of a subscription, and who consumes its main queue.
+
+    Args:
+        failed: the failed queue.
+        queue: the main queue; None for the failed queue's own.
+
+    Raises:
+        BrokerUnavailable: no broker answered.
+    """
+    source = source_of(failed)
+    return whereabouts(failed._connector, queue or source.main or source.queue)

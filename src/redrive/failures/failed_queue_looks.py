@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from redrive.errors import BrokerUnavailable, RedriveError
 from redrive.failures.failed_count import held_in
 from redrive.failures.failed_message import FailedMessage
-from redrive.failures.failed_queue_facts import FailedQueueFacts
+from redrive.failures.failed_queue_facts import FailedQueueFacts, source_of
 from redrive.failures.index import forget
 from redrive.failures.look import Look, NothingKept, Recall
 from redrive.failures.look_keeper import LookKeeper
@@ -69,10 +69,10 @@ class FailedQueueLooks(FailedQueueFacts, MessageSource):
                 messages, or another's look did not end.
             BrokerUnavailable: the connection was lost.
         """
-        return self._browse(limit, Looking(self.source().queue, on_progress), patience)
+        return self._browse(limit, Looking(source_of(self).queue, on_progress), patience)
 
     @contextlib.contextmanager
-    def look(
+    def _look(
         self,
         look_at: int | None = None,
         *,
@@ -80,8 +80,8 @@ class FailedQueueLooks(FailedQueueFacts, MessageSource):
         on_progress: OnLook | None = None,
         patience: Duration | None = None,
     ) -> Iterator[Look]:
-        """Look at the messages for as long as the block: `with failed.look() as look`. They are
-        held back from other consumers meanwhile, as `browse` says.
+        """Look at the messages for as long as the block. They are held back from other consumers
+        meanwhile, as `browse` says.
 
         Args:
             look_at: how many of the oldest; None for all that are there when it begins.
@@ -95,7 +95,7 @@ class FailedQueueLooks(FailedQueueFacts, MessageSource):
             NothingKept: no earlier look answers, and `recall` says not to look.
             BrokerUnavailable: the connection was lost.
         """
-        name = self.source().queue
+        name = source_of(self).queue
         keeper = None if recall is None else LookKeeper(self._connector.url, name, recall)
         former = (
             None
@@ -153,7 +153,7 @@ class FailedQueueLooks(FailedQueueFacts, MessageSource):
     def _browse(
         self, limit: int | None, looking: Looking, patience: Duration | None
     ) -> Generator[FailedMessage, None, None]:
-        source = self.source()
+        source = source_of(self)
         with self._turn(looking, patience=patience) as turn:
             depth, missing, returns = self._ready_to_take(to_return=True, settling=turn.waited)
             count = depth if limit is None else max(0, min(depth, limit))
@@ -199,7 +199,7 @@ class FailedQueueLooks(FailedQueueFacts, MessageSource):
         """The right to hold messages of it, which nobody else has meanwhile."""
         return Turn(
             self._connector,
-            self.source(),
+            source_of(self),
             management_url=self._management_url,
             patience=self._timeout if patience is None else seconds_of(patience),
             waiting=looking.waiting,
@@ -216,11 +216,11 @@ class FailedQueueLooks(FailedQueueFacts, MessageSource):
                 that in pieces.
         """
         deadline = time.monotonic() + _OTHERS_LEAVE
-        while (depth := self._look(declarer)).consumers and time.monotonic() < deadline:
+        while (depth := self._counted(declarer)).consumers and time.monotonic() < deadline:
             settling = True
             time.sleep(_BETWEEN_LOOKS)
         if depth.consumers:
-            held = held_in(self.source().queue, depth, self._connector, self._management_url)
+            held = held_in(source_of(self).queue, depth, self._connector, self._management_url)
             return depth.messages, held
         return settled(
             lambda: self._depth(declarer), depth.messages, SETTLING if settling else _ALL_BACK
@@ -232,7 +232,7 @@ class FailedQueueLooks(FailedQueueFacts, MessageSource):
         """The depth, what others hold, and how often the queue takes a message back; where some
         will be returned, only if the broker deletes none for it."""
         with declaring(self._connector) as declarer:
-            self._look(declarer)
+            self._counted(declarer)
             returns = (
                 return_limit(
                     declarer, self._source_on(declarer), self._connector, self._management_url

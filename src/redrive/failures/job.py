@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 from redrive.errors import ConfigurationError
 from redrive.failures.canary import Unknown, longest_watch
 from redrive.failures.failed_queue_access import FailedQueueAccess
+from redrive.failures.failed_queue_facts import source_of
 from redrive.failures.job_record import JobOutcome, JobRecord, State
 from redrive.failures.journal_entry import EDITS_LEFT_OUT
 from redrive.failures.look_progress import OnLook
+from redrive.failures.message_source import answer_of
 from redrive.failures.order import Order
 from redrive.failures.plan import Plan, plan_of
 from redrive.failures.requeue import Cancel, Progress
@@ -70,14 +72,14 @@ class Job(RequeueReport):
                 f"job {record.id} is a {record.kind}, not a requeue",
                 "Run its command again: it takes the rest.",
             )
-        if not journal.belongs_to(record, failed.address):
+        if not journal.belongs_to(record, failed._address):
             raise ConfigurationError(
-                f"job {record.id} belongs to {record.broker}, and the URL names {failed.address}",
+                f"job {record.id} belongs to {record.broker}, and the URL names {failed._address}",
                 "Give the URL that it was begun with.",
             )
-        if not failed.is_of(record.queue):
+        if not failed._is_of(record.queue):
             raise ConfigurationError(
-                f"job {record.id} is of {record.queue!r}, not of {failed.source().name!r}",
+                f"job {record.id} is of {record.queue!r}, not of {source_of(failed).name!r}",
                 "Name that queue.",
             )
         report = RequeueReport(
@@ -132,9 +134,13 @@ class Job(RequeueReport):
             PermissionDenied: the user may not read what subscribers tell.
             BrokerUnavailable: no broker answered.
         """
-        told = self._failed.heard(self.id)
-        with self._failed.look(on_progress=on_progress, patience=patience) as look:
-            here = sum(message.job == self.id for message in look)
+        told = self._failed._heard(self.id)
+        here, _ = answer_of(
+            self._failed,
+            lambda look: sum(message.job == self.id for message in look),
+            on_progress=on_progress,
+            patience=patience,
+        )
         self.record = self._journal.heard(self.id, told, here)
         return self.record.outcome
 
@@ -146,7 +152,7 @@ class Job(RequeueReport):
             PermissionDenied: the user may not read what subscribers tell.
             BrokerUnavailable: no broker answered.
         """
-        told = self._failed.heard(self.id)
+        told = self._failed._heard(self.id)
         known = self._journal.job(self.id)
         self.record = self._journal.heard(self.id, told, known.failed_here) if told else known
         return self.record.outcome
@@ -159,8 +165,10 @@ class Job(RequeueReport):
             BrokerUnavailable: the connection was lost.
         """
         under_way, order = self._journal.under_way(self.id), self.order
-        plan, look = self._failed.ask(
-            lambda look: plan_of(order, look, under_way, self.id), on_progress=on_progress
+        plan, look = answer_of(
+            self._failed,
+            lambda look: plan_of(order, look, under_way, self.id),
+            on_progress=on_progress,
         )
         plan.total, plan.missing = look.total, look.missing
         if order.limit is not None:
@@ -215,7 +223,7 @@ class Job(RequeueReport):
         record = replace(
             self.record,
             order=order.as_json(),
-            exchanges=self._failed.exchanges.as_json(),
+            exchanges=self._failed._exchanges.as_json(),
         )
         return carried_out(
             self._failed,
@@ -285,7 +293,7 @@ def _watch(failed: FailedQueueAccess, order: Order, plan: Plan) -> timedelta | N
     """How long the canary is watched at most, unless the order says it."""
     if not order.guards.canary or order.guards.watch is not None:
         return None
-    return longest_watch(failed.retry_delay(order.to), plan.retries, plan.retried_for)
+    return longest_watch(failed._retry_delay(order.to), plan.retries, plan.retried_for)
 
 
 def _check_whole(record: JobRecord) -> None:

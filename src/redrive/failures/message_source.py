@@ -30,7 +30,7 @@ class MessageSource(ABC):
     """Failed messages that can be asked, and stay where they are."""
 
     @abstractmethod
-    def look(
+    def _look(
         self,
         look_at: int | None = None,
         *,
@@ -38,7 +38,7 @@ class MessageSource(ABC):
         on_progress: OnLook | None = None,
         patience: Duration | None = None,
     ) -> AbstractContextManager[Look]:
-        """Look at the messages for as long as the block: `with failed.look() as look`.
+        """Look at the messages for as long as the block.
 
         Args:
             look_at: how many of the oldest; None for all that are there when it begins.
@@ -47,40 +47,6 @@ class MessageSource(ABC):
             on_progress: told about ten times a second how far it is.
             patience: how long another's look is waited for.
         """
-
-    def ask(
-        self,
-        question: Callable[[Look], T],
-        look_at: int | None = None,
-        *,
-        recall: Recall | None = None,
-        on_progress: OnLook | None = None,
-        patience: Duration | None = None,
-    ) -> tuple[T, Look]:
-        """What a function finds in a look, and the look. Where an earlier look turns out not to
-        answer it, the messages themselves are looked at.
-
-        Args:
-            question: is given the look.
-            look_at, recall, on_progress, patience: as for `look`.
-        """
-        try:
-            with self.look(
-                look_at, recall=recall, on_progress=on_progress, patience=patience
-            ) as look:
-                return question(look), look
-        except IndexUnusable as error:
-            assert recall is not None
-            if isinstance(error, BodyNotKept) and not recall.or_look:
-                raise ConfigurationError(
-                    str(error).partition(": ")[0],
-                    "Ask by other columns, or by the command line, which looks at the queue.",
-                ) from error
-            recall.on_notice(str(error))
-        with self.look(
-            look_at, recall=anew(recall), on_progress=on_progress, patience=patience
-        ) as look:
-            return question(look), look
 
     def messages(
         self,
@@ -107,7 +73,7 @@ class MessageSource(ABC):
             ConfigurationError: there are no such messages, or the expression can't be used.
             BrokerUnavailable: the connection was lost.
         """
-        with open_filter(where) as filter_, self.look(look_at, on_progress=on_progress) as look:
+        with open_filter(where) as filter_, self._look(look_at, on_progress=on_progress) as look:
             yield from islice(filter_.of(look), None if limit is None else max(0, limit))
 
     def causes(
@@ -137,7 +103,8 @@ class MessageSource(ABC):
         """
         column = column_named(by)
         with open_filter(where) as filter_:
-            groups, _ = self.ask(
+            groups, _ = answer_of(
+                self,
                 lambda look: look.groups(column, filter_),
                 look_at,
                 recall=_recall(max_age),
@@ -168,7 +135,8 @@ class MessageSource(ABC):
             BrokerUnavailable: the connection was lost.
         """
         sql, columns = checked_query(sql)
-        answer, _ = self.ask(
+        answer, _ = answer_of(
+            self,
             lambda look: look.query(sql, columns),
             look_at,
             recall=_recall(max_age),
@@ -195,8 +163,48 @@ class MessageSource(ABC):
             BrokerUnavailable: the connection was lost.
         """
         check_path(Path(path))
-        with open_filter(where) as filter_, self.look(on_progress=on_progress) as look:
+        with open_filter(where) as filter_, self._look(on_progress=on_progress) as look:
             return write_messages(Path(path), filter_.of(look))
+
+
+def answer_of(
+    source: MessageSource,
+    question: Callable[[Look], T],
+    look_at: int | None = None,
+    *,
+    recall: Recall | None = None,
+    on_progress: OnLook | None = None,
+    patience: Duration | None = None,
+) -> tuple[T, Look]:
+    """What a function finds in a look, and the look. Where an earlier look turns out not to
+    answer it, the messages themselves are looked at.
+
+    Args:
+        source: the messages.
+        question: is given the look.
+        look_at: how many of the oldest; None for all that are there when it begins.
+        recall: how an earlier look may answer; None looks at the messages themselves, and keeps
+            nothing.
+        on_progress: told about ten times a second how far it is.
+        patience: how long another's look is waited for.
+    """
+    try:
+        with source._look(
+            look_at, recall=recall, on_progress=on_progress, patience=patience
+        ) as look:
+            return question(look), look
+    except IndexUnusable as error:
+        assert recall is not None
+        if isinstance(error, BodyNotKept) and not recall.or_look:
+            raise ConfigurationError(
+                str(error).partition(": ")[0],
+                "Ask by other columns, or by the command line, which looks at the queue.",
+            ) from error
+        recall.on_notice(str(error))
+    with source._look(
+        look_at, recall=anew(recall), on_progress=on_progress, patience=patience
+    ) as look:
+        return question(look), look
 
 
 def open_filter(where: Where) -> OpenFilter:

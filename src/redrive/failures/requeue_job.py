@@ -21,6 +21,7 @@ from redrive.failures.canary import (
 from redrive.failures.cause import Cause
 from redrive.failures.failed_message import FailedMessage
 from redrive.failures.failed_queue_access import FailedQueueAccess
+from redrive.failures.failed_queue_facts import source_of, whereabouts_of
 from redrive.failures.job_record import JobRecord, State
 from redrive.failures.job_stop import Stopper
 from redrive.failures.journal_ledger import JournalLedger
@@ -195,7 +196,7 @@ class RequeueJob:
         taken for that of the new canary."""
         with contextlib.suppress(RedriveError):  # then more is unknown, and has to be heard of
             self._job = self._journal.heard(
-                self._job.id, self._failed.heard(self._job.id), came_back
+                self._job.id, self._failed._heard(self._job.id), came_back
             )
         self._unknown_before = self._job.unknown
 
@@ -204,7 +205,7 @@ class RequeueJob:
         if not self._listens or self._comes_back_to:
             return  # nobody would ask; or it goes to consumers that tell nothing
         try:
-            self._failed.listen(self._job.id)
+            self._failed._listen(self._job.id)
         except RedriveError as error:
             self._on_notice(
                 "What subscribers tell of this job can't be kept: "
@@ -280,7 +281,7 @@ class RequeueJob:
     def _comes_back_to(self) -> str:
         """The dead-letter queue that a message which fails again comes back to; empty where
         subscribers of redrive's tell of outcomes."""
-        source = self._failed.source()
+        source = source_of(self._failed)
         return source.queue if source.main is None and self._order.to is None else ""
 
     @property
@@ -310,7 +311,7 @@ class RequeueJob:
             self._stopped = verdict.reason
         elif verdict.act is Act.STOP:
             self._stopped = reason_of_stop(
-                verdict, watch.standing, lambda: [self._failed.whereabouts(self._order.to)]
+                verdict, watch.standing, lambda: [whereabouts_of(self._failed, self._order.to)]
             )
 
     def _share_of(self, watch: Watch | ReturnLooks) -> Callable[[], Ruling] | None:

@@ -63,7 +63,7 @@ class Snapshot(MessageSource):
         return islice(messages_in(self.path), limit)
 
     @contextlib.contextmanager
-    def look(
+    def _look(
         self,
         look_at: int | None = None,
         *,

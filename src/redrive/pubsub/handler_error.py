@@ -7,7 +7,7 @@ from typing import Literal
 
 from redrive.errors import GiveUp, InvalidMessage, RedriveError, Retry, text_of
 from redrive.topology.decision import Raised
-from redrive.topology.policy import RetryPolicy
+from redrive.topology.policy import RetryPolicy, leniency_of
 from redrive.topology.rewrite import ErrorReport
 
 _NEVER_RETRIED: Sequence[tuple[type[RedriveError], Literal["gave-up", "invalid-message"]]] = (
@@ -38,7 +38,7 @@ def raised(error: BaseException, now: datetime, policy: RetryPolicy) -> Raised:
         final = next((one for one in errors if isinstance(one, kind)), None)
         if final is not None:
             return Raised(report_of(final), give_up=reason)
-    deciding = min(errors, key=lambda one: policy.leniency(type(one)))
+    deciding = min(errors, key=lambda one: leniency_of(policy, type(one)))
     waits = [
         wait for one in errors if isinstance(one, Retry) and (wait := one.wait(now)) is not None
     ]

@@ -17,6 +17,7 @@ from redrive.redaction import in_one_line
 from redrive.topology.broker_version import CONSUMER_TIMEOUT, BrokerVersion
 from redrive.topology.headers import Delivery
 from redrive.topology.model import Subscription
+from redrive.topology.policy import longest_wait_of
 
 _A_MINUTE = 60
 MAX_HUNG = 100
@@ -103,7 +104,7 @@ def longest_stay(subscription: Subscription, options: ConsumeOptions, seconds: f
     """How many seconds a message may stay unsettled where each handler takes so many."""
     stay = seconds * options.prefetch / options.concurrency
     if subscription.ordered:  # held by its handler, and then for its retry
-        stay += subscription.retry.longest.total_seconds()
+        stay += longest_wait_of(subscription.retry).total_seconds()
     return stay
 
 

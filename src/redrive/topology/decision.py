@@ -14,7 +14,7 @@ from redrive.topology.broker_version import BrokerVersion
 from redrive.topology.headers import Delivery
 from redrive.topology.ladder import Ladder
 from redrive.topology.model import Subscription
-from redrive.topology.policy import RetryPolicy
+from redrive.topology.policy import RetryPolicy, most_retries_of
 from redrive.topology.rewrite import Circumstances, ErrorReport, Publish
 
 Reason = Literal[
@@ -227,7 +227,7 @@ def is_suspect(delivery: Delivery, subscription: Subscription) -> bool:
     if subscription.queue_type != "quorum" or subscription.broadcast:
         return False
     crashes = crashes_seen(delivery)
-    return crashes > (subscription.retry.most_retries if _counts_both(subscription) else 0)
+    return crashes > (most_retries_of(subscription.retry) if _counts_both(subscription) else 0)
 
 
 def step_aside(delivery: Delivery, subscription: Subscription, frame_max: int) -> Publish:
@@ -315,11 +315,11 @@ def on_arrival(delivery: Delivery, subscription: Subscription) -> Handle | MoveT
     policy = subscription.retry
     crashes = crashes_seen(delivery) if subscription.queue_type == "quorum" else 0
     among_them = _counts_both(subscription)
-    if crashes >= policy.max_crashes + (policy.most_retries if among_them else 0):
+    if crashes >= policy.max_crashes + (most_retries_of(policy) if among_them else 0):
         return MoveToFailed("crashed", _crash_report(crashes), retries)
-    if retries > policy.most_retries and not among_them:
+    if retries > most_retries_of(policy) and not among_them:
         return MoveToFailed(
-            "retries-exhausted", _overdue_report(retries, policy.most_retries), retries
+            "retries-exhausted", _overdue_report(retries, most_retries_of(policy)), retries
         )
     return Handle(retries)
 

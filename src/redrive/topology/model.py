@@ -14,11 +14,11 @@ from typing import Literal, get_args
 from redrive.amqp.field_table import MAX_SHORT_STRING
 from redrive.errors import ConfigurationError
 from redrive.topology import binding_pattern, delay_route, names, tags
-from redrive.topology.backoff import Linear
+from redrive.topology.backoff import Delays, Linear
 from redrive.topology.broker_version import CONSUMER_TIMEOUT, BrokerVersion
 from redrive.topology.delay_policy import DelayPolicy
 from redrive.topology.names import ExchangeFamily
-from redrive.topology.policy import MAX_TTL_MS, RetryPolicy
+from redrive.topology.policy import MAX_TTL_MS, RetryPolicy, longest_wait_but, longest_wait_of
 from redrive.topology.tags import TagFilter
 
 QueueType = Literal["quorum", "classic"]
@@ -282,7 +282,7 @@ class Subscription:
                 "again",
                 "Choose one of them.",
             )
-        self.check_delay(self.retry.longest)
+        self.check_delay(longest_wait_of(self.retry))
 
     def check_delay(self, delay: timedelta) -> None:
         """Raises ConfigurationError where no retry can wait for so long."""
@@ -323,9 +323,10 @@ class Subscription:
     @property
     def longest_on_the_ladder(self) -> timedelta:
         """The longest delay of the policy that needs the delay ladder; zero where none does."""
-        if self.retry_via == "broker" and isinstance(self.retry.backoff, Linear):
-            return self.retry.longest_but(self.retry.backoff)
-        return self.retry.longest_on_the_ladder
+        backoff = self.retry.backoff
+        if self.retry_via == "broker" and isinstance(backoff, Linear):
+            return longest_wait_but(self.retry, backoff)
+        return longest_wait_but(self.retry, Delays((self.retry.delay,)))
 
     @property
     def way_back(self) -> str:
@@ -512,7 +513,7 @@ class Subscription:
     def _retry_queue(self) -> Queue:
         arguments: dict[str, Argument] = {
             "x-queue-type": self.queue_type,
-            "x-message-ttl": self.retry.delay_ms,
+            "x-message-ttl": self.retry.delay // _MILLISECOND,
             # The default exchange: through the topic exchange, as peers have it, a queue bound with
             # # gets a copy of every retry.
             "x-dead-letter-exchange": self.way_back,

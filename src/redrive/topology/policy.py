@@ -169,29 +169,10 @@ class RetryPolicy:
         """
         return cls.levels(ROCKETMQ_LEVELS, max_crashes=max_crashes, errors=errors, max_age=max_age)
 
-    @property
-    def delay_ms(self) -> int:
-        """The retry queue's delay in whole milliseconds."""
-        return self.delay // _MILLISECOND
-
-    @property
-    def most_retries(self) -> int:
-        """The most retries that any error is allowed."""
-        return (
-            max(self.max_retries, *(rule.max_retries or 0 for rule in self.errors.values()))
-            if self.errors
-            else self.max_retries
-        )
-
     def max_retries_of(self, error: type[BaseException] | None) -> int:
         """The retries that a message which fails so is allowed."""
         rule = self._rule_of(error).max_retries
         return self.max_retries if rule is None else rule
-
-    def leniency(self, error: type[BaseException]) -> tuple[int, bool]:
-        """What orders kinds of errors, the one that decides for several first: fewer retries, then
-        a rule of its own."""
-        return self.max_retries_of(error), self._rule_of(error) is _THE_USUAL
 
     def delay_of(self, error: type[BaseException] | None, retry: int, chance: float) -> timedelta:
         """How long the n-th retry, from 1, of a message which fails so waits, with a random number
@@ -246,29 +227,10 @@ class RetryPolicy:
         return f"<RetryPolicy {', '.join(parts)}: {self}>"
 
     @property
-    def longest_on_the_ladder(self) -> timedelta:
-        """The longest delay that the retry queue can't do; zero where it can do all of them."""
-        return self.longest_but(Delays((self.delay,)))
-
-    def longest_but(self, usual: Backoff) -> timedelta:
-        """The longest delay of those that are not `usual`, which needs no ladder; zero where there
-        are no others."""
-        return max(
-            (backoff.longest(retries) for backoff, retries in self._waits if backoff != usual),
-            default=NOTHING,
-        )
-
-    @property
-    def longest(self) -> timedelta:
-        """The longest delay that a retry waits for by this policy."""
-        waits = (backoff.longest(retries) for backoff, retries in self._waits)
-        return max(waits) if self.backoff is not None else max(self.delay, *waits, NOTHING)
-
-    @property
     def _waits(self) -> list[tuple[Backoff, int]]:
         """Each backoff, with the most retries that wait by it: a message may fail in several ways,
         and the retries of all of them count."""
-        own = [] if self.backoff is None else [(self.backoff, self.most_retries)]
+        own = [] if self.backoff is None else [(self.backoff, most_retries_of(self))]
         return own + [
             (rule.backoff, self.max_retries if rule.max_retries is None else rule.max_retries)
             for rule in self.errors.values()
@@ -281,6 +243,33 @@ class RetryPolicy:
         return next(
             (self.errors[kind] for kind in error.__mro__ if kind in self.errors), _THE_USUAL
         )
+
+
+def most_retries_of(policy: RetryPolicy) -> int:
+    """The most retries that any error is allowed."""
+    if not policy.errors:
+        return policy.max_retries
+    return max(policy.max_retries, *(rule.max_retries or 0 for rule in policy.errors.values()))
+
+
+def leniency_of(policy: RetryPolicy, error: type[BaseException]) -> tuple[int, bool]:
+    """What orders kinds of errors, the one that decides for several first: fewer retries, then a
+    rule of its own."""
+    return policy.max_retries_of(error), policy._rule_of(error) is _THE_USUAL
+
+
+def longest_wait_of(policy: RetryPolicy) -> timedelta:
+    """The longest delay that a retry waits for."""
+    waits = (backoff.longest(retries) for backoff, retries in policy._waits)
+    return max(waits) if policy.backoff is not None else max(policy.delay, *waits, NOTHING)
+
+
+def longest_wait_but(policy: RetryPolicy, usual: Backoff) -> timedelta:
+    """The longest delay of those that are not `usual`; zero where there are no others."""
+    return max(
+        (backoff.longest(retries) for backoff, retries in policy._waits if backoff != usual),
+        default=NOTHING,
+    )
 
 
 def _checked_delay(delay: timedelta) -> timedelta:

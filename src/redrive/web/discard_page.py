@@ -8,6 +8,7 @@ from starlette.responses import RedirectResponse, Response
 
 from redrive.errors import ConfigurationError, RedriveError
 from redrive.failures.discard_job import discard_into
+from redrive.failures.failed_queue_facts import source_of
 from redrive.failures.filter import Filter, OpenFilter
 from redrive.failures.index import default_folder
 from redrive.failures.job_record import JobRecord
@@ -61,7 +62,7 @@ def begin(desk: Desk, asked: Asked) -> Response:
         job = JobRecord(
             id_,
             "discard",
-            failed.source().name,
+            source_of(failed).name,
             BrokerURL.parse(desk.settings.url).address,
             {"selection": filter_.as_json()},
             reason=reason,

@@ -8,6 +8,7 @@ from redrive.errors import ConfigurationError, RedriveError
 from redrive.failures.body_layout import as_before, laid_out
 from redrive.failures.edit import difference
 from redrive.failures.failed_message import FailedMessage
+from redrive.failures.failed_queue import plan_order
 from redrive.failures.filter import Filter
 from redrive.failures.look import Look
 from redrive.failures.order import Order
@@ -139,7 +140,7 @@ def _order(message: FailedMessage, body: bytes) -> Order:
 
 
 def _plan(desk: Desk, asked: Asked, order: Order, message: FailedMessage) -> Plan:
-    return desk.recollection.queue(asked.place).plan_order(order, [message])
+    return plan_order(desk.recollection.queue(asked.place), order, [message])
 
 
 def _page(

@@ -8,6 +8,7 @@ from starlette.responses import RedirectResponse, Response
 from redrive.errors import ConfigurationError, RedriveError
 from redrive.failures.discard_job import discard_into
 from redrive.failures.expiry import failed_before, moment_before
+from redrive.failures.failed_queue_facts import source_of
 from redrive.failures.filter import Filter, OpenFilter
 from redrive.failures.groups import Groups
 from redrive.failures.job_record import JobRecord
@@ -74,7 +75,7 @@ def _begin(desk: Desk, place: QueuePlace, filter_: Filter, reason: str, most: in
     job = JobRecord(
         str(uuid.uuid4()),
         "expire",
-        failed.source().name,
+        source_of(failed).name,
         BrokerURL.parse(desk.settings.url).address,
         {"selection": filter_.as_json()},
         reason=reason,

@@ -7,6 +7,8 @@ from starlette.responses import RedirectResponse, Response
 from redrive.errors import ConfigurationError, RedriveError
 from redrive.failures.approval import ask as ask_for_approval
 from redrive.failures.canary import Guards, Unknown
+from redrive.failures.failed_queue import plan_order
+from redrive.failures.failed_queue_facts import whereabouts_of
 from redrive.failures.job_record import JobRecord
 from redrive.failures.look import Look
 from redrive.failures.mask import check_patch
@@ -132,7 +134,7 @@ def _planned(desk: Desk, asked: Asked) -> tuple[Order, Plan, Look]:
     order = order_of(desk, asked)
     failed = desk.recollection.queue(asked.place)
     plan, look = desk.recollection.ask(
-        asked.place, lambda look: failed.plan_order(order, look.messages)
+        asked.place, lambda look: plan_order(failed, order, look.messages)
     )
     return order_of(desk, asked, max(1, plan.count)), plan, look
 
@@ -239,6 +241,6 @@ def _places(desk: Desk, place: QueuePlace, order: Order, plan: Plan) -> list[Whe
     failed = desk.recollection.queue(place)
     try:
         queues = [order.to] if order.to is not None else plan.queues[:5]
-        return [failed.whereabouts(queue) for queue in queues]
+        return [whereabouts_of(failed, queue) for queue in queues]
     except RedriveError:
         return []

@@ -13,6 +13,7 @@ from redrive.errors import RedriveError
 from redrive.failures.failed_queue import FailedQueue
 from redrive.failures.look import Look, Recall
 from redrive.failures.masked_messages import masked_look
+from redrive.failures.message_source import answer_of
 from redrive.pubsub.reports import LookProgress, LookStage
 from redrive.web.asked import QueuePlace
 from redrive.web.catalogue import gettext
@@ -122,7 +123,9 @@ class Recollection:
         self._check(place)
         mask = self._settings.mask
         kept = Recall(_EVER, or_look=False, keeps_bodies=not self._settings.hide_bodies)
-        return self.queue(place).ask(lambda look: question(masked_look(look, mask)), recall=kept)
+        return answer_of(
+            self.queue(place), lambda look: question(masked_look(look, mask)), recall=kept
+        )
 
     def look_under_way(self, place: QueuePlace) -> LookUnderWay | None:
         """The last look that was asked for here; None where none was."""
@@ -157,12 +160,15 @@ class Recollection:
         return look
 
 
+def _read(look: Look) -> None:
+    for _ in look:
+        pass
+
+
 def _look(failed: FailedQueue, under_way: LookUnderWay, keeps_bodies: bool) -> None:
     recall = Recall(timedelta(0), on_notice=under_way.note_problem, keeps_bodies=keeps_bodies)
     try:
-        with failed.look(recall=recall, on_progress=under_way.note) as look:
-            for _ in look:
-                pass
+        _, look = answer_of(failed, _read, recall=recall, on_progress=under_way.note)
         if not look.is_whole and not under_way.problem:
             under_way.problem = gettext(
                 "others hold messages of this queue, so that not all could be read: what was known "

@@ -10,6 +10,7 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 from redrive.errors import ConfigurationError, PermissionDenied, RedriveError
 from redrive.failures.failed_message import FailedMessage
 from redrive.failures.job_record import JobRecord
+from redrive.failures.message_source import answer_of
 from redrive.failures.restoration import RestorePlace, place_of, restored, there_already
 from redrive.failures.snapshot import Snapshot
 from redrive.pubsub.reports import LookProgress
@@ -157,7 +158,7 @@ def _check_permit(desk: Desk) -> None:
 
 def _one(desk: Desk, asked: Asked, name: str) -> Response:
     kept = desk.store.snapshot(name)
-    groups, look = kept.ask(lambda look: look.groups())
+    groups, look = answer_of(kept, lambda look: look.groups())
     places = Counter(map(place_of, kept.browse()))
     causes = groups.largest_first
     return desk.page(

@@ -19,7 +19,7 @@ from typing import BinaryIO, cast
 
 from redrive.errors import ConfigurationError, RedriveError
 from redrive.failures.approval import approve
-from redrive.failures.failed_queue import FailedQueue
+from redrive.failures.failed_queue import FailedQueue, carry_out, plan_order
 from redrive.failures.job import Job
 from redrive.failures.journal import Journal
 from redrive.failures.operator_name import acting_for
@@ -94,12 +94,13 @@ class WorkerRun:
             case TaskKind.BEGIN:
                 failed = self._failed(ExchangeFamily.from_json(task.family))
                 order = Order.from_json(task.order)
-                plan = failed.plan_order(order)
+                plan = plan_order(failed, order)
                 self._job.planned = plan.count
                 with self._journal() as newest:
                     # Somebody may have begun while this was planned.
                     check_alone(newest, task.queue)
-                return failed.carry_out(
+                return carry_out(
+                    failed,
                     order,
                     plan,
                     reason=task.reason,

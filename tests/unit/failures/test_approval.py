@@ -13,6 +13,7 @@ from redrive.failures.approval import approve, ask
 from redrive.failures.filter import Filter
 from redrive.failures.job_record import JobRecord, State
 from redrive.failures.local_journal import LocalJournal
+from redrive.failures.message_source import answer_of
 from redrive.failures.order import Order
 from redrive.testing import MemoryBroker
 
@@ -84,8 +85,8 @@ def in_main_queue(broker: MemoryBroker) -> list[str]:
 
 def asked(failed: FailedQueue, journal: LocalJournal, order: Order = KEY_ERRORS) -> JobRecord:
     """A job that somebody has asked for, of what is in the queue now."""
-    return failed.ask(
-        lambda look: ask(failed, journal, order, look.messages, reason="plans are deployed")
+    return answer_of(
+        failed, lambda look: ask(failed, journal, order, look.messages, reason="plans are deployed")
     )[0]
 
 

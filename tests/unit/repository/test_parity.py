@@ -18,8 +18,6 @@ from redrive import (
 
 WAITS = {("stopped", "timeout")}
 """Arguments that wait, which on an event loop `await subscriber.wait()` does."""
-ON_ONE_THREAD = frozenset({"look"})
-"""What a thread has for itself, as long as a block; on an event loop there is `ask`."""
 MADE_OF = frozenset({"written_down"})
 """How a job is found; `FailedQueue.job` and `AsyncFailedQueue.job` do it."""
 SHELLS = [
@@ -40,7 +38,7 @@ def offered(shell: type) -> dict[str, list[tuple[str, object, object]]]:
         ]
         for name, method in inspect.getmembers(shell, inspect.isroutine)
         if (name == "__init__" and shell not in (Job, AsyncJob))
-        or not (name.startswith("_") or name in ON_ONE_THREAD | MADE_OF)
+        or not (name.startswith("_") or name in MADE_OF)
     }
 
 

@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from redrive.errors import ConfigurationError
 from redrive.topology.backoff import Delays, Exponential, Linear, backoff_of
-from redrive.topology.policy import NO_RETRY, ErrorRule, RetryPolicy
+from redrive.topology.model import Subscription
+from redrive.topology.policy import NO_RETRY, ErrorRule, RetryPolicy, most_retries_of
 
 SECOND = timedelta(seconds=1)
 
@@ -149,7 +150,7 @@ def test_the_most_specific_rule_counts_for_an_error(
 
 
 def test_the_most_retries_are_those_of_the_most_patient_rule() -> None:
-    assert (RetryPolicy().most_retries, RetryPolicy(errors=RULES).most_retries) == (3, 10)
+    assert (most_retries_of(RetryPolicy()), most_retries_of(RetryPolicy(errors=RULES))) == (3, 10)
 
 
 @pytest.mark.parametrize(
@@ -171,7 +172,7 @@ def test_the_most_retries_are_those_of_the_most_patient_rule() -> None:
 def test_only_what_the_retry_queue_cannot_do_is_for_the_ladder(
     policy: RetryPolicy, longest: timedelta
 ) -> None:
-    assert policy.longest_on_the_ladder == longest
+    assert Subscription("shop@orders", retry=policy).longest_on_the_ladder == longest
 
 
 @pytest.mark.parametrize(

@@ -8,17 +8,21 @@ from hypothesis import strategies as st
 from redrive.errors import ConfigurationError
 from redrive.topology.backoff import Exponential, Linear
 from redrive.topology.durations import Duration
+from redrive.topology.model import Subscription
 from redrive.topology.policy import NO_RETRY, ErrorRule, RetryPolicy
 
 
 def test_a_message_is_tried_again_three_times_after_30_seconds_by_default() -> None:
     policy = RetryPolicy()
-    assert (policy.max_retries, policy.delay_ms, policy.max_crashes) == (3, 30_000, 5)
+    assert (policy.max_retries, policy.delay, policy.max_crashes) == (3, timedelta(seconds=30), 5)
 
 
 @given(st.integers(1, 2**32 - 1))
 def test_the_delay_is_given_to_the_broker_in_milliseconds(milliseconds: int) -> None:
-    assert RetryPolicy(delay=timedelta(milliseconds=milliseconds)).delay_ms == milliseconds
+    retry = RetryPolicy(delay=timedelta(milliseconds=milliseconds))
+    topology = Subscription("shop@orders", retry=retry).topology()
+    (waiting,) = [one for one in topology.queues if one.name == "shop@orders@retry"]
+    assert waiting.arguments["x-message-ttl"] == milliseconds
 
 
 @pytest.mark.parametrize(
