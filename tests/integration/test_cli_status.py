@@ -1,9 +1,10 @@
 """`redrive status` on a real broker."""
 
+import asyncio
 from datetime import timedelta
 
 from cli_support import declare, depth_of, give_up_on, redrive
-from redrive import FailedQueue, Publisher
+from redrive import App, AsyncApp, FailedQueue, Message, Publisher, RetryPolicy
 from waiting import wait_until
 
 QUEUE = "ucenter@user"
@@ -36,6 +37,7 @@ def test_a_queue_that_is_not_there_is_null(rabbitmq_url: str) -> None:
             "retry": NOTHING,
             "failed": NOTHING_HELD,
             "dead_lettering": None,
+            "retry_policies": None,
         },
         {
             "queue": "nobody@knows",
@@ -43,6 +45,7 @@ def test_a_queue_that_is_not_there_is_null(rabbitmq_url: str) -> None:
             "retry": None,
             "failed": None,
             "dead_lettering": None,
+            "retry_policies": None,
         },
     ]
     assert "nobody@knows@retry" in done.err
@@ -175,3 +178,40 @@ def test_where_nothing_was_delayed_it_says_that_there_is_no_ladder(rabbitmq_url:
     done = redrive("status", "--ladder", url=rabbitmq_url)
     assert (done.code, done.out) == (0, "")
     assert done.err.startswith("There is no delay ladder")
+
+
+async def handles(message: Message) -> None: ...
+
+
+def test_it_says_how_long_the_workers_that_run_try(
+    rabbitmq_url: str, rabbitmq_management_url: str
+) -> None:
+    app = App(rabbitmq_url)
+    app.subscriber(QUEUE)(lambda message: None)
+    at = ("--management-url", rabbitmq_management_url)
+    with app:
+        wait_until(
+            lambda: (
+                "Workers of ucenter@user: 3 retries, given up 1m30s after the first failure."
+                in redrive("status", QUEUE, *at, url=rabbitmq_url).out
+            ),
+            "the policy of its worker is told",
+        )
+
+
+def test_json_has_the_policies_of_workers_in_asyncio(
+    rabbitmq_url: str, rabbitmq_management_url: str
+) -> None:
+    app = AsyncApp(rabbitmq_url, retry=RetryPolicy(backoff=["10s", "1m"]))
+    app.subscriber(QUEUE)(handles)
+    at = ("--management-url", rabbitmq_management_url, "--output", "json")
+
+    def told() -> bool:
+        found = redrive("status", QUEUE, *at, url=rabbitmq_url).json()[0]["retry_policies"]
+        return bool(found == ["2 retries, given up 1m10s after the first failure"])
+
+    async def runs() -> None:
+        async with app:
+            await asyncio.to_thread(wait_until, told, "the policy of its worker is told")
+
+    asyncio.run(runs())

@@ -15,6 +15,7 @@ from redrive.failures.failed_count import dead_lettering, depths, held_back
 from redrive.pubsub.admin import dead_letter_survey
 from redrive.pubsub.admin.dead_letter_survey import CountedQueue
 from redrive.pubsub.admin.management_api import ManagementAPI
+from redrive.pubsub.admin.worker_policies import worker_policies
 from redrive.pubsub.blocking.connection import Connector, default_name
 from redrive.pubsub.blocking.declarer import Depth, Waiting, declaring, waiting
 from redrive.topology import dead_letter_names, names
@@ -63,6 +64,9 @@ def status(
     In the failed queue, messages that somebody is reading count too, as the management API reports
     them, up to five seconds late. It exits with 1 if a queue is missing.
 
+    It also says how often workers that run now retry, and after how long they give up: their
+    connections tell the broker, and the management API those who may see them.
+
     Below, it lists the dead-letter queues that redrive did not make (see redrive dlq scan). As
     JSON, they are listed if they are named.
 
@@ -86,6 +90,7 @@ def status(
     for one in others:
         del found[one.queue.name]
     moving = dead_lettering(connector, broker.management_url)
+    policies = worker_policies(connector, broker.management_url, found)
     # Only what has no retry queue may be one of these.
     waiting_there = held_back(
         connector,
@@ -98,6 +103,7 @@ def status(
                 "queue": queue,
                 **json_of(places),
                 "dead_lettering": _moving(queue, moving),
+                "retry_policies": None if policies is None else policies[queue],
                 **({"held_back": waiting_there[queue]} if queue in waiting_there else {}),
             }
             for queue, places in found.items()
@@ -108,6 +114,7 @@ def status(
         printer.table(
             COLUMNS, [row_of(queue, places, waiting_there) for queue, places in found.items()]
         )
+        _tell_of_policies(printer, policies or {})
         _tell_of_held_back(printer, waiting_there)
         _tell_of_held(printer, found)
         _tell_of_dead_lettering(printer, found, moving)
@@ -238,6 +245,15 @@ def _moving(queue: str, moving: Mapping[str, int] | None) -> int | None:
     if moving is None:
         return None
     return sum(moving.get(name, 0) for name in (queue, names.retry_queue(queue)))
+
+
+def _tell_of_policies(printer: Printer, policies: Mapping[str, Sequence[str]]) -> None:
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for queue, found in policies.items():
+        alike.setdefault(tuple(found), []).append(queue)
+    for found, queues in alike.items():
+        if found:
+            printer.say(f"Workers of {', '.join(queues)}: {'; or '.join(found)}.")
 
 
 def _tell_of_dead_lettering(

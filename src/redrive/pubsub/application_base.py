@@ -86,6 +86,11 @@ class AppRun(NamedTuple, Generic[AnySubscriber]):
             if one.subscription.tags is not None
         } or None
 
+    @property
+    def policies(self) -> dict[str, str]:
+        """The retry policy of each queue, in words."""
+        return {queue: policy for one, _ in self.sharing for queue, policy in one._policies.items()}
+
 
 class Running(Protocol[AnySubscriber]):
     """One run of an app."""

@@ -7,9 +7,10 @@ import random
 import socket
 import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
+from types import MappingProxyType
 from typing import Protocol, Self
 
 from redrive.amqp.field_table import FieldValue
@@ -121,6 +122,8 @@ class BrokerAccess:
         self.tags: str | dict[str, str] | None = None
         """The tags that the subscriber asks for who connects, or of several those of each queue;
         None for any, or for somebody else."""
+        self.policies: Mapping[str, str] = MappingProxyType({})
+        """The retry policy, in words, of each queue that who connects consumes."""
         self.credentials = credentials
         self.ssl_context = ssl_context if ssl_context is not None else its_context
         # Clients that all began with the first host would leave the others idle.
@@ -139,7 +142,7 @@ class BrokerAccess:
         """The same for one more connection, whose name ends so."""
         other = copy.copy(self)
         other.name += suffix
-        other.tags = None
+        other.tags, other.policies = None, MappingProxyType({})
         return other
 
     @property
@@ -150,7 +153,7 @@ class BrokerAccess:
     @property
     def client_properties(self) -> dict[str, FieldValue]:
         """What a connection tells the broker about itself."""
-        return client_properties(self.name, self.tags)
+        return client_properties(self.name, self.tags, self.policies)
 
     @property
     def server_hostname(self) -> str:

@@ -226,6 +226,13 @@ class SubscriberBase(Surroundings):
         """Has it connect to this broker from its next start on; arguments as at its making."""
         self._make_connector(url, self._name, credentials, ssl_context)
         self.access.tags = self._tags
+        self.access.policies = self._policies
+
+    @property
+    def _policies(self) -> dict[str, str]:
+        """Its retry policy in words, by its queue; empty where nothing is ever retried."""
+        subscription = self.subscription
+        return {} if subscription.broadcast else {subscription.queue: str(subscription.retry)}
 
     def _make_connector(
         self,

@@ -11,6 +11,7 @@ import ssl
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from types import MappingProxyType
 from typing import Literal, NamedTuple
 from urllib.parse import parse_qsl, quote, unquote
 
@@ -51,7 +52,11 @@ AuthMechanism = Literal["plain", "external"]
 """How a connection says who it is: by user and password, or by its client certificate."""
 
 
-_MARK, _TAGS = "redrive", "redrive_tags"
+_MARK, _TAGS, _POLICIES = "redrive", "redrive_tags", "redrive_policies"
+
+_MOST_OF_POLICIES = 2000
+"""Bytes of what a connection tells of its policies: it is told in one frame, of which 4096
+bytes are sure to be taken before the size is agreed. Source: AMQP 0-9-1, `frame-min-size`."""
 
 
 def default_port(*, tls: bool) -> int:
@@ -59,13 +64,27 @@ def default_port(*, tls: bool) -> int:
     return _PORTS["amqps" if tls else "amqp"]
 
 
-def client_properties(name: str, tags: str | dict[str, str] | None = None) -> dict[str, FieldValue]:
-    """What a connection of ours tells the broker about itself: its name, whose it is, and the tags
-    that its subscriber asks for, or of several those of each queue."""
+def client_properties(
+    name: str,
+    tags: str | dict[str, str] | None = None,
+    policies: Mapping[str, str] = MappingProxyType({}),
+) -> dict[str, FieldValue]:
+    """What a connection of ours tells the broker about itself: its name, whose it is, the tags that
+    its subscriber asks for, or of several those of each queue, and in words the retry policy of
+    each queue, if there is room for all of them."""
     mine: dict[str, FieldValue] = {"connection_name": name, _MARK: "yes"}
     if tags is not None:
         mine[_TAGS] = tags if isinstance(tags, str) else {**tags}
+    if policies and len(f"{policies}".encode()) <= _MOST_OF_POLICIES:
+        mine[_POLICIES] = {**policies}
     return mine
+
+
+def policy_of(properties: Mapping[str, object], queue: str) -> str | None:
+    """The retry policy, in words, that a connection of ours tells of a queue."""
+    policies = properties.get(_POLICIES)
+    policy = policies.get(queue) if isinstance(policies, Mapping) else None
+    return policy if isinstance(policy, str) else None
 
 
 def tags_of(properties: Mapping[str, object], queue: str) -> str:

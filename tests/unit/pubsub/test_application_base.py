@@ -301,3 +301,18 @@ def test_what_an_app_is_shows_its_queues() -> None:
     assert repr(app) == "<App of no subscribers>"
     app.subscriber("shop@orders", "order.*")
     assert repr(app) == "<App of 'shop@orders'>"
+
+
+def test_what_an_app_runs_tells_the_policy_of_each_queue_that_is_retried() -> None:
+    app = App(URL)
+    for made in (
+        app.subscriber("shop@orders"),
+        app.subscriber("shop@mail", retry=RetryPolicy(0)),
+        app.subscriber("shop@caches", broadcast=True),
+    ):
+        made.handler(lambda message: None)
+
+    assert app._run_of(None).policies == {
+        "shop@orders": "3 retries, given up 1m30s after the first failure",
+        "shop@mail": "no retry",
+    }

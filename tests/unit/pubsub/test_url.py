@@ -3,7 +3,7 @@
 import pytest
 
 from redrive.errors import ConfigurationError
-from redrive.pubsub.url import BrokerURL, Endpoint
+from redrive.pubsub.url import BrokerURL, Endpoint, client_properties, policy_of
 
 
 def refusal(url: str) -> str:
@@ -85,3 +85,15 @@ def test_a_password_beside_a_login_by_certificate_is_refused() -> None:
 def test_a_number_that_is_none_is_refused(number: str) -> None:
     assert "heartbeat=" in refusal(f"amqp://rabbit/?heartbeat={number}")
     assert "the port" in refusal(f"amqp://u:p@rabbit:{number}/")
+
+
+def test_a_connection_tells_the_policy_of_each_queue() -> None:
+    told = client_properties("worker", policies={"shop@orders": "no retry"})
+
+    assert (policy_of(told, "shop@orders"), policy_of(told, "shop@users")) == ("no retry", None)
+
+
+def test_policies_that_could_break_the_first_frame_are_not_told() -> None:
+    many = {f"shop@{number}": "3 retries" for number in range(1000)}
+
+    assert client_properties("worker", policies=many) == client_properties("worker")

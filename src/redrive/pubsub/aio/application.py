@@ -188,6 +188,7 @@ class AsyncApp(AppBase[AsyncSubscriber, AsyncPublisher]):
     def _connector_of(self, run: AppRun[AsyncSubscriber]) -> Connector:
         connector = Connector(run.place.url, run.place.name, self._credentials, self._ssl_context)
         connector.tags = run.tags
+        connector.policies = run.policies
         return connector
 
 

@@ -176,6 +176,7 @@ class App(AppBase[Subscriber, Publisher]):
     def _connector_of(self, run: AppRun[Subscriber]) -> Connector:
         connector = Connector(run.place.url, run.place.name, self._credentials, self._ssl_context)
         connector.tags = run.tags
+        connector.policies = run.policies
         return connector
 
 
