@@ -37,8 +37,8 @@ install_pinned() {
     case $uv_set in
         demo) set -- --extra cli --extra testing --group build "$@" ;;
         spark) set -- --extra spark --extra testing --group build "$@" ;;
-        test) set -- --extra async --extra cli --extra depends --extra metrics --extra reload --extra settings --extra testing --extra web --group test "$@" ;;
-        mutants) set -- --extra async --extra cli --extra depends --extra metrics --extra reload --extra settings --extra testing --extra web --group mutants "$@" ;;
+        test) set -- --extra async --extra cli --extra depends --extra metrics --extra msgpack --extra reload --extra settings --extra testing --extra web --extra zstd --group test "$@" ;;
+        mutants) set -- --extra async --extra cli --extra depends --extra metrics --extra msgpack --extra reload --extra settings --extra testing --extra web --extra zstd --group mutants "$@" ;;
         dev) set -- --all-extras --group dev "$@" ;;
         *) what_is "$uv_set" || return ;;
     esac

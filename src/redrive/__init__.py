@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from redrive.pubsub.blocking.publisher import Publisher
     from redrive.pubsub.blocking.subscriber import Subscriber, run
     from redrive.pubsub.current_message import current_message
+    from redrive.pubsub.decoders import decode_msgpack, decode_protobuf
     from redrive.pubsub.envelope import Extras
     from redrive.pubsub.message import Message
     from redrive.pubsub.reports import (
@@ -127,6 +128,8 @@ __all__ = [
     "Unknown",
     "Unroutable",
     "current_message",
+    "decode_msgpack",
+    "decode_protobuf",
     "instrument",
     "observe_queues",
     "run",
@@ -187,6 +190,10 @@ _MODULES = {
         "run",
     ),
     "redrive.pubsub.current_message": ("current_message",),
+    "redrive.pubsub.decoders": (
+        "decode_msgpack",
+        "decode_protobuf",
+    ),
     "redrive.pubsub.envelope": ("Extras",),
     "redrive.pubsub.message": ("Message",),
     "redrive.pubsub.reports": (

@@ -4,14 +4,16 @@ import dataclasses
 import math
 import typing
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal, Protocol, get_args
+from typing import Literal, get_args
 
 import pydantic
 from pydantic_core import PydanticSerializationError, to_json
 
 from redrive import strict_json
 from redrive.errors import ConfigurationError, InvalidMessage
-from redrive.pubsub import php_envelope, struct_codec
+from redrive.pubsub import php_envelope, protobuf_codec, struct_codec
+from redrive.pubsub.body import HasBody, json_of, unreadable
+from redrive.pubsub.decoders import decoded, decoder_for
 
 Body = (
     bytes
@@ -35,14 +37,6 @@ BINARY = "application/octet-stream"
 Codec = Literal["json", "php-envelope"]
 """How a publisher writes what is no bytes and no text: as JSON, or as JSON in the envelope of PHP
 services. Readers take both."""
-
-
-class HasBody(Protocol):
-    """A message, as far as its body is read."""
-
-    @property
-    def body(self) -> bytes:
-        """The body, as received."""
 
 
 Reader = Callable[[HasBody], object]
@@ -128,10 +122,13 @@ def check_codec(codec: str) -> None:
 def reader_of(annotation: object) -> Reader:
     """How to read a body as what a handler asks for.
 
-    `bytes` is the body, `str` the body as UTF-8; a msgspec.Struct and anything else that pydantic
-    can validate (a model, `dict`, a dataclass, a TypedDict, …) is read from JSON. Where the body is
-    PHP's envelope, it is read from what is in it; a type that has an `__id` of its own is given the
-    envelope itself.
+    `bytes` is the body as it came, `str` its text; a msgspec.Struct, a class of Protocol Buffers
+    and anything else that pydantic can validate (a model, `dict`, a dataclass, a TypedDict, …) is
+    read from JSON. Where the body is PHP's envelope, it is read from what is in it; a type that has
+    an `__id` of its own is given the envelope itself.
+
+    Where the subscriber has a decoder of the message's content type, all but `bytes` is made of
+    what that gives.
 
     Raises:
         ConfigurationError: it can't be validated.
@@ -139,21 +136,36 @@ def reader_of(annotation: object) -> Reader:
     if annotation is bytes:
         return lambda message: message.body
     if annotation is str:
-        return _text_of
+        return _decoding(_text_of, _value_reader(pydantic.TypeAdapter(str)))
     if struct_codec.is_struct(annotation):
-        read_struct = struct_codec.reader_of(annotation)
-        return lambda message: read_struct(message.body)
+        return _decoding(struct_codec.reader_of(annotation), struct_codec.converter_of(annotation))
+    if protobuf_codec.is_protobuf(annotation):
+        from_value = protobuf_codec.reader_of(annotation)
+        return _decoding(lambda message: from_value(json_of(message)), from_value)
     try:
-        return _validating(annotation)
+        adapter = pydantic.TypeAdapter[object](annotation)  # type: ignore[arg-type]
+        return _decoding(_validating(annotation, adapter), _value_reader(adapter))
     except pydantic.errors.PydanticUserError as error:
         why = error.message.partition("\n")[0]
         raise ConfigurationError(why, "Use a pydantic model, dict, bytes or str.") from error
 
 
-def _validating(annotation: object) -> Reader:
-    adapter = pydantic.TypeAdapter[object](annotation)  # type: ignore[arg-type]
+def _decoding(plain: Reader, from_value: Callable[[object], object]) -> Reader:
+    """Reads a body by the decoder of its content type, or where there is none as a plain one."""
+
+    def read(message: HasBody) -> object:
+        if message._decoders:
+            decoder = decoder_for(message._decoders, message.properties.content_type)
+            if decoder is not None:
+                return from_value(decoded(decoder, message))
+        return plain(message)
+
+    return read
+
+
+def _validating(annotation: object, adapter: pydantic.TypeAdapter[object]) -> Reader:
     if _has_an_id_of_its_own(adapter):
-        return lambda message: _validated(adapter, message.body)
+        return lambda message: _validated(adapter, message._utf8(), message)
     # Validated as a part of the envelope's bytes: JSON that was read and written again is not the
     # same JSON.
     enveloped = pydantic.TypeAdapter[object](
@@ -161,9 +173,10 @@ def _validating(annotation: object) -> Reader:
     )
 
     def read(message: HasBody) -> object:
-        if php_envelope.read(message.body) is None:
-            return _validated(adapter, message.body)
-        return getattr(_validated(enveloped, message.body), "body")  # noqa: B009 - the model is made above
+        body = message._utf8()
+        if php_envelope.read(body) is None:
+            return _validated(adapter, body, message)
+        return getattr(_validated(enveloped, body, message), "body")  # noqa: B009 - the model is made above
 
     return read
 
@@ -176,17 +189,41 @@ def _has_an_id_of_its_own(adapter: pydantic.TypeAdapter[object]) -> bool:
         return False  # a type that no schema can describe
 
 
-def _validated(adapter: pydantic.TypeAdapter[object], body: bytes) -> object:
+def _validated(adapter: pydantic.TypeAdapter[object], body: bytes, message: HasBody) -> object:
     try:
         return adapter.validate_json(body)
     except pydantic.ValidationError as error:
-        problems = "; ".join(map(_problem, error.errors(include_url=False, include_input=False)))
-        invalid = InvalidMessage(
-            f"{error.error_count()} problem(s) in the body as {error.title}: {problems}"
-        )
+        invalid = _not_json(error, message) or _misfit(error)
     # with neither cause nor context: pydantic's error has the body's values, and a traceback would
     # show them
     raise invalid
+
+
+def _value_reader(adapter: pydantic.TypeAdapter[typing.Any]) -> Callable[[object], object]:
+    def read(value: object) -> object:
+        try:
+            return adapter.validate_python(value)
+        except pydantic.ValidationError as error:
+            invalid = _misfit(error)
+        raise invalid  # as above
+
+    return read
+
+
+def _not_json(error: pydantic.ValidationError, message: HasBody) -> InvalidMessage | None:
+    """The error of a body that is no JSON; None where it is, and does not fit."""
+    (first, *_) = error.errors(include_url=False, include_input=False)
+    if first["type"] != "json_invalid" or first["loc"]:
+        return None
+    problem = str(first["msg"]).removeprefix("Invalid JSON: ")
+    return unreadable(f"the body is not JSON: {problem}", message.body, message.properties)
+
+
+def _misfit(error: pydantic.ValidationError) -> InvalidMessage:
+    problems = "; ".join(map(_problem, error.errors(include_url=False, include_input=False)))
+    return InvalidMessage(
+        f"{error.error_count()} problem(s) in the body as {error.title}: {problems}"
+    )
 
 
 def _problem(detail: typing.Any) -> str:
@@ -203,8 +240,13 @@ def _problem(detail: typing.Any) -> str:
 
 
 def _text_of(message: HasBody) -> str:
+    body = message._utf8()
     try:
-        return message.body.decode()
+        return body.decode()
     except UnicodeDecodeError as error:
-        invalid = InvalidMessage(f"the body is not UTF-8: {error.reason} at byte {error.start}")
+        invalid = unreadable(
+            f"the body is not UTF-8: {error.reason} at byte {error.start}",
+            message.body,
+            message.properties,
+        )
     raise invalid  # with neither cause nor context: they have the body

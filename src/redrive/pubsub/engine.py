@@ -555,7 +555,7 @@ class Engine:
         where it is wanted."""
         assert self._options.where is not None
         try:
-            wanted = self._options.where(Message(delivery))
+            wanted = self._options.where(self.message_of(delivery))
             check_result("predicate", self._options.where, wanted)
         except BaseException as error:  # noqa: BLE001 - the user's function may raise anything, as a handler may
             return self.attempted(item, error)
@@ -567,7 +567,12 @@ class Engine:
     def message_of(self, delivery: Delivery, item: WorkItem | None = None) -> Message:
         """What a handler gets of a delivery, and of the item that it is handled as."""
         broadcast = self._subscription.broadcast
-        return Message(delivery, 0 if broadcast else self._subscription.retry.max_retries, item)
+        return Message(
+            delivery,
+            0 if broadcast else self._subscription.retry.max_retries,
+            self._options.decoders,
+            item,
+        )
 
     def ended_late(self) -> None:
         """A handler that was given up on has ended; from any thread."""

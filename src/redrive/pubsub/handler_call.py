@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Annotated, get_args, get_origin
 
 from redrive.errors import ConfigurationError
-from redrive.pubsub.codec import HasBody, Reader, reader_of
+from redrive.pubsub.body import HasBody
+from redrive.pubsub.codec import Reader, reader_of
 from redrive.pubsub.handler import Handler, name_of
 from redrive.pubsub.message import Message
 

@@ -9,7 +9,8 @@ from typing import Annotated, Any, Literal, get_origin
 import pydantic
 
 from redrive.errors import ConfigurationError, GiveUp
-from redrive.pubsub.codec import HasBody, Reader, reader_of
+from redrive.pubsub.body import HasBody
+from redrive.pubsub.codec import Reader, reader_of
 from redrive.pubsub.handler import Handler, name_of
 from redrive.pubsub.handler_call import Call, body_annotation, call_of
 from redrive.pubsub.message import Message
@@ -117,7 +118,7 @@ class _ReadMessage(Message):
     __slots__ = ("model",)
 
     def __init__(self, message: Message, model: object) -> None:
-        super().__init__(message._delivery, message._max_retries)
+        super().__init__(message._delivery, message._max_retries, message._decoders)
         self.model = model
 
 

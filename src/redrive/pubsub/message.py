@@ -1,14 +1,13 @@
 """What a handler gets."""
 
-import json
 from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Protocol, TypeVar, cast
 
 from redrive.amqp.field_table import FieldValue
 from redrive.amqp.properties import Properties
-from redrive.errors import InvalidMessage
 from redrive.pubsub import php_envelope
+from redrive.pubsub.body import NO_DECODERS, Decoder, Unreadable, json_of, unreadable, utf8_of
 from redrive.topology import headers
 from redrive.topology.decision import retries_made
 from redrive.topology.headers import Delivery
@@ -37,13 +36,31 @@ class ReceivedMessage:
         self._delivery = delivery
 
     @property
+    def _decoders(self) -> Mapping[str, Decoder]:
+        return NO_DECODERS
+
+    @property
     def body(self) -> bytes:
         """The body, as received."""
         return self._delivery.body
 
+    def _utf8(self) -> bytes:
+        """Return the body as a text in UTF-8, its compression undone.
+
+        Raises:
+            InvalidMessage: it can't be had; the text says why.
+        """
+        delivery = self._delivery
+        try:
+            return utf8_of(delivery.body, delivery.properties)
+        except Unreadable as error:
+            problem = str(error)
+        raise unreadable(problem, delivery.body, delivery.properties)
+
     def parse(self, kind: type[_Kind]) -> _Kind:
         """The body as what a handler could ask for: a pydantic model, a dataclass, a TypedDict, a
-        msgspec.Struct, `dict`, `str` or `bytes`.
+        msgspec.Struct, `dict`, `str` or `bytes`; by the subscriber's decoder of its content type,
+        where it has one.
 
         Raises:
             InvalidMessage: it is none.
@@ -65,14 +82,7 @@ class ReceivedMessage:
         Raises:
             InvalidMessage: it is not JSON.
         """
-        envelope = php_envelope.read(self._delivery.body)
-        if envelope is not None:
-            return envelope.body
-        try:
-            value: object = json.loads(self._delivery.body)
-        except (ValueError, RecursionError) as error:
-            raise InvalidMessage(f"the body is not JSON: {error}") from error
-        return value
+        return json_of(self)
 
     @property
     def queue(self) -> str:
@@ -91,7 +101,11 @@ class ReceivedMessage:
         own = self._delivery.properties.message_id
         if own is not None:
             return own
-        envelope = php_envelope.read(self._delivery.body)
+        try:
+            body = utf8_of(self._delivery.body, self._delivery.properties)
+        except Unreadable:
+            return None
+        envelope = php_envelope.read(body)
         return None if envelope is None else envelope.id
 
     @property
@@ -119,13 +133,20 @@ class ReceivedMessage:
 class Message(ReceivedMessage):
     """A message as a handler sees it."""
 
-    __slots__ = ("_attempt", "_max_retries")
+    __slots__ = ("_attempt", "_decoders", "_max_retries")
+
+    _decoders: Mapping[str, Decoder]
 
     def __init__(
-        self, delivery: Delivery, max_retries: int = 0, attempt: TimedAttempt | None = None
+        self,
+        delivery: Delivery,
+        max_retries: int = 0,
+        decoders: Mapping[str, Decoder] = NO_DECODERS,
+        attempt: TimedAttempt | None = None,
     ) -> None:
         self._delivery = delivery  # one is made of each message: a call less
         self._max_retries = max_retries
+        self._decoders = decoders
         self._attempt = attempt
 
     @property

@@ -6,11 +6,13 @@ import re
 import textwrap
 import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import TypedDict, TypeVar, cast, overload
 
 from redrive.errors import ConfigurationError
+from redrive.pubsub.body import Decoder
+from redrive.pubsub.decoders import checked_decoders
 from redrive.pubsub.engine import Engine
 from redrive.pubsub.handler import (
     AsyncHandler,
@@ -65,6 +67,7 @@ class SubscriberOptions(TypedDict, total=False):
     patience: Duration
     connection_name: str | None
     log_tracebacks: bool
+    decoders: Mapping[str, Decoder] | None
 
 
 class SubscriberBase(Surroundings):
@@ -98,6 +101,7 @@ class SubscriberBase(Surroundings):
         credentials: Credentials | None = None,
         ssl_context: ContextSource | None = None,
         log_tracebacks: bool = False,
+        decoders: Mapping[str, Decoder] | None = None,
     ) -> None:
         """Args:
             url: the broker's address, `amqp://user:password@host:5672/virtual-host`, or a
@@ -144,6 +148,9 @@ class SubscriberBase(Surroundings):
                 place of the URL's certificate files.
             log_tracebacks: whether the log has the traceback of each attempt that fails, and not
                 only its error.
+            decoders: what reads bodies that are not JSON: by content type, a function of the body
+                (uncompressed) and its `Message` that gives a value, from which what the handler
+                asks for is validated. `decode_msgpack` and `decode_protobuf` are ready ones.
 
         Raises:
             ConfigurationError: an argument can't be.
@@ -192,6 +199,7 @@ class SubscriberBase(Surroundings):
             seconds_of(grace),
             timedelta(seconds=seconds_of(patience)),
             log_tracebacks,
+            checked_decoders(decoders),
         )
         if ordered and (concurrency, self._options.prefetch) != (1, 1):
             raise ConfigurationError(

@@ -2,13 +2,14 @@
 neither retried nor set aside."""
 
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Protocol
 
 from redrive.amqp.frames import Received
 from redrive.pubsub.attempt import AsyncMiddleware, GiveUpHook, Middleware
+from redrive.pubsub.body import NO_DECODERS, Decoder
 from redrive.pubsub.confirms import Outgoing
 from redrive.pubsub.consumer import Consumer
 from redrive.pubsub.message import Message
@@ -83,6 +84,7 @@ class ConsumeOptions:
         grace: seconds that running handlers have to finish when it stops.
         patience: how long a broker that does not answer is waited for at the start.
         log_tracebacks: whether the log has the traceback of each failed attempt.
+        decoders: what reads a body, by its content type.
         middleware: what runs around each attempt, the outermost first.
         on_give_up: told of each message that is being set aside.
     """
@@ -96,6 +98,7 @@ class ConsumeOptions:
     grace: float = 30.0
     patience: timedelta = timedelta(seconds=30)
     log_tracebacks: bool = False
+    decoders: Mapping[str, Decoder] = field(default_factory=lambda: NO_DECODERS)
     middleware: tuple[Middleware | AsyncMiddleware, ...] = ()
     on_give_up: tuple[GiveUpHook, ...] = ()
 

@@ -1,0 +1,401 @@
+"""What is in a body: its compression undone, and its text as UTF-8.
+
+Handlers, filters, masks and edits read a body through `utf8_of`, so all of them see the same. What
+travels on is always the body as it came. Bodies come from anywhere: what is undone of one is
+bounded, and so is the time that it takes.
+"""
+
+import json
+import re
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from encodings.aliases import aliases
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Any, Final, Protocol
+
+from redrive.amqp.properties import Properties
+from redrive.errors import InvalidMessage
+from redrive.pubsub import php_envelope
+from redrive.redaction import redact
+
+MOST_BYTES: Final = 16 * 1024 * 1024
+"""Of a body whose compression is undone: what RabbitMQ takes of one message by default, from 4.0
+on. So a compressed body costs its reader no more than one that is not. Source:
+https://www.rabbitmq.com/docs/man/rabbitmq.conf.5, max_message_size, read for 4.0 and 4.3"""
+
+_MOST_ENCODINGS = 3
+_MOST_MEMBERS = 1000
+"""Streams in one body, one behind the other, as pigz and bgzip write them."""
+_PIECE = 16 * 1024
+"""Bytes that a decompressor is given at a time. What it gives back of them is copied."""
+
+_UNCOMPRESSED = frozenset({"identity", "none", "binary", "8bit", "7bit"})
+"""Content encodings that change nothing: HTTP's, and those of mail, as kombu and PHP write them."""
+_MARKS = (
+    (b"\xef\xbb\xbf", "utf_8"),
+    (b"\xff\xfe\0\0", "utf_32_le"),
+    (b"\0\0\xfe\xff", "utf_32_be"),
+    (b"\xff\xfe", "utf_16_le"),
+    (b"\xfe\xff", "utf_16_be"),
+)
+"""Byte order marks, each with what it says."""
+_FIRST_OF_A_MARK = b"\xef"
+_CHARSET = re.compile(r";\s*charset\s*=\s*['\"]?\s*([^\s'\";,]*)", re.IGNORECASE)
+_TEXT_CODEC = re.compile(
+    r"utf_(?:8|16|32)(?:_[lb]e|_sig)?|ascii|latin_1|iso8859_\d+|cp\d+|koi8_[rtu]|mac_[a-z]+"
+    r"|gb\w+|big5\w*|euc_\w+|shift_jis\w*"
+)
+"""Python's codecs that are charsets and take time in proportion to a text. `idna`, `punycode` and
+the like are not and do not."""
+_MAGICS = ((b"\x1f\x8b", "gzip"), (b"\x28\xb5\x2f\xfd", "zstd"))
+_READ_AS_JSON = frozenset({"", "application/octet-stream", "text/plain", "application/json"})
+_MOST_SHOWN = 16
+"""Bytes of a body, and five times as many characters of a property, in an error's text."""
+
+
+class Unreadable(ValueError):
+    """A body that can't be made text of: an unknown encoding, or bytes that are not what the
+    properties say."""
+
+
+class TooLarge(Unreadable):
+    """More comes out of a body than its reader takes."""
+
+
+class HasBody(Protocol):
+    """A message, as far as its body is read."""
+
+    @property
+    def body(self) -> bytes:
+        """The body, as received."""
+
+    @property
+    def properties(self) -> Properties:
+        """Its properties."""
+
+    @property
+    def _decoders(self) -> "Mapping[str, Decoder]":
+        """What its subscriber decodes bodies with, by content type."""
+
+    def _utf8(self) -> bytes:
+        """Return its body, uncompressed and in UTF-8.
+
+        Raises:
+            InvalidMessage: it can't be had.
+        """
+
+
+Decoder = Callable[[bytes, Any], object]
+"""Makes a value of a body, whose compression is undone, and its `Message`."""
+
+NO_DECODERS: Mapping[str, Decoder] = MappingProxyType({})
+
+
+def utf8_of(body: bytes, properties: Properties, most: int = MOST_BYTES) -> bytes:
+    """Return a body uncompressed, in UTF-8 and without a byte order mark.
+
+    Whether it is valid UTF-8 is for whoever decodes it to find out, where nothing says that it is
+    in another charset.
+
+    Raises:
+        TooLarge: more than `most` bytes come out of it.
+        Unreadable: its encoding or charset is unknown, or its bytes are not what these say.
+    """
+    content_type = properties.content_type
+    if (
+        properties.content_encoding is None
+        and (content_type is None or ";" not in content_type)
+        and body[:1] < _FIRST_OF_A_MARK
+    ):
+        return body
+    compressions, charset = _form_of(content_type, properties.content_encoding)
+    return _in_utf8(_undone(body, compressions, most), charset)
+
+
+def uncompressed(body: bytes, properties: Properties) -> bytes:
+    """Return a body uncompressed, in whatever charset it is.
+
+    Raises:
+        TooLarge, Unreadable: as `utf8_of`.
+    """
+    if properties.content_encoding is None:
+        return body
+    return _undone(body, _form_of(None, properties.content_encoding)[0], MOST_BYTES)
+
+
+def plainly(properties: Properties) -> Properties:
+    """Return the properties of a message whose body is replaced by another one, which is neither
+    compressed nor in a charset of its own."""
+    content_type = properties.content_type
+    if content_type is not None:
+        content_type = _CHARSET.sub("", content_type)
+    return properties._replace(content_type=content_type, content_encoding=None)
+
+
+def json_of(message: HasBody) -> object:
+    """A body as a JSON value; of PHP's envelope, what is in it.
+
+    Raises:
+        InvalidMessage: it is not JSON.
+    """
+    body = message._utf8()
+    envelope = php_envelope.read(body)
+    if envelope is not None:
+        return envelope.body
+    try:
+        value: object = json.loads(body.decode())
+        return value
+    except UnicodeDecodeError as error:
+        problem = f"the body is not UTF-8: {error.reason} at byte {error.start}"
+    except (ValueError, RecursionError) as error:
+        problem = f"the body is not JSON: {error}"
+    raise unreadable(problem, message.body, message.properties)
+
+
+# --- errors ---------------------------------------------------------------------------------------
+
+
+def unreadable(problem: str, body: bytes, properties: Properties) -> InvalidMessage:
+    """Return the error of a body that can't be read: what is wrong, and what the message says of
+    its body."""
+    facts = ", ".join(
+        (
+            _property_in_words("content type", properties.content_type),
+            _property_in_words("content encoding", properties.content_encoding),
+            f"{len(body)} {'byte' if len(body) == 1 else 'bytes'}" + _beginning_of(body),
+        )
+    )
+    return InvalidMessage(f"{problem} ({facts}){_advice(body, properties)}")
+
+
+def _property_in_words(name: str, value: str | None) -> str:
+    return f"no {name}" if value is None else f"{name} {value[: 5 * _MOST_SHOWN]!r}"
+
+
+def _beginning_of(body: bytes) -> str:
+    """The first bytes, without secrets. A quote is written as its number, so that the text ends
+    where it seems to end."""
+    if not body:
+        return ""
+    shown = "".join(
+        one if " " <= one <= "~" and one not in "\"'`\\" else f"\\x{ord(one):02x}"
+        for one in redact(body[:_MOST_SHOWN].decode("latin-1"))
+    )
+    return f' that begin with "{shown}"'
+
+
+def _advice(body: bytes, properties: Properties) -> str:
+    if properties.content_encoding is None:
+        for magic, name in _MAGICS:
+            if body.startswith(magic):
+                return f"\nIt looks like {name}: have its publisher say so in content_encoding."
+    type_ = media_type(properties.content_type)
+    if type_ not in _READ_AS_JSON and not type_.endswith("+json"):
+        return f"\nA decoder reads it: decoders={{{type_[: 5 * _MOST_SHOWN]!r}: …}}."
+    return ""
+
+
+def media_type(content_type: str | None) -> str:
+    """Return a content type without its parameters, in lower case; empty where there is none."""
+    return "" if content_type is None else content_type.partition(";")[0].strip().lower()
+
+
+# --- compression ----------------------------------------------------------------------------------
+
+
+class _Decompressor(Protocol):
+    """What zlib and zstd have in common."""
+
+    @property
+    def eof(self) -> bool: ...
+
+    @property
+    def unused_data(self) -> bytes: ...
+
+    def decompress(self, data: memoryview, max_length: int = ..., /) -> bytes: ...
+
+
+_Undo = Callable[[bytes, int], bytes]
+"""Undoes a compression of a body; not more than so many bytes may come out."""
+
+
+@lru_cache(maxsize=256)
+def _form_of(content_type: str | None, encoding: str | None) -> tuple[tuple[_Undo, ...], str]:
+    """How to undo each compression of a body, the last one first, and its charset."""
+    charset = None
+    compressions: list[_Undo] = []
+    names = [] if encoding is None else [one.strip().lower() for one in encoding.split(",")]
+    for name in reversed(names):
+        undo = _COMPRESSIONS.get(name)
+        if undo is not None:
+            compressions.append(undo)
+        elif name and name not in _UNCOMPRESSED:
+            charset = _codec_of(name)  # some clients write it there
+            if charset is None:
+                raise Unreadable(
+                    f"the content encoding {name[: 5 * _MOST_SHOWN]!r} is not known; known are "
+                    "gzip, deflate, zstd and identity"
+                )
+    if len(compressions) > _MOST_ENCODINGS:
+        raise Unreadable(f"the body has more than {_MOST_ENCODINGS} content encodings")
+    return tuple(compressions), _charset_of(content_type) or charset or "utf_8"
+
+
+def _undone(body: bytes, compressions: Sequence[_Undo], most: int) -> bytes:
+    for undo in compressions:
+        if not body:
+            break  # nothing is nothing, compressed or not
+        body = undo(body, most)
+    return body
+
+
+def _gunzipped(body: bytes, most: int) -> bytes:
+    return _decompressed("gzip", body, most, lambda: zlib.decompressobj(31))
+
+
+def _inflated(body: bytes, most: int) -> bytes:
+    """With zlib's head, as HTTP has it, or without, as many programs write it."""
+    try:
+        return _decompressed("deflate", body, most, lambda: zlib.decompressobj(15), is_one=True)
+    except TooLarge:
+        raise
+    except Unreadable as error:
+        try:
+            return _decompressed(
+                "deflate", body, most, lambda: zlib.decompressobj(-15), is_one=True
+            )
+        except TooLarge:
+            raise
+        except Unreadable:
+            raise error from None
+
+
+def _unzstd(body: bytes, most: int) -> bytes:
+    zstd = _zstd()
+    if zstd is None:
+        raise Unreadable(
+            "the body is compressed with zstd, which this program can't undo: "
+            "pip install 'redrive[zstd]'"
+        )
+    limit = {zstd.DecompressionParameter.window_log_max: _WINDOW_LOG}
+    return _decompressed("zstd", body, most, lambda: zstd.ZstdDecompressor(options=limit))
+
+
+_WINDOW_LOG = (MOST_BYTES - 1).bit_length()
+"""A frame that asks its reader to hold more than this, as a power of two, is refused."""
+
+_COMPRESSIONS: Mapping[str, _Undo] = {
+    "gzip": _gunzipped,
+    "x-gzip": _gunzipped,
+    "deflate": _inflated,
+    "zstd": _unzstd,
+}
+
+
+def _zstd() -> Any:
+    """Python's own module, from 3.14 on, or its backport; None where there is neither."""
+    import importlib
+
+    for name in ("compression.zstd", "backports.zstd"):
+        try:
+            return importlib.import_module(name)
+        except ImportError:
+            continue
+    return None
+
+
+def _decompressed(
+    kind: str,
+    body: bytes,
+    most: int,
+    make: Callable[[], _Decompressor],
+    *,
+    is_one: bool = False,
+) -> bytes:
+    """Undo one compression.
+
+    Args:
+        kind: what errors call it.
+        body: what is compressed.
+        most: how many bytes may come out.
+        make: makes a decompressor of one stream.
+        is_one: whether there is one stream, and not perhaps several.
+    """
+    found: list[bytes] = []
+    room, place = most, 0
+    rest = memoryview(body)
+    for _ in range(1 if is_one else _MOST_MEMBERS):
+        stream = make()
+        while not stream.eof:
+            piece = rest[place : place + _PIECE]
+            if not piece:
+                raise Unreadable(f"the body is cut off: its {kind} has no end")
+            try:
+                part = stream.decompress(piece, room + 1)
+            except Exception as error:  # noqa: BLE001 - zlib.error, or that of a zstd that may not be here
+                raise Unreadable(
+                    f"the body is not {kind}, which its content encoding says it is: {error}"
+                ) from None
+            room -= len(part)
+            if room < 0:
+                raise TooLarge(f"more than {most} bytes come out of the body's {kind}")
+            found.append(part)
+            place += len(piece) - len(stream.unused_data)
+        if place >= len(body) or (body[place] == 0 and not bytes(rest[place:]).strip(b"\0")):
+            return b"".join(found)  # zeros behind the end are padding
+    raise Unreadable(
+        f"something stands behind the end of the body's {kind}"
+        if is_one
+        else f"the body's {kind} has more than {_MOST_MEMBERS} parts"
+    )
+
+
+# --- charsets -------------------------------------------------------------------------------------
+
+
+def _charset_of(content_type: str | None) -> str | None:
+    """Python's name of the charset that a content type names; None where it names none."""
+    found = None if content_type is None else _CHARSET.search(content_type)
+    if found is None or not found[1] or found[1].lower() == "binary":  # PHP's word for none
+        return None
+    codec = _codec_of(found[1].lower())
+    if codec is None:
+        raise Unreadable(f"the charset {found[1][: 5 * _MOST_SHOWN]!r} is not known")
+    return codec
+
+
+def _codec_of(name: str) -> str | None:
+    """Python's name of a charset; None of what is none. Python is not asked: it would keep each
+    name that it does not know for ever."""
+    name = name.replace("-", "_").replace(" ", "_")
+    codec = aliases.get(name, name)
+    return codec if codec in _CODECS else None
+
+
+_CODECS = frozenset(
+    codec
+    for codec in {*aliases.values(), "utf_8_sig", "koi8_u", "cp1006", "cp874", "cp875"}
+    if _TEXT_CODEC.fullmatch(codec)
+)
+
+
+def _in_utf8(body: bytes, charset: str) -> bytes:
+    if charset == "utf_8" and body[:1] < _FIRST_OF_A_MARK:
+        return body
+    for mark, marked in _MARKS:
+        if body.startswith(mark):
+            body, charset = body[len(mark) :], marked
+            break
+    match charset:
+        case "utf_8" | "utf_8_sig" | "ascii":
+            return body
+        case "utf_16" | "utf_32":
+            # Without a mark .NET and others write the low byte first; a text begins with ASCII.
+            charset += "_be" if body[:1] == b"\0" else "_le"
+    try:
+        return body.decode(charset).encode()
+    except (UnicodeDecodeError, UnicodeEncodeError) as error:
+        place = f" at byte {error.start}" if isinstance(error, UnicodeDecodeError) else ""
+        problem = Unreadable(f"the body is not {charset.replace('_', '-')}: {error.reason}{place}")
+    raise problem  # without a context: it has the body
