@@ -71,6 +71,9 @@ REPRESENTATIVES = {
     "test_a_body_that_is_no_model_of_the_handlers_is_set_aside_at_once_with_the_reason": (
         "publishing to the failed exchange"
     ),
+    "test_a_body_travels_as_it_came_through_retries_the_failed_queue_and_a_requeue": (
+        "content types and encodings"
+    ),
     "test_each_retry_waits_for_its_own_delay": "the delay ladder",
     "test_a_scheduled_message_comes_after_its_delay_to_each_of_its_subscribers_once": (
         "the delay ladder, and from there to bindings"

@@ -1,5 +1,6 @@
 """`redrive failed` on a real broker."""
 
+import gzip
 import json
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -23,15 +24,35 @@ def listed(url: str) -> list[dict[str, object]]:
     return found
 
 
-def put_as_a_peer(url: str, *bodies: bytes, headers: dict[str, object] | None = None) -> None:
+def put_as_a_peer(
+    url: str, *bodies: bytes, headers: dict[str, object] | None = None, **given: str
+) -> None:
     """Puts messages into the failed queue as a service without redrive does."""
     connection = pika.BlockingConnection(pika.URLParameters(url))
     channel = connection.channel()
     channel.confirm_delivery()
     for body in bodies:
-        properties = pika.BasicProperties(headers=headers)  # type: ignore[no-untyped-call]
+        properties = pika.BasicProperties(headers=headers, **given)  # type: ignore[no-untyped-call]
         channel.basic_publish("", f"{QUEUE}@failed", body, properties, mandatory=True)
     connection.close()
+
+
+# --- bodies ---------------------------------------------------------------------------------------
+
+
+def test_a_filter_sees_what_the_handler_of_a_compressed_body_sees(rabbitmq_url: str) -> None:
+    declare(rabbitmq_url, QUEUE)
+    packed = gzip.compress('{"city": "Köln"}'.encode("utf-16"))
+    type_ = "application/json; charset=utf-16"
+    put_as_a_peer(rabbitmq_url, packed, content_type=type_, content_encoding="gzip")
+    put_as_a_peer(rabbitmq_url, b'\xef\xbb\xbf{"city": "Bonn"}', b'{"city": "Bonn"}')
+    for city, count in (("Köln", 1), ("Bonn", 2)):
+        where = f"body->>'$.city' = '{city}'"
+        asked = redrive(
+            "failed", "list", QUEUE, "--where", where, "--output", "json", url=rabbitmq_url
+        )
+        found = asked.json()["messages"]
+        assert [message["body"] for message in found] == [{"city": city}] * count
 
 
 # --- list -----------------------------------------------------------------------------------------

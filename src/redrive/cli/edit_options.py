@@ -22,6 +22,7 @@ from redrive.failures.failed_message import FailedMessage
 from redrive.failures.filter import OpenFilter
 from redrive.failures.order import Order
 from redrive.failures.plan import Plan
+from redrive.failures.readable_values import plain_of
 
 Messages = list[FailedMessage]
 Read = Callable[[Iterable[FailedMessage]], Messages]
@@ -154,9 +155,10 @@ def _edited(order: Order, chosen: Messages) -> Order:
 def _edited_body(message: FailedMessage, path: Path) -> bytes:
     """Return what somebody makes of a body in a new file of this name. Nothing in the name is the
     message's, which strangers write."""
-    shown = laid_out(message.body)
+    body = plain_of(message)
+    shown = laid_out(body)
     with path.open("xb") as file:
-        file.write(shown or message.body)
+        file.write(shown or body)
     editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
     try:
         done = subprocess.run([*shlex.split(editor), str(path)], check=False)
@@ -174,4 +176,5 @@ def _edited_body(message: FailedMessage, path: Path) -> bytes:
         raise ConfigurationError(
             f"the editor {editor!r} left no file: {error.strerror}", "Nothing was requeued."
         ) from error
-    return edited if shown is None else as_before(message.body, edited)
+    edited = edited if shown is None else as_before(body, edited)
+    return message.body if edited == body else edited

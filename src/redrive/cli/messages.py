@@ -92,7 +92,7 @@ def tell_shared_ids(printer: Printer, count: int) -> None:
 
 def json_of(message: FailedMessage) -> dict[str, object]:
     """Return a message as JSON values."""
-    body, encoding = body_of(message.body)
+    body, encoding = body_of(message)
     return {
         "failure_id": message.failure_id,
         "digest": message.digest,
@@ -192,7 +192,7 @@ def tell(printer: Printer, message: FailedMessage) -> None:
         for name, content in values.items():
             if name not in _TOLD_APART:
                 printer.block(indent(f"{in_one_line(name)}:{_words_of(content)}", "  "))
-    body, encoding = body_of(message.body)
+    body, encoding = body_of(message)
     printer.say(f"\nBody: {encoding}, {size_of(message.size)}", "bold")
     printer.block(
         indent(

@@ -13,7 +13,6 @@ import tempfile
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -30,6 +29,7 @@ HIDDEN = "hidden_places"
 MADE_TABLE = "made_of_messages"
 """The table of columns that are in no file of an index, for as long as a question."""
 BATCH = 1000
+_BYTES_IN_A_BATCH = 8 * 1024 * 1024
 """Rows that go into the database at a time."""
 _MEMORY = "128MB"
 _CLOCKS = {
@@ -177,17 +177,20 @@ class Database:
         self._check(sql, node, sql)
         return _columns_in(node)
 
-    def meant(self, expression: str, rows: Sequence[Row], columns: Sequence[Column]) -> list[bool]:
+    def meant(self, expression: str, rows: Iterable[Row], columns: Sequence[Column]) -> list[bool]:
         """Of which rows, given with these columns, an expression that was checked is true.
 
         Raises:
             ConfigurationError: it can't be said of one of them.
         """
-        values = [
-            list(range(len(rows))),
-            *([row[column.name] for row in rows] for column in columns),
-        ]
-        return self._meant(expression, rows_given([_PLACE, *columns]), values, len(rows))
+        found: list[bool] = []
+        for some in in_batches(rows):
+            values = [
+                list(range(len(some))),
+                *([row[column.name] for row in some] for column in columns),
+            ]
+            found += self._meant(expression, rows_given([_PLACE, *columns]), values, len(some))
+        return found
 
     def meant_in(
         self, expression: str, batch: "pyarrow.RecordBatch", columns: Sequence[Column]
@@ -307,9 +310,17 @@ def quoted(path: Path) -> str:
 
 
 def in_batches(rows: Iterable[Row]) -> Iterator[list[Row]]:
-    """The rows, so many at a time as one statement takes."""
-    left = iter(rows)
-    while some := list(islice(left, BATCH)):
+    """The rows, so many at a time as one statement takes, and fewer where they are large, as what
+    comes out of a compressed body may be."""
+    some: list[Row] = []
+    size = 0
+    for row in rows:
+        some.append(row)
+        size += sum([len(value) for value in row.values() if isinstance(value, str | bytes)])
+        if len(some) >= BATCH or size >= _BYTES_IN_A_BATCH:
+            yield some
+            some, size = [], 0
+    if some:
         yield some
 
 

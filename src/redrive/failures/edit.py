@@ -5,12 +5,15 @@ import difflib
 import importlib
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from redrive import strict_json
 from redrive.errors import ConfigurationError
 from redrive.failures.failed_message import FailedMessage
 from redrive.failures.patch import check_operations, merged_with, patched_with
-from redrive.failures.readable_values import body_text_of, json_text_of
+from redrive.failures.readable_values import checked_json, json_text_of, plain_of
+from redrive.pubsub.body import with_body
+from redrive.topology.headers import Delivery
 
 Edit = Callable[[FailedMessage], bytes]
 
@@ -39,7 +42,7 @@ def patching(text: str) -> Edit:
         check_operations(patch)
 
     def edit(message: FailedMessage) -> bytes:
-        body = json_text_of(message.body)
+        body = json_text_of(message)
         if body is None:
             raise ConfigurationError(
                 f"the body of {message.failure_id} is not JSON, so it can't be patched",
@@ -60,6 +63,14 @@ def patching(text: str) -> Edit:
             ) from error
 
     return edit
+
+
+def with_edited_body(delivery: Delivery, body: bytes) -> Delivery:
+    """Return a message with another body, whose properties then tell how that is written; the
+    message as it is where the body is no other."""
+    if body == delivery.body:
+        return delivery
+    return replace(delivery, body=body, properties=with_body(body, delivery.properties))
 
 
 def function_named(name: str) -> Callable[..., object]:
@@ -135,17 +146,31 @@ def _separators_of(text: str) -> tuple[str, str]:
     return (", ", ": ") if '": ' in text else (",", ":")
 
 
-def difference(before: bytes, after: bytes, name: str = "") -> list[str]:
-    """Return what an edit changes, line by line as `diff -u` has it; bodies that are JSON are laid
-    out, and both heads begin with `name`."""
+def difference(message: FailedMessage, body: bytes, name: str = "") -> list[str]:
+    """Return what another body changes in a message, line by line as `diff -u` has it; bodies that
+    are JSON are laid out, and both heads begin with `name`."""
+    changed = FailedMessage(with_edited_body(message.delivery, body))
     old, new = (f"{name} {what}".lstrip() for what in ("before", "after"))
-    lines = difflib.unified_diff(_laid_out(before), _laid_out(after), old, new, lineterm="", n=2)
-    return list(lines)
+    before = _encoding_of(message, changed) + _laid_out(plain_of(message))
+    after = _encoding_of(changed, message) + _laid_out(plain_of(changed))
+    return list(difflib.unified_diff(before, after, old, new, lineterm="", n=2))
+
+
+def _encoding_of(message: FailedMessage, other: FailedMessage) -> list[str]:
+    """What is said of a message's body and not of the other's."""
+    ours, theirs = message.properties, other.properties
+    return [
+        f"{name}: {getattr(ours, name)}"
+        for name in ("content_type", "content_encoding")
+        if getattr(ours, name) not in (None, getattr(theirs, name))
+    ]
 
 
 def _laid_out(body: bytes) -> list[str]:
-    text = json_text_of(body)
-    if text is not None:
+    try:
+        text = body.decode()
+    except UnicodeDecodeError:
+        return body.hex(" ", 16).splitlines()
+    if checked_json(text) is not None:
         return json.dumps(json.loads(text), indent=2, ensure_ascii=False).splitlines()
-    found = body_text_of(body)
-    return (found if found is not None else body.hex(" ", 16)).splitlines()
+    return text.splitlines()

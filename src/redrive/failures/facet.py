@@ -95,7 +95,7 @@ def offered(message: FailedMessage) -> list[str]:
         if any(word in name.lower() for word in _TELLING) and name.isprintable()
     ]
     if message.has_body:
-        value, encoding = body_of(message.body)
+        value, encoding = body_of(message)
         if encoding == "json":
             found += _paths(_PATH, value, 0)
     return found[:_MOST_OFFERED]

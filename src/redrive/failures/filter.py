@@ -109,7 +109,7 @@ class OpenFilter:
         """Of each message, whether the expression or the function means it."""
         if self._database is None or not isinstance(where, str):
             return [bool(where(message)) for message in messages]  # type: ignore[operator]
-        rows = [row_of(message.delivery, self._columns) for message in messages]
+        rows = (row_of(message.delivery, self._columns) for message in messages)
         return self._database.meant(where, rows, self._columns)
 
     @property

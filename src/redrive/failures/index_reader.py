@@ -40,6 +40,7 @@ from redrive.failures.index_writer import (
     MARK,
     OF_PROPERTIES,
     PLACE,
+    PLAIN,
     RAW_KEY,
     TOLD,
     WAY,
@@ -591,9 +592,9 @@ def _read(column: Column) -> str:
     """A column of the filter language, as it is made of the file's."""
     name = column.name
     if name == "body":
-        return f"CASE WHEN {IS_JSON} = 1 THEN decode({BODY})::JSON END AS body"
+        return f"CASE WHEN {IS_JSON} = 1 THEN decode(coalesce({PLAIN}, {BODY}))::JSON END AS body"
     if name == "body_text":
-        return f"CASE WHEN {IS_TEXT} = 1 THEN decode({BODY}) END AS body_text"
+        return f"CASE WHEN {IS_TEXT} = 1 THEN decode(coalesce({PLAIN}, {BODY})) END AS body_text"
     return f"{name}::{column.type} AS {name}"
 
 

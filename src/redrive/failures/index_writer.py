@@ -12,21 +12,23 @@ import struct
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Self
+from typing import Self, cast
 
 import duckdb
 
+from redrive.amqp.properties import Properties
 from redrive.errors import RedriveError
-from redrive.failures import readable_values
 from redrive.failures.bodiless import told_of
 from redrive.failures.cause import Cause, cause_of
 from redrive.failures.columns import COLUMNS, SqlType, Value
 from redrive.failures.database import quoted
 from redrive.failures.failed_message import FailedMessage, cause_known_of, property_bytes_of
 from redrive.failures.index import MOST_OF_A_BODY, FormerLook, Index
+from redrive.failures.readable_values import checked_json
 from redrive.failures.removals import mark_of
 from redrive.failures.stored_message import BODY, EXCHANGE, PROPERTIES, ROUTING_KEY, bytes_of
 from redrive.failures.stored_message import message_of as stored_message_of
+from redrive.pubsub.body import TooLarge, Unreadable, utf8_of
 
 _AT_A_TIME = 5000
 _BYTES_AT_A_TIME = 8 * 1024 * 1024
@@ -52,6 +54,8 @@ PLACE, MARK, HAS_OWN_ID, WAY, TOLD, RAW_KEY = (
     "told",
     "raw_routing_key",
 )
+PLAIN = "plain_body"
+"""The body as its handler reads it, where that is another than came."""
 CAUSE_MESSAGE, CAUSE_FRAME, IS_TEXT, IS_JSON, IS_WHOLE = (
     "cause_message",
     "cause_frame",
@@ -90,6 +94,7 @@ _WRITTEN: tuple[tuple[str, SqlType], ...] = (
     (_GROUP_ID, _TEXT),
     (CAUSE_MESSAGE, _TEXT),
     (CAUSE_FRAME, _TEXT),
+    (PLAIN, _BYTES),
     (IS_TEXT, _NUMBER),
     (IS_JSON, _NUMBER),
     (IS_WHOLE, _NUMBER),
@@ -140,7 +145,7 @@ class IndexWriter:
     def _note_down(self, message: FailedMessage) -> None:
         delivery, key, body = message.delivery, message.routing_key, message.body
         cause = cause_known_of(message)
-        is_whole = self._index.keeps_bodies and len(body) <= MOST_OF_A_BODY
+        is_whole = self._index.keeps_bodies and _is_small(body, delivery.properties)
         if not is_whole:
             cause = cause_of(message)  # its framework may say it in the body
         values = json.dumps(
@@ -245,7 +250,7 @@ class IndexWriter:
     def _derived(self, noted: Sequence[object]) -> tuple[object, ...]:
         """What is not noted in a look, but made of what is: the cause, if the look did not ask for
         it, and what the body is."""
-        body, known = noted[_WIRE - 1], noted[-1]
+        properties, body, known = cast("bytes", noted[_WIRE - 2]), noted[_WIRE - 1], noted[-1]
         cause = (
             Cause._make(known)
             if isinstance(known, tuple)
@@ -254,11 +259,13 @@ class IndexWriter:
                 stored_message_of((self._queue, *noted[:_WIRE], self._place), is_sent=False)
             )
         )
+        parts = cause.group_id, cause.message, cause.frame
         if not isinstance(body, bytes):
-            return cause.group_id, cause.message, cause.frame, 0, 0, 0
-        is_text = readable_values.body_text_of(body) is not None
-        is_json = is_text and readable_values.json_text_of(body) is not None
-        return cause.group_id, cause.message, cause.frame, int(is_text), int(is_json), 1
+            return *parts, None, 0, 0, 0
+        text = _text_of(body, Properties.parse(properties))
+        plain = None if text is None or text == body else text
+        is_json = text is not None and checked_json(text.decode()) is not None
+        return *parts, plain, int(text is not None), int(is_json), 1
 
     def _noted(self) -> Iterator[tuple[tuple[object, ...], int]]:
         """What was noted of each message, with its bytes."""
@@ -295,6 +302,32 @@ class IndexWriter:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _is_small(body: bytes, properties: Properties) -> bool:
+    """Whether a body is kept, and what its handler reads of it."""
+    if len(body) > MOST_OF_A_BODY:
+        return False
+    with contextlib.suppress(TooLarge):
+        _text_of(body, properties)
+        return True
+    return False
+
+
+def _text_of(body: bytes, properties: Properties) -> bytes | None:
+    """A body as its handler reads it, where that is a text.
+
+    Raises:
+        TooLarge: it is more than is kept of one.
+    """
+    try:
+        plain = utf8_of(body, properties, MOST_OF_A_BODY)
+        plain.decode()
+    except TooLarge:
+        raise
+    except (Unreadable, UnicodeDecodeError):
+        return None
+    return plain
 
 
 def merge(parts: Sequence[Path], data: Path, folder: Path) -> None:
@@ -365,7 +398,8 @@ def _written(name: str, type_: SqlType) -> str:
     if type_ is SqlType.TIME:
         return f"make_timestamp({name})::{type_} AS {name}"
     if name == IS_JSON:
-        return f"CASE WHEN {name} = 1 THEN json_valid(decode({BODY}))::BIGINT ELSE 0 END AS {name}"
+        text = f"decode(coalesce({PLAIN}, {BODY}))"
+        return f"CASE WHEN {name} = 1 THEN json_valid({text})::BIGINT ELSE 0 END AS {name}"
     return name
 
 

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from redrive.errors import ConfigurationError
 from redrive.failures.failed_message import FailedMessage
+from redrive.failures.readable_values import plain_of
 
 HIDDEN: Final = "***"
 """What stands in the place of a value."""
@@ -54,8 +55,8 @@ class Mask:
         return cls(paths) if paths else None
 
     def body(self, body: bytes) -> bytes:
-        """A body without what is hidden. One that is no JSON is hidden whole, where it may be text
-        that has such a value in another form: nobody knows where."""
+        """A body, in UTF-8, without what is hidden. One that is no JSON is hidden whole, where it
+        may be text that has such a value in another form: nobody knows where."""
         twice: list[str] = []
 
         def members(pairs: list[tuple[str, object]]) -> dict[str, object]:
@@ -95,16 +96,20 @@ class MaskedMessage(FailedMessage):
         super().__init__(message.delivery, message._told)
         self._failure_id, self._digest = message._failure_id, message._digest
         self._known_id, self._size = message._known_id, message._size
-        self._shown = mask.body(message.body) if message.has_body else b""
+        self._shown = mask.body(plain_of(message)) if message.has_body else b""
 
     @property
     def body(self) -> bytes:
-        """The body, without what is hidden.
+        """The body as its handler reads it, without what is hidden.
 
         Raises:
             ConfigurationError: the message was kept without it.
         """
         return self._shown if self.has_body else super().body
+
+    def _utf8(self) -> bytes:
+        """Return the same, which is in UTF-8 whatever the message was in."""
+        return self.body
 
 
 def _path_of(text: str) -> Path:

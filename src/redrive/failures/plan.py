@@ -219,4 +219,4 @@ def _note_change(plan: Plan, message: FailedMessage, after: bytes) -> None:
     if message.body != after:
         plan.changed += 1
         if len(plan.changes) < _FEW:
-            plan.changes.append(difference(message.body, after, message.failure_id))
+            plan.changes.append(difference(message, after, message.failure_id))

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
 
+from redrive.errors import InvalidMessage
 from redrive.failures.failed_message import FailedMessage
 
 
@@ -47,29 +48,52 @@ def value_of(value: object) -> object:
             return str(value)
 
 
-def body_text_of(body: bytes) -> str | None:
-    """A body as a text; None where it is not UTF-8."""
+def plain_of(message: FailedMessage) -> bytes:
+    """A body as its handler reads it, uncompressed and in UTF-8; as it came where it can't be read
+    so."""
     try:
-        return body.decode()
-    except UnicodeDecodeError:
+        return message._utf8()
+    except InvalidMessage:
+        return message.body
+
+
+def body_text_of(message: FailedMessage) -> str | None:
+    """A body as a text; None where it is none."""
+    try:
+        return message._utf8().decode()
+    except (InvalidMessage, UnicodeDecodeError):
         return None
 
 
-def body_of(body: bytes) -> tuple[object, str]:
+def body_of(message: FailedMessage) -> tuple[object, str]:
     """A body as a JSON value, and how it is to be read: `json`, `text` or `base64`."""
-    text = body_text_of(body)
+    text = body_text_of(message)
     if text is None:
-        return base64.b64encode(body).decode(), "base64"
+        return base64.b64encode(message.body).decode(), "base64"
     try:
         return _parsed(text), "json"
     except (ValueError, RecursionError):
         return text, "text"
 
 
-def json_text_of(body: bytes) -> str | None:
-    """A body that is JSON as it came; None where it is not, or holds a text that UTF-8 can't
+def json_text_of(message: FailedMessage) -> str | None:
+    """A body that is JSON as a text; None where it is not, or holds a text that UTF-8 can't
     encode."""
-    text = body_text_of(body)
+    text = body_text_of(message)
+    return None if text is None else checked_json(text)
+
+
+def is_json(body: bytes) -> bool:
+    """Whether a body in UTF-8 is JSON."""
+    try:
+        _parsed(body.decode())
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def checked_json(text: str) -> str | None:
+    """A text that is JSON; None where it is not, or holds one that UTF-8 can't encode."""
     if not text:
         return None
     try:

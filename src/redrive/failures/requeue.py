@@ -5,12 +5,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from redrive.errors import BrokerUnavailable, RedriveError
 from redrive.failures.dialects.known import renewed
 from redrive.failures.direction import Direction
+from redrive.failures.edit import with_edited_body
 from redrive.failures.failed_message import FailedMessage
 from redrive.failures.failed_source import FailedSource
 from redrive.failures.removals import Removals, mark_of
@@ -382,7 +383,7 @@ class Requeue:
         assert judged.message is not None
         delivery = judged.message.delivery
         if self._manner.edit is not None:
-            delivery = replace(delivery, body=self._manner.edit(judged.message))
+            delivery = with_edited_body(delivery, self._manner.edit(judged.message))
         delivery = renewed(delivery)
         publish = rewrite.requeue(delivery, job=self._report.job, frame_max=taking.frame_max)
         return publish.properties.encode(), publish.body

@@ -5,6 +5,7 @@ travels on is always the body as it came. Bodies come from anywhere: what is und
 bounded, and so is the time that it takes.
 """
 
+import contextlib
 import json
 import re
 import zlib
@@ -124,9 +125,15 @@ def uncompressed(body: bytes, properties: Properties) -> bytes:
     return _undone(body, _form_of(None, properties.content_encoding)[0], MOST_BYTES)
 
 
-def plainly(properties: Properties) -> Properties:
-    """Return the properties of a message whose body is replaced by another one, which is neither
+def with_body(body: bytes, properties: Properties) -> Properties:
+    """Return the properties that a message travels with once its body was replaced by this one: the
+    same where the new one is compressed as they say, else those of a body that is neither
     compressed nor in a charset of its own."""
+    encoding = properties.content_encoding
+    with contextlib.suppress(Unreadable):
+        if encoding is not None and _form_of(None, encoding)[0]:
+            _undone(body, _form_of(None, encoding)[0], MOST_BYTES)
+            return properties
     content_type = properties.content_type
     if content_type is not None:
         content_type = _CHARSET.sub("", content_type)

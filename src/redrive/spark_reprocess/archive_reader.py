@@ -10,6 +10,7 @@ from redrive.spark_reprocess.archive_row import (
     COMPUTED,
     FAILED_IN,
     JSON_BODY,
+    PLAIN_BODY,
     REDELIVERED,
     TEXT_BODY,
 )
@@ -47,6 +48,7 @@ def stored_schema() -> "StructType":
         f"{PROPERTIES} binary",
         f"{REDELIVERED} boolean",
         f"{FAILED_IN} string",
+        f"{PLAIN_BODY} binary",
     ]
     schema = StructType.fromDDL(", ".join([*stored, *wire, "queue string", f"{RUN} string"]))
     assert isinstance(schema, StructType)
@@ -76,7 +78,7 @@ def with_columns(frame: "DataFrame") -> "DataFrame":
     them."""
     from pyspark.sql import functions as F
 
-    text = F.col(BODY).cast("string")
+    text = F.coalesce(F.col(PLAIN_BODY), F.col(BODY)).cast("string")
     frame = frame.withColumns(
         {
             "queue": F.coalesce(F.col(FAILED_IN), F.col("queue")),

@@ -14,9 +14,12 @@ from redrive.pubsub.lifecycle import default_name, reconnect_delay
 from redrive.pubsub.transfer.last_life import ReturnLimit
 from redrive.pubsub.transfer.queue_reader import Held, QueueReader
 from redrive.spark_reprocess.archive import file_name, messages_folder, rows_of, settled_mark
-from redrive.spark_reprocess.archive_row import parquet_of
+from redrive.spark_reprocess.archive_row import MOST_OF_A_PLAIN_BODY, parquet_of
 from redrive.spark_reprocess.storage import Storage
 
+_HAS_ENCODING = 0x40
+"""In the first byte of property flags: there is a content encoding, so that more may come out of
+the body. Source: AMQP 0-9-1, 4.2.6.1"""
 _BYTES_IN_A_FILE = 32 * 1024 * 1024
 
 
@@ -157,6 +160,8 @@ class _Files:
         """Adds a message to the next file."""
         self._waiting.append(taken)
         self.waiting_bytes += len(taken.received.body) + len(taken.received.properties)
+        if taken.received.properties[0] & _HAS_ENCODING:
+            self.waiting_bytes += MOST_OF_A_PLAIN_BODY
 
     def write(self) -> list[Held]:
         """Writes what is waiting; returns it once the file is complete and visible."""

@@ -6,6 +6,7 @@ and anybody's where it has a routing key and a body.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,6 +16,7 @@ from redrive.errors import ConfigurationError
 from redrive.failures.dialects.known import renewed
 from redrive.failures.direction import Direction
 from redrive.failures.failed_message import FailedMessage
+from redrive.failures.readable_values import is_json, json_text_of
 from redrive.failures.stored_message import (
     BODY,
     DEAD_LETTER_QUEUE,
@@ -26,6 +28,7 @@ from redrive.failures.stored_message import (
     text_of,
 )
 from redrive.failures.way_back import WayBack
+from redrive.pubsub.body import with_body
 from redrive.topology import rewrite
 from redrive.topology.fast_requeue import BulkRequeue
 from redrive.topology.names import ExchangeFamily
@@ -196,7 +199,12 @@ def _requeued(
         raise ConfigurationError(
             "nothing says which queue it failed in", "It stays in the archive: --to names one."
         )
-    publish = rewrite.requeue(renewed(message.delivery), job=job, frame_max=frame_max)
+    delivery = message.delivery
+    if given is not None and json_text_of(message) is None and is_json(delivery.body):
+        # Its transform has made plain JSON of what was compressed, or in another charset.
+        properties = with_body(delivery.body, delivery.properties)
+        delivery = replace(delivery, properties=properties)
+    publish = rewrite.requeue(renewed(delivery), job=job, frame_max=frame_max)
     return Prepared(row[ID], *way, publish.properties.encode(), publish.body)
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from redrive.failures.failed_message import FailedMessage
 from redrive.failures.readable_values import body_of, body_text_of
 from redrive.redaction import printable_json
 from redrive.web.catalogue import gettext
@@ -49,10 +50,10 @@ class BodyView(NamedTuple):
     is_json: bool
 
 
-def viewed(body: bytes, wanted: str) -> BodyView:
+def viewed(message: FailedMessage, wanted: str) -> BodyView:
     """A body as it was asked for, or as it can be shown: as a tree where it is JSON, as text where
-    it is that, else byte for byte."""
-    value, encoding = body_of(body)
+    it is that, else byte for byte. Tree and text are what its handler reads."""
+    value, encoding = body_of(message)
     is_json = encoding == "json"
     if wanted == "tree" and is_json:
         tree = _branches(value)
@@ -60,14 +61,14 @@ def viewed(body: bytes, wanted: str) -> BodyView:
         if len(tree) > _MOST_LINES:
             note = gettext("Only the first %(number)s lines are shown.", number=f"{_MOST_LINES:,}")
         return BodyView("tree", tree[:_MOST_LINES], "", note, is_json)
-    text = body_text_of(body)
+    text = body_text_of(message)
     if wanted != "hex" and text is not None:
         shown = printable_json(value, indent=2) if is_json else text
         note = ""
         if len(shown) > _MOST_CHARACTERS:
             shown, note = shown[:_MOST_CHARACTERS], gettext("Only its beginning is shown.")
         return BodyView("text", [], shown, note, is_json)
-    note = ""
+    note, body = "", message.body
     if len(body) > _MOST_BYTES:
         note = gettext("Only the first %(number)s bytes are shown.", number=f"{_MOST_BYTES:,}")
     return BodyView("hex", [], _hexadecimal(body[:_MOST_BYTES]), note, is_json)

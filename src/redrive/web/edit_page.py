@@ -13,7 +13,7 @@ from redrive.failures.filter import Filter
 from redrive.failures.look import Look
 from redrive.failures.order import Order
 from redrive.failures.plan import Plan
-from redrive.failures.readable_values import body_of, body_text_of
+from redrive.failures.readable_values import body_text_of, is_json, plain_of
 from redrive.redaction import printable
 from redrive.topology.doctor.act_rights import OperatorAct
 from redrive.web.asked import Asked
@@ -92,7 +92,7 @@ def _message(desk: Desk, asked: Asked) -> tuple[FailedMessage, Look]:
         )
     id_ = asked.text("id")
     message, look = desk.recollection.ask(asked.place, lambda look: look.named(id_))
-    is_text = body_text_of(message.body) is not None and len(message.body) <= _MOST_BYTES
+    is_text = body_text_of(message) is not None and len(plain_of(message)) <= _MOST_BYTES
     # What a page shows otherwise than it is would be sent as it is shown.
     if not is_text or printable(_shown(message)) != _shown(message):
         raise ConfigurationError(
@@ -106,7 +106,8 @@ def _message(desk: Desk, asked: Asked) -> tuple[FailedMessage, Look]:
 
 def _shown(message: FailedMessage) -> str:
     """The body as it is edited: JSON with a line for each value."""
-    return (laid_out(message.body) or message.body).decode()
+    body = plain_of(message)
+    return (laid_out(body) or body).decode()
 
 
 def _typed(asked: Asked) -> str:
@@ -118,12 +119,12 @@ def _edited(message: FailedMessage, typed: str) -> bytes:
     """The body that was typed, in the form that it had before it was laid out."""
     if typed.rstrip("\n") == _shown(message).rstrip("\n"):
         return message.body
-    edited = typed.encode()
-    return edited if laid_out(message.body) is None else as_before(message.body, edited)
+    edited, body = typed.encode(), plain_of(message)
+    return edited if laid_out(body) is None else as_before(body, edited)
 
 
 def _check_json(message: FailedMessage, body: bytes) -> None:
-    if body_of(message.body)[1] == "json" and body_of(body)[1] != "json":
+    if is_json(plain_of(message)) and body != message.body and not is_json(body):
         raise ConfigurationError(
             gettext("the body was JSON, and what was typed is none"),
             gettext("Mend it: a comma, a quote, a bracket."),
@@ -161,7 +162,7 @@ def _page(
             "standing": Freshness.of(desk, asked.place, look),
             "message": message,
             "typed": typed,
-            "difference": difference(message.body, body),
+            "difference": difference(message, body),
             "is_changed": body != message.body,
             "reason": asked.text("reason"),
             "may_send": desk.may(OperatorAct.EDIT, asked.place),

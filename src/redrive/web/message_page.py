@@ -61,10 +61,10 @@ def show(desk: Desk, asked: Asked) -> Response:
             "may_edit": not hidden
             and message.has_body
             and desk.settings.mask is None
-            and body_text_of(message.body) is not None,
+            and body_text_of(message) is not None,
             "properties": _properties(message),
             "parts": parts_of(message.traceback or ""),
-            "body": None if hidden or not message.has_body else viewed(message.body, view),
+            "body": None if hidden or not message.has_body else viewed(message, view),
             "views": VIEWS,
             "command": show_command(asked.place, message.failure_id),
         },

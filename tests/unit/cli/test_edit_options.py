@@ -1,5 +1,7 @@
 """Bodies in an editor: JSON is laid out, and goes back as it was written."""
 
+import base64
+import gzip
 import json
 from collections.abc import Callable, Iterable
 
@@ -108,3 +110,15 @@ def test_what_an_editor_has_shown_need_not_be_read_again_to_say_what_would_be_se
 def test_where_there_is_nothing_to_edit_the_plan_says_how_many_were_read() -> None:
     order, chosen = changing(Order(), EditOptions(edit=True), lambda read: read([]), None)
     assert (order.edits, chosen) == ({}, None)
+
+
+@pytest.mark.usefixtures("editor")
+def test_a_compressed_body_is_edited_as_its_handler_reads_it() -> None:
+    properties = Properties("application/json", "gzip")
+    found = [
+        FailedMessage(Delivery("q", "", "q", properties, gzip.compress(body)))
+        for body in (b'{"n":1}', b'{"n":2}')
+    ]
+    order, _ = changing(Order(), EditOptions(edit=True), lambda _: pytest.fail("read"), found)
+    bodies = [base64.b64decode(order.edits[message.digest]) for message in found]
+    assert bodies == [b'{"n":5}', found[1].body]  # what was not changed stays compressed

@@ -186,7 +186,8 @@ def test_only_what_was_edited_is_changed() -> None:
 
 
 def test_a_difference_shows_the_lines_that_changed() -> None:
-    assert difference(b'{"a":1,"b":2}', b'{"a":1,"b":3}')[3:] == [
+    message = FailedMessage(failed(body=b'{"a":1,"b":2}'))
+    assert difference(message, b'{"a":1,"b":3}')[3:] == [
         " {",
         '   "a": 1,',
         '-  "b": 2',
@@ -197,5 +198,6 @@ def test_a_difference_shows_the_lines_that_changed() -> None:
 
 @given(st.binary(max_size=50), st.binary(max_size=50))
 def test_any_bodies_have_a_difference(before: bytes, after: bytes) -> None:
-    assert difference(before, before) == []
-    assert isinstance(difference(before, after), list)
+    message = FailedMessage(failed(body=before))
+    assert difference(message, before) == []
+    assert isinstance(difference(message, after), list)

@@ -20,9 +20,9 @@ from redrive.pubsub.body import (
     MOST_BYTES,
     TooLarge,
     Unreadable,
-    plainly,
     uncompressed,
     utf8_of,
+    with_body,
 )
 from redrive.pubsub.message import Message
 from redrive.topology.headers import Delivery
@@ -271,7 +271,9 @@ def test_what_a_message_does_not_say_is_told_as_that() -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "kind"), [(gzip.compress(b"{}"), "gzip"), (ZSTD.compress(b"{}"), "zstd")]
+    ("body", "kind"),
+    [(gzip.compress(b"{}"), "gzip"), (ZSTD.compress(b"{}"), "zstd")],
+    ids=["gzip", "zstd"],
 )
 def test_what_looks_compressed_and_does_not_say_so_is_told(body: bytes, kind: str) -> None:
     assert f"It looks like {kind}: have its publisher say so" in str(error_of(body))
@@ -316,7 +318,17 @@ def test_neither_cause_nor_context_holds_the_body() -> None:
 )
 def test_another_body_is_plain(content_type: str | None, plain: str | None) -> None:
     properties = Properties(content_type, "gzip", message_id="m")
-    assert plainly(properties) == Properties(plain, message_id="m")
+    assert with_body(b"{}", properties) == Properties(plain, message_id="m")
+
+
+def test_another_body_that_is_compressed_as_before_keeps_its_properties() -> None:
+    properties = Properties("application/json; charset=utf-16", "gzip")
+    assert with_body(gzip.compress(JSON.encode("utf-16")), properties) == properties
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "br", "identity"])
+def test_another_body_is_in_no_encoding_that_was_not_undone(encoding: str) -> None:
+    assert with_body(b"{}", Properties(content_encoding=encoding)) == Properties()
 
 
 def test_what_is_read_as_json_is_json() -> None:

@@ -265,7 +265,7 @@ def test_what_can_be_no_decoder_is_refused_at_once(decoders: object, told: str) 
 
 
 def test_a_decoder_need_not_show_what_it_takes() -> None:
-    assert checked_decoders({"a/b": dict})["a/b"] is dict
+    assert set(checked_decoders({"a/b": dict})) == {"a/b"}
 
 
 def test_without_msgspec_its_decoder_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

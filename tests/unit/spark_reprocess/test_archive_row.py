@@ -1,5 +1,7 @@
 """A message as a row of the archive: whatever a peer has sent comes out as it went in."""
 
+import gzip
+
 import pyarrow
 import pyarrow.parquet
 from hypothesis import given
@@ -10,7 +12,7 @@ from redrive.amqp.frames import Received
 from redrive.amqp.properties import Properties
 from redrive.failures.columns import BY_NAME, row_of
 from redrive.failures.failed_source import FailedSource
-from redrive.spark_reprocess.archive_row import SCHEMA, parquet_of
+from redrive.spark_reprocess.archive_row import MOST_OF_A_PLAIN_BODY, SCHEMA, parquet_of
 from redrive.topology.headers import Delivery
 
 _keys = st.binary(max_size=20).map(lambda raw: raw.decode("utf-8", "surrogateescape"))
@@ -68,3 +70,18 @@ def test_the_columns_beside_it_are_those_of_the_filter_language(received: Receiv
 
 def test_only_what_can_be_made_of_the_rest_is_not_stored() -> None:
     assert BY_NAME.keys() - set(SCHEMA.names) == {"queue", "body", "body_text"}
+
+
+def packed(body: bytes) -> Received:
+    properties = Properties("application/json", "gzip")
+    return Received(1, False, "", QUEUE, properties.encode(), gzip.compress(body))
+
+
+def test_what_the_handler_sees_of_a_compressed_body_is_kept_beside_it() -> None:
+    (row,) = rows_of([packed(b'{"id":1}')])
+    assert (row["body_kind"], row["plain_body"]) == ("json", b'{"id":1}')
+
+
+def test_a_file_of_bombs_fits_in_memory() -> None:
+    (row,) = rows_of([packed(bytes(MOST_OF_A_PLAIN_BODY + 1))])
+    assert (row["body_kind"], row["plain_body"]) == ("binary", None)

@@ -1,5 +1,6 @@
 """A row of the archive as a publish: by the rules of a requeue on one machine, and by no other."""
 
+import gzip
 from dataclasses import replace
 
 import pytest
@@ -15,6 +16,7 @@ from framework_messages import (
     message,
 )
 from redrive.amqp.field_table import Table
+from redrive.amqp.properties import Properties
 from redrive.errors import ConfigurationError
 from redrive.failures.dialects.known import renewed
 from redrive.failures.direction import Direction
@@ -158,3 +160,15 @@ def test_a_changed_body_goes_the_way_that_was_told_before() -> None:
     assert prepared({**changed, **given})[1:3] == ("", "billing")
     with pytest.raises(ConfigurationError, match="nothing says which queue it failed in"):
         prepared(changed)
+
+
+@pytest.mark.parametrize("body", [b'{"a":1}', gzip.compress(b"{}")], ids=["plain", "compressed"])
+def test_a_body_that_a_transform_has_made_is_sent_with_the_encoding_that_it_has(
+    body: bytes,
+) -> None:
+    properties = Properties("application/json", "gzip")
+    delivery = replace(message(), queue="shop@orders", properties=properties, body=body)
+    way = {"exchange": b"", "routing_key": b"shop@orders"}
+    sent = prepared({**row_of(delivery), SENT_BY: way})
+    encoding = Properties.parse(sent.properties).content_encoding
+    assert (sent.body, encoding) == (body, None if body == b'{"a":1}' else "gzip")
