@@ -6,12 +6,13 @@ bounded, and so is the time that it takes.
 """
 
 import contextlib
+import importlib
 import json
 import re
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from encodings.aliases import aliases
-from functools import lru_cache
+from functools import cache, lru_cache
 from types import MappingProxyType
 from typing import Any, Final, Protocol
 
@@ -300,15 +301,12 @@ _COMPRESSIONS: Mapping[str, _Undo] = {
 }
 
 
+@cache
 def _zstd() -> Any:
     """Python's own module, from 3.14 on, or its backport; None where there is neither."""
-    import importlib
-
     for name in ("compression.zstd", "backports.zstd"):
-        try:
+        with contextlib.suppress(ImportError):
             return importlib.import_module(name)
-        except ImportError:
-            continue
     return None
 
 

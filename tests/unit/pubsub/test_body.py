@@ -3,11 +3,13 @@
 import contextlib
 import gzip
 import json
+import sys
 import time
 import zlib
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -26,6 +28,11 @@ from redrive.pubsub.body import (
 )
 from redrive.pubsub.message import Message
 from redrive.topology.headers import Delivery
+
+
+class Item(msgspec.Struct):
+    """A struct."""
+
 
 ZSTD: Any = bodies._zstd()
 JSON = '{"name":"Köln"}'
@@ -146,6 +153,12 @@ def test_without_the_library_a_zstd_says_how_to_get_it(monkeypatch: pytest.Monke
     monkeypatch.setattr(bodies, "_zstd", lambda: None)
     with pytest.raises(Unreadable, match=r"pip install 'redrive\[zstd\]'"):
         read(ZSTD.compress(b"{}"), "zstd")
+
+
+def test_where_there_is_no_zstd_none_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("compression.zstd", "backports.zstd"):
+        monkeypatch.setitem(sys.modules, name, None)
+    assert bodies._zstd.__wrapped__() is None
 
 
 # --- charsets -------------------------------------------------------------------------------------
@@ -297,6 +310,13 @@ def test_a_secret_at_the_beginning_is_not_told() -> None:
 def test_unreadable_bodies_of_one_kind_are_one_cause() -> None:
     told = {masked(str(error_of(body, "gzip"))) for body in (b"'\"x", b"\x1f\x8c" * 9, b"12345")}
     assert len(told) == 1
+
+
+@pytest.mark.parametrize("kind", [str, dict, Item, bool])
+def test_whatever_a_handler_asks_for_the_error_says_what_the_body_is(kind: type) -> None:
+    message = Message(Delivery("q", "", "k", Properties(), b"\xff{"))
+    with pytest.raises(InvalidMessage, match="no content type, no content encoding, 2 bytes"):
+        message.parse(kind)
 
 
 def test_neither_cause_nor_context_holds_the_body() -> None:

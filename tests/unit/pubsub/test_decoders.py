@@ -3,7 +3,7 @@
 import asyncio
 import gzip
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
 import msgspec
@@ -11,6 +11,7 @@ import pydantic
 import pytest
 from google.protobuf import struct_pb2, wrappers_pb2
 
+from redrive import App, AsyncApp, AsyncRouter, Router
 from redrive.amqp.properties import Properties
 from redrive.errors import ConfigurationError, GiveUp, InvalidMessage, Retry
 from redrive.pubsub.decoders import checked_decoders, decode_msgpack, decode_protobuf
@@ -266,6 +267,21 @@ def test_what_can_be_no_decoder_is_refused_at_once(decoders: object, told: str) 
 
 def test_a_decoder_need_not_show_what_it_takes() -> None:
     assert set(checked_decoders({"a/b": dict})) == {"a/b"}
+
+
+@pytest.mark.parametrize("make", [App, AsyncApp, Router, AsyncRouter])
+def test_those_of_an_app_are_checked_at_once_and_a_subscriber_may_have_its_own(
+    make: Callable[..., Any],
+) -> None:
+    with pytest.raises(ConfigurationError, match="which is no content type"):
+        make(decoders={"msgpack": decode_msgpack})
+    place = make(decoders={MSGPACK: decode_msgpack})
+    assert set(place.subscriber("a@b", "k")._options.decoders) == {MSGPACK}
+    assert not place.subscriber("c@d", "k", decoders={})._options.decoders
+
+
+def test_no_decoders_are_none() -> None:
+    assert checked_decoders(None) == checked_decoders({}) == {}
 
 
 def test_without_msgspec_its_decoder_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -90,7 +90,18 @@ def test_an_environment_is_given_what_a_larger_set_has_more_and_nothing_twice(
     assert extras_installed_for("demo") == []
     assert extras_installed_for("spark") == [["spark", "testing"]]
     assert extras_installed_for("test") == [
-        "async cli depends metrics msgpack reload settings testing web zstd".split()
+        [
+            "async",
+            "cli",
+            "depends",
+            "metrics",
+            "msgpack",
+            "reload",
+            "settings",
+            "testing",
+            "web",
+            "zstd",
+        ]
     ]
     assert extras_installed_for("demo") == []
     (checkout / "constraints.txt").write_text("pika==1.4.4\n", encoding="utf-8")
