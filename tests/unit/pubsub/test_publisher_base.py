@@ -83,7 +83,7 @@ def test_a_handler_whose_time_is_up_can_publish_nothing(
 ) -> None:
     attempt = Attempt()
     publisher = Publisher("amqp://localhost/")
-    token = current_message.enter(Message(first_delivery(), 0, attempt), is_async=False)
+    token = current_message.enter(Message(first_delivery(), attempt=attempt), is_async=False)
     attempt.timed_out_after = 3.0
     try:
         with pytest.raises(HandlerTimeout, match="more than 3 s: what it publishes now is refused"):
