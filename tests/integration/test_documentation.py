@@ -238,6 +238,7 @@ with publisher:
     publisher.publish({"id": 121}, "user.create", mandatory=True)
 assert (java.retry, java.failed) == ("master@retry", "master@failed")
 """,
+    "docs/logins.md": 'assert login()[:2] == ("shop", "guest")',
     "docs/publishing.md": """
 assert (report.confirmed, report.failed, report.unroutable) == (3, [], 0), report
 """,
