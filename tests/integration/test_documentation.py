@@ -243,6 +243,7 @@ assert (java.retry, java.failed) == ("master@retry", "master@failed")
 assert (report.confirmed, report.failed, report.unroutable) == (3, [], 0), report
 """,
     "docs/subscribing.md": """
+assert decode_csv(b"id\\n7\\n", None) == {"rows": [{"id": "7"}]}
 subscriber.start()
 for id in (121, 0):
     publisher.publish({"id": id}, "user.renamed")

@@ -19,7 +19,19 @@ _SOURCES = {
     for path in (ROOT / "src" / "redrive").rglob("*")
     if path.is_file() and "__pycache__" not in path.parts
 }
-_EXTRAS = {"async", "cli", "depends", "metrics", "reload", "settings", "spark", "testing", "web"}
+_EXTRAS = {
+    "async",
+    "cli",
+    "depends",
+    "metrics",
+    "msgpack",
+    "reload",
+    "settings",
+    "spark",
+    "testing",
+    "web",
+    "zstd",
+}
 _OF_ASYNC = ("AsyncApp", "AsyncPublisher", "AsyncRouter", "AsyncSubscriber", "run_async")
 _SPARK_COMMANDS = {
     "requeue": ["ucenter@user", "--archive", "archive"],

@@ -1,6 +1,7 @@
 """Attempts to bring a body's values into headers, traces and logs by a body that is not valid."""
 
 import logging
+import re
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
@@ -42,6 +43,7 @@ class Payment(pydantic.BaseModel):
     id: pydantic.UUID4 | None = None
 
 
+TOLD = re.compile(r"problem\(s\) in the body as|the body is not JSON")
 BODIES = (
     f'{{"number": "{CARD}", "at": "{CARD}"}}',
     (
@@ -72,7 +74,7 @@ def message_of(body: bytes) -> Message:
 def test_neither_the_error_nor_its_traceback_has_a_value_of_the_body(body: str) -> None:
     with pytest.raises(InvalidMessage) as raised:
         call_of(pay)(message_of(body.encode()))
-    assert "problem(s) in the body as" in str(raised.value)
+    assert TOLD.search(str(raised.value))
     assert CARD not in str(raised.value)
     assert CARD not in traceback_of(raised.value)
 
@@ -121,7 +123,7 @@ def test_a_value_is_in_no_header_no_trace_and_no_log(
         failed = service.wait_for_failed(len(BODIES))
     assert [message.reason for message in failed] == ["invalid-message"] * len(BODIES)
     for message in failed:
-        assert "problem(s) in the body as" in (message.error_message or "")
+        assert TOLD.search(message.error_message or "")
         assert message.traceback
         assert CARD not in repr(dict(message.headers))
         assert CARD not in repr(message.properties.headers)

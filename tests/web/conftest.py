@@ -78,7 +78,7 @@ class OpenConsole:
 Opens = Callable[..., OpenConsole]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def _chromium() -> Iterator["Browser"]:
     # Imported only now: each process of a run collects this folder, and some run no such test.
     from web.browsing import chromium
@@ -89,7 +89,8 @@ def _chromium() -> Iterator["Browser"]:
 
 @pytest.fixture
 def browser(_chromium: "Browser") -> Iterator["Browser"]:
-    """The machine's Chromium: it starts once for all tests of a process."""
+    """The machine's Chromium, which starts once for the tests of this folder in a process.
+    While it runs, so does a loop of Playwright's, within which no other may run."""
     yield _chromium
     # A page that is left open goes on asking a console that is gone.
     for context in _chromium.contexts:

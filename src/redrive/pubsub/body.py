@@ -52,8 +52,10 @@ _TEXT_CODEC = re.compile(
 the like are not and do not."""
 _MAGICS = ((b"\x1f\x8b", "gzip"), (b"\x28\xb5\x2f\xfd", "zstd"))
 _READ_AS_JSON = frozenset({"", "application/octet-stream", "text/plain", "application/json"})
-_MOST_SHOWN = 16
-"""Bytes of a body, and five times as many characters of a property, in an error's text."""
+_FIRST_SHOWN = 4
+"""Bytes of a body in an error's text: they tell what it is, and no value."""
+_MOST_SHOWN = 80
+"""Characters of a property in an error's text."""
 
 
 class Unreadable(ValueError):
@@ -178,7 +180,7 @@ def unreadable(problem: str, body: bytes, properties: Properties) -> InvalidMess
 
 
 def _property_in_words(name: str, value: str | None) -> str:
-    return f"no {name}" if value is None else f"{name} {value[: 5 * _MOST_SHOWN]!r}"
+    return f"no {name}" if value is None else f"{name} {value[:_MOST_SHOWN]!r}"
 
 
 def _beginning_of(body: bytes) -> str:
@@ -188,7 +190,7 @@ def _beginning_of(body: bytes) -> str:
         return ""
     shown = "".join(
         one if " " <= one <= "~" and one not in "\"'`\\" else f"\\x{ord(one):02x}"
-        for one in redact(body[:_MOST_SHOWN].decode("latin-1"))
+        for one in redact(body[:_FIRST_SHOWN].decode("latin-1"))
     )
     return f' that begin with "{shown}"'
 
@@ -200,7 +202,7 @@ def _advice(body: bytes, properties: Properties) -> str:
                 return f"\nIt looks like {name}: have its publisher say so in content_encoding."
     type_ = media_type(properties.content_type)
     if type_ not in _READ_AS_JSON and not type_.endswith("+json"):
-        return f"\nA decoder reads it: decoders={{{type_[: 5 * _MOST_SHOWN]!r}: …}}."
+        return f"\nA decoder reads it: decoders={{{type_[:_MOST_SHOWN]!r}: …}}."
     return ""
 
 
@@ -242,7 +244,7 @@ def _form_of(content_type: str | None, encoding: str | None) -> tuple[tuple[_Und
             charset = _codec_of(name)  # some clients write it there
             if charset is None:
                 raise Unreadable(
-                    f"the content encoding {name[: 5 * _MOST_SHOWN]!r} is not known; known are "
+                    f"the content encoding {name[:_MOST_SHOWN]!r} is not known; known are "
                     "gzip, deflate, zstd and identity"
                 )
     if len(compressions) > _MOST_ENCODINGS:
@@ -366,7 +368,7 @@ def _charset_of(content_type: str | None) -> str | None:
         return None
     codec = _codec_of(found[1].lower())
     if codec is None:
-        raise Unreadable(f"the charset {found[1][: 5 * _MOST_SHOWN]!r} is not known")
+        raise Unreadable(f"the charset {found[1][:_MOST_SHOWN]!r} is not known")
     return codec
 
 
