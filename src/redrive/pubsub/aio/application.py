@@ -7,12 +7,11 @@ from types import TracebackType
 from typing import ClassVar, Literal, Self, cast
 
 from redrive.errors import ConfigurationError
-from redrive.pubsub.aio.connection import Connector, Link
+from redrive.pubsub.aio.connection import Connector, Link, moves_connection
 from redrive.pubsub.aio.publisher import AsyncPublisher
 from redrive.pubsub.aio.subscriber import AsyncSubscriber, ended, run_started
 from redrive.pubsub.application_base import AppBase, AppRun, lifespan_failed
 from redrive.pubsub.lifecycle import CLOSING_TIME
-from redrive.pubsub.moves import MovesConnection
 from redrive.pubsub.router_base import RouterBase
 from redrive.pubsub.shared_link import SharedLink
 
@@ -216,11 +215,7 @@ class _Running:
             )
         else:
             self._connection_ended.set()
-        moves = MovesConnection(
-            connector,
-            lambda beside, listener: Link(beside, listener, patience=run.patience),
-            run.patience,
-        )
+        moves = moves_connection(connector, run.patience)
         for subscriber, options in run.subscribers:
             subscriber._begin(shared if subscriber in sharing else None, options, moves)
             self.subscribers.append(subscriber)

@@ -13,6 +13,7 @@ from redrive.pubsub.aio.threads import on_thread, running_loop
 from redrive.pubsub.aio.wire import WireConnection
 from redrive.pubsub.lifecycle import CLOSING_TIME, BrokerAccess, Listener, Persistence
 from redrive.pubsub.login_renewal import LoginRenewal
+from redrive.pubsub.moves import MovesConnection
 from redrive.pubsub.url import Login
 
 logger = logging.getLogger("redrive")
@@ -248,3 +249,10 @@ class Link:
             )
         self._ended = True
         self._listener.ended()
+
+
+def moves_connection(connector: Connector, patience: timedelta) -> MovesConnection:
+    """Make the connection for what subscribers publish that consume with this connector."""
+    return MovesConnection(
+        connector, lambda beside, listener: Link(beside, listener, patience=patience), patience
+    )

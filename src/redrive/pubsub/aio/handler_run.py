@@ -10,7 +10,7 @@ from typing import cast
 from redrive.errors import HandlerTimeout
 from redrive.pubsub import current_message, lifecycle, telemetry
 from redrive.pubsub.aio import outcome_reporter
-from redrive.pubsub.aio.connection import Connector, Link
+from redrive.pubsub.aio.connection import Connector, Link, moves_connection
 from redrive.pubsub.aio.declarer import declare_on_thread
 from redrive.pubsub.aio.loop_watch import watch_of_loop
 from redrive.pubsub.aio.workers import TimedCoroutine, Workers
@@ -72,11 +72,7 @@ class TaskEngine(Engine):
             if shared is None
             else LinkBranch(shared, self, prepare=prepare, patience=options.patience)
         )
-        publishes = moves or MovesConnection(
-            connector,
-            lambda beside, listener: Link(beside, listener, patience=options.patience),
-            options.patience,
-        )
+        publishes = moves or moves_connection(connector, options.patience)
         self.use(
             link,
             Workers(

@@ -7,11 +7,10 @@ from typing import ClassVar, Literal, Self, cast
 
 from redrive.errors import ConfigurationError
 from redrive.pubsub.application_base import AppBase, AppRun, lifespan_failed
-from redrive.pubsub.blocking.connection import Connector, Link
+from redrive.pubsub.blocking.connection import Connector, Link, moves_connection
 from redrive.pubsub.blocking.publisher import Publisher
 from redrive.pubsub.blocking.subscriber import Subscriber, run_started
 from redrive.pubsub.lifecycle import CLOSING_TIME
-from redrive.pubsub.moves import MovesConnection
 from redrive.pubsub.router_base import RouterBase
 from redrive.pubsub.shared_link import SharedLink
 
@@ -202,11 +201,7 @@ class _Running:
             )
         else:
             self._connection_ended.set()
-        moves = MovesConnection(
-            connector,
-            lambda beside, listener: Link(beside, listener, patience=run.patience),
-            run.patience,
-        )
+        moves = moves_connection(connector, run.patience)
         for subscriber, options in run.subscribers:
             subscriber._begin(shared if subscriber in sharing else None, options, moves)
             self.subscribers.append(subscriber)

@@ -18,6 +18,7 @@ from redrive.pubsub.blocking.pika_log import own_use
 from redrive.pubsub.blocking.wire import WireConnection
 from redrive.pubsub.lifecycle import CLOSING_TIME, BrokerAccess, Listener, Persistence, default_name
 from redrive.pubsub.login_renewal import LoginRenewal
+from redrive.pubsub.moves import MovesConnection
 from redrive.pubsub.url import Endpoint, Login
 
 logger = logging.getLogger("redrive")
@@ -353,6 +354,13 @@ class Link:
     def _end(self) -> None:
         self._closing = True
         self._loop.stop()
+
+
+def moves_connection(connector: Connector, patience: timedelta) -> MovesConnection:
+    """Make the connection for what subscribers publish that consume with this connector."""
+    return MovesConnection(
+        connector, lambda beside, listener: Link(beside, listener, patience=patience), patience
+    )
 
 
 def _raise(error: BaseException) -> None:

@@ -7,7 +7,7 @@ from typing import cast
 
 from redrive.pubsub import current_message, lifecycle, telemetry
 from redrive.pubsub.attempt import Attempt, Layer, Middleware, hook_failed
-from redrive.pubsub.blocking.connection import Connector, Link
+from redrive.pubsub.blocking.connection import Connector, Link, moves_connection
 from redrive.pubsub.blocking.declarer import declare
 from redrive.pubsub.blocking.outcome_reporter import OutcomeReporter
 from redrive.pubsub.blocking.workers import Workers
@@ -66,11 +66,7 @@ class ThreadEngine(Engine):
             longest,
             self.ended_late,
         )
-        publishes = moves or MovesConnection(
-            connector,
-            lambda beside, listener: Link(beside, listener, patience=options.patience),
-            options.patience,
-        )
+        publishes = moves or moves_connection(connector, options.patience)
         self.use(link, workers, Moves(publishes.link_for, publishes.when_closed))
 
     def begun(self) -> None:
