@@ -98,14 +98,17 @@ def test_what_fails_is_retried_and_set_aside_by_its_own_subscriber(
     assert well.tried == {}
 
 
-def test_thirty_subscribers_and_a_publisher_take_two_connections(
+def test_subscribers_what_they_set_aside_and_a_publisher_take_two_connections(
     app: DrivenApp, rabbitmq_url: str, rabbitmq_management_url: str
 ) -> None:
     administration = Administration(rabbitmq_management_url, rabbitmq_url)
     recorders = [Recorder() for _ in range(30)]
     for number, recorder in enumerate(recorders):
         _subscribe(app, recorder, f"n{number}")
+    _subscribe(app, Recorder(always_fails), "failing")
     with app.running():
+        app.publisher.publish("socks", "failing")
+        wait_until(lambda: depth(rabbitmq_url, "shop@failing@failed") == 1, "one is set aside")
         for number, recorder in enumerate(recorders):
             recorder.wait_for_handled([app.publisher.publish(str(number), f"n{number}")])
         administration.wait_for_connection("shop")

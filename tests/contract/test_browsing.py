@@ -1,6 +1,7 @@
 """Looking at a failed queue changes nothing in it."""
 
 import contextlib
+import itertools
 import re
 import threading
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ import pika
 import pytest
 
 from contract.administration import Administration
-from contract.plain import plain_channel
+from contract.plain import drain, plain_channel
 from contract.support import Recorder, Service, assert_it_helps, both_types
 from effort import effort
 from redrive import BrokerUnavailable, ConfigurationError
@@ -199,6 +200,70 @@ def test_the_policy_that_the_refusal_names_mends_the_queue(
 @pytest.mark.versions("the delivery limit that a queue has by default")
 def test_all_of_such_a_queue_can_be_requeued_without_a_policy(foreign: ForeignQueue) -> None:
     assert foreign.failed.requeue().requeued == 1
+
+
+class LimitedQueue:
+    """A failed queue of three messages, each of which was looked at four times, and the policy that
+    gives it a delivery limit."""
+
+    def __init__(self, service: Service, broker: Broker) -> None:
+        assert broker.management_url is not None
+        self.service = service
+        self.ids = service.fail(3)
+        self._administration = Administration(broker.management_url, service.url)
+        self.queue = service.shell.failed_queue(
+            service.url, service.queue, management_url=broker.management_url
+        )
+        for _ in range(4):
+            assert self.look() == self.ids
+
+    def look(self) -> list[str | None]:
+        """The ids of what is in it."""
+        return [message.message_id for message in self.queue.browse()]
+
+    def limit(self, returns: int) -> None:
+        """Sets the limit."""
+        self._administration.set_policy(
+            "low", "^shop@orders@failed$", {"delivery-limit": returns}, "queues"
+        )
+
+    def drained(self) -> list[str]:
+        """The ids of what is in it, which is taken out."""
+        taken = drain(self.service.url, "shop@orders@failed")
+        return sorted(str(properties.message_id) for properties, _ in taken)
+
+
+@pytest.fixture
+def limited(service: Service, rabbitmq_broker: Broker) -> LimitedQueue:
+    """The failed queue."""
+    return LimitedQueue(service, rabbitmq_broker)
+
+
+@pytest.mark.versions("what a policy with a delivery limit does")
+@pytest.mark.parametrize("returns", [0, 2, 4])
+def test_nothing_is_deleted_where_a_policy_lowers_the_limit_while_somebody_looks(
+    limited: LimitedQueue, returns: int
+) -> None:
+    look = limited.queue.browse()
+    seen = [message.message_id for message in itertools.islice(look, 3)]
+    limited.limit(returns)
+    assert [*seen, *(message.message_id for message in look)] == limited.ids
+
+    wait_until(lambda: limited.service.failed_queue.depth() == 3, "all are back")
+    assert limited.drained() == sorted(limited.ids)
+
+
+@pytest.mark.versions("what a policy with a delivery limit does")
+def test_nothing_is_deleted_by_looks_where_a_policy_has_lowered_the_limit(
+    limited: LimitedQueue,
+) -> None:
+    limited.limit(6)
+    for _ in range(6):
+        with contextlib.suppress(ConfigurationError):
+            limited.look()
+
+    wait_until(lambda: limited.service.failed_queue.depth() == 3, "all are back")
+    assert limited.drained() == sorted(limited.ids)
 
 
 @contextlib.contextmanager

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from itertools import islice
 
 from redrive.errors import BrokerUnavailable
-from redrive.pubsub.blocking.connection import Connector
+from redrive.pubsub.blocking.connection import Connector, publishing_connection
 from redrive.pubsub.blocking.publisher import Session
 from redrive.pubsub.blocking.tickets import ThreadInFlight
 from redrive.pubsub.confirms import Outgoing
@@ -28,7 +28,7 @@ def restore(
     """
     report = PublishReport()
     many = BulkTicket(report, True, ThreadInFlight())
-    session = Session(connector, None, _WINDOW)
+    session = Session(connector, publishing_connection(connector), None, _WINDOW)
     try:
         session.wait_until_up(timeout)
         left = enumerate(deliveries)

@@ -6,6 +6,7 @@ looking at it twenty times is enough. Source: measured on 4.0.5.
 
 import contextlib
 from collections.abc import Mapping
+from datetime import timedelta
 
 from redrive.errors import ConfigurationError, PermissionDenied, RedriveError, TopologyMismatch
 from redrive.failures.failed_source import FailedSource
@@ -17,42 +18,65 @@ from redrive.pubsub.transfer.last_life import ReturnLimit
 from redrive.topology.broker_version import BrokerVersion
 from redrive.topology.doctor.facts import QueueFacts
 from redrive.topology.doctor.remedies import set_policy
-from redrive.topology.model import DELIVERY_LIMIT, Argument, Queue, failed_queue_of
+from redrive.topology.model import DELIVERY_LIMIT, Argument, failed_queue_of
 
 _ENOUGH = 1000
+_MANAGEMENT_PATIENCE = timedelta(seconds=2)
+"""How long an API that does not answer, behind a firewall for instance, holds up a look."""
 
 
 def return_limit(
     declarer: Declarer, source: FailedSource, access: BrokerAccess, management_url: str | None
 ) -> ReturnLimit | None:
     """How often a queue takes its messages back before the broker deletes them; None for any
-    number.
+    number, for good.
 
-    A dead-letter queue may have a limit: each look costs its messages one of so many returns.
+    A queue may have a limit: each look costs its messages one of so many returns. The failed queue
+    of a subscription has none unless a policy sets one.
 
     Raises:
-        ConfigurationError: its messages can't be held and returned, or not once. A subscription's
-            failed queue must not have a limit at all.
+        ConfigurationError: its messages can't be held and returned, or not once, or nobody has
+            given a subscription's failed queue a limit.
     """
-    if source.main is not None:
-        _check_safe_to_return(declarer, source.main, access, management_url)
-        return None
-    try:
-        arguments = arguments_of(declarer, source.queue) or {}
-    except PermissionDenied:
-        arguments = {}
-    _check_kind(declarer, source.queue, arguments)
-    if arguments.get("x-queue-type") == "classic":
-        return None
-    limit = _limit_of(declarer.version, arguments, access, management_url, source.queue)
-    if limit is None or _is_enough(limit):
-        return None
-    if limit <= 1:
+    version, queue = declarer.version, source.queue
+    own: list[int] | None
+    if source.main is None:
+        try:
+            arguments = arguments_of(declarer, queue) or {}
+        except PermissionDenied:
+            arguments = {}
+        _check_kind(declarer, queue, arguments)
+        if arguments.get("x-queue-type") == "classic":
+            return None
+        own = _limits_in(arguments)
+    else:
+        try:
+            own = _limits_of_failed_queue(declarer, source.main)
+        except PermissionDenied:
+            own = None
+        else:
+            if own is None:
+                return None
+    over_management = _limits_over_management(access, management_url, queue)
+    limits = [*(own or ()), *(over_management or ())]
+    if source.main is not None and not limits and version.deletes_after_deliveries is not None:
+        raise _unlimited(version, access, queue, is_known=own is not None)
+    limit = _worth_telling(version.delivery_limit(limits))
+    if limit is not None and limit <= 1:
         raise ConfigurationError(
-            f"looking at {source.queue!r} would delete messages: its delivery limit is {limit}",
-            f"Raise it first: {_raising(access, source.queue)}",
+            f"looking at {queue!r} would delete messages: its delivery limit is {limit}",
+            f"Raise it first: {_raising(access, queue)}",
         )
-    return ReturnLimit(limit, f"Raise the limit first: {_raising(access, source.queue)}")
+
+    def now() -> int | None:
+        found = _limits_over_management(access, management_url, queue)
+        return None if found is None else version.delivery_limit([*(own or ()), *found])
+
+    return ReturnLimit(
+        limit,
+        f"Raise the limit first: {_raising(access, queue)}",
+        None if over_management is None else now,
+    )
 
 
 def _check_kind(declarer: Declarer, queue: str, arguments: Mapping[str, Argument]) -> None:
@@ -68,29 +92,6 @@ def _check_kind(declarer: Declarer, queue: str, arguments: Mapping[str, Argument
         )
 
 
-def _limit_of(
-    version: BrokerVersion,
-    arguments: Mapping[str, Argument],
-    access: BrokerAccess,
-    management_url: str | None,
-    queue: str,
-) -> int | None:
-    """The delivery limit of a queue that is not ours, -1 for none ever; None where it has none.
-
-    An argument and a policy may both set one: the lower one counts.
-    """
-    own = arguments.get("x-delivery-limit")
-    given = [
-        limit
-        for limit in (own, _limit_over_management(access, management_url, queue))
-        if isinstance(limit, int)
-    ]
-    limit = min(given, default=version.deletes_after_deliveries)
-    if limit is not None and limit < 0 and not version.takes_a_delivery_limit_for_none:
-        return 0
-    return limit
-
-
 def _raising(access: BrokerAccess, queue: str) -> str:
     return set_policy(
         access.url.virtual_host,
@@ -100,58 +101,55 @@ def _raising(access: BrokerAccess, queue: str) -> str:
     )
 
 
-def _check_safe_to_return(
-    declarer: Declarer, queue: str, access: BrokerAccess, management_url: str | None
-) -> None:
-    """Raises ConfigurationError where returning messages to the failed queue of `queue` would make
-    the broker delete them."""
-    if declarer.version.deletes_after_deliveries is None:
-        return
-    failed = failed_queue_of(queue, "quorum")
-    may_ask = True
-    try:
-        limit = _limit_over_amqp(declarer, failed)
-    except PermissionDenied:
-        limit, may_ask = None, False
-    if _is_enough(limit) or _is_enough(_limit_over_management(access, management_url, failed.name)):
-        return
-    if not may_ask:
-        raise ConfigurationError(
-            f"looking at {failed.name!r} could make this broker ({declarer.version}) delete "
-            "messages, and it refused to tell this user "
-            "whether the queue has a delivery limit that prevents it; nor does the management API",
+def _unlimited(
+    version: BrokerVersion, access: BrokerAccess, queue: str, *, is_known: bool
+) -> ConfigurationError:
+    """Why a failed queue is not looked at that has the broker's own limit, or may have."""
+    if not is_known:
+        return ConfigurationError(
+            f"looking at {queue!r} could make this broker ({version}) delete messages, and it "
+            "refused to tell this user whether the queue has a delivery limit that prevents it; "
+            "nor does the management API",
             "Grant the user the configure permission on the queue, or the tag 'monitoring' and "
             "name the API (management_url).",
         )
-    raise ConfigurationError(
-        f"looking at {failed.name!r} could delete messages: after "
-        f"{declarer.version.deletes_after_deliveries} returns this broker "
-        f"({declarer.version}) drops a message of a quorum queue that has no delivery limit of its "
-        "own",
-        "Give it one, and try again in ten seconds (the management API, which tells, is that "
-        "late): " + _raising(access, failed.name),
+    return ConfigurationError(
+        f"looking at {queue!r} could delete messages: after {version.deletes_after_deliveries} "
+        f"returns this broker ({version}) drops a message of a quorum queue that has no delivery "
+        "limit of its own",
+        f"Give it one: {_raising(access, queue)}",
     )
 
 
-def _is_enough(limit: int | None) -> bool:
-    return limit is not None and (limit < 0 or limit >= _ENOUGH)
+def _worth_telling(limit: int | None) -> int | None:
+    """A limit that messages may come to; None for any other."""
+    return None if limit is None or limit >= _ENOUGH else limit
 
 
-def _limit_over_amqp(declarer: Declarer, wanted: Queue) -> int | None:
-    """The queue's own delivery limit, -1 for none ever; None where it has none of its own."""
+def _limits_of_failed_queue(declarer: Declarer, main: str) -> list[int] | None:
+    """The delivery limit that a subscription's failed queue was declared with, if any; None where
+    it counts no deliveries."""
+    wanted = failed_queue_of(main, "quorum")
     with contextlib.suppress(TopologyMismatch):
         declarer.declare(wanted)
-        return DELIVERY_LIMIT
+        return [DELIVERY_LIMIT]
     arguments = arguments_of(declarer, wanted.name) or {}
-    if arguments.get("x-queue-type") == "classic":
-        return -1  # only quorum queues count deliveries
+    # Only quorum queues count deliveries.
+    return None if arguments.get("x-queue-type") == "classic" else _limits_in(arguments)
+
+
+def _limits_in(arguments: Mapping[str, Argument]) -> list[int]:
     limit = arguments.get("x-delivery-limit")
-    return limit if isinstance(limit, int) else None
+    return [limit] if isinstance(limit, int) else []
 
 
-def _limit_over_management(access: BrokerAccess, address: str | None, queue: str) -> int | None:
+def _limits_over_management(
+    access: BrokerAccess, address: str | None, queue: str
+) -> list[int] | None:
+    """The limits that the management API knows of; None where it is not there, or not for this
+    user: then what AMQP says counts."""
     try:
-        with ManagementAPI.of(access, address) as management:
-            return management.delivery_limit(queue)
+        with ManagementAPI.of(access, address, _MANAGEMENT_PATIENCE) as management:
+            return management.delivery_limits(queue)
     except RedriveError:
-        return None  # it is not there, or not for this user: then what AMQP says counts
+        return None

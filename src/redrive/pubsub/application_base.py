@@ -27,6 +27,7 @@ from redrive.pubsub.codec import Codec, check_codec
 from redrive.pubsub.handler import name_of
 from redrive.pubsub.lifecycle import BrokerAccess, default_name
 from redrive.pubsub.publisher_base import DEFAULT_TIMEOUT, PublisherBase
+from redrive.pubsub.publishing_connection import SUFFIX
 from redrive.pubsub.router_base import AnySubscriber, Route, RouterBase, chosen_routes
 from redrive.pubsub.service_connection import Address
 from redrive.pubsub.subscriber_base import SubscriberOptions
@@ -164,8 +165,8 @@ class AppBase(RouterBase[AnySubscriber], Generic[AnySubscriber, AnyPublisher]):
 
     @property
     def publisher(self) -> AnyPublisher:
-        """Its publisher, on a connection of its own. What it publishes while a message is handled
-        carries that message's correlation id, or where it has none its id.
+        """Its publisher, on the connection for what publishes. A message that it publishes while
+        another is handled carries that one's correlation id, or where it has none its id.
 
         Raises:
             ConfigurationError: the app has no URL, or a setting can't be read.
@@ -179,7 +180,7 @@ class AppBase(RouterBase[AnySubscriber], Generic[AnySubscriber, AnyPublisher]):
                     self._exchange,
                     timeout=place.publish_timeout,
                     declare=self._defaults.get("declare", True),
-                    connection_name=f"{place.name} (publisher)",
+                    connection_name=place.name + SUFFIX,
                     credentials=self._credentials,
                     ssl_context=self._ssl_context,
                     codec=self._codec,

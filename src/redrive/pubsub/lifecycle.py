@@ -77,6 +77,9 @@ class Link(Protocol):
     def start(self) -> None:
         """Begins to connect."""
 
+    def on_io_thread(self) -> bool:
+        """Tell whether the caller runs on the connection's thread."""
+
     def call(self, function: Callable[[], None]) -> None:
         """Runs `function` on the connection's thread, soon. After the link is closed nothing
         runs."""

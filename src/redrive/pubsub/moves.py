@@ -1,84 +1,13 @@
-"""What subscribers publish, retries and what is given up on, on a connection of its own.
-
-A broker that is short of something reads nothing any more from a connection that publishes, acks
-included. The connection is opened with the first message. The same for both shells.
-"""
+"""What subscribers publish, retries and what is given up on, on the connection for publishing. The
+same for both shells."""
 
 import threading
 from collections.abc import Callable
-from datetime import timedelta
-from typing import TypeVar
 
 from redrive.errors import BrokerUnavailable, RedriveError
 from redrive.pubsub.confirms import Outbox, Outgoing
-from redrive.pubsub.lifecycle import BrokerAccess, Link, Listener
-from redrive.pubsub.shared_link import LinkBranch, SharedLink
+from redrive.pubsub.lifecycle import Link, Listener
 from redrive.pubsub.wire_protocol import Wire
-
-_SUFFIX = " (retries)"
-"""What the connection's name has besides that of the one that consumes."""
-
-Access = TypeVar("Access", bound=BrokerAccess)
-
-
-class MovesConnection:
-    """The connection for what the subscribers of an app publish, or one by itself. There is one as
-    long as a subscriber that has published runs.
-
-    Args:
-        access: where the subscribers consume.
-        keep: makes the link that keeps a connection, for a listener.
-        patience: how long a broker that does not answer is waited for at first.
-    """
-
-    def __init__(
-        self, access: Access, keep: Callable[[Access, Listener], Link], patience: timedelta
-    ) -> None:
-        beside = access.beside(_SUFFIX)
-        self._share: Callable[[Callable[[], None]], SharedLink] = lambda ended: SharedLink(
-            beside, lambda listener: keep(beside, listener), ended
-        )
-        self._patience = patience
-        self._lock = threading.Lock()
-        self._shared: SharedLink | None = None
-        self._number = 0
-        """How many connections there were so far."""
-        self._waiting: list[Callable[[], object]] = []
-
-    def link_for(self, listener: Listener) -> LinkBranch:
-        """Begin a link on it for a listener."""
-        with self._lock:
-            if self._shared is not None:
-                branch = self._branch(self._shared, listener)
-                if branch.join():
-                    return branch
-            self._number += 1
-            number = self._number
-            shared = self._shared = self._share(lambda: self._ended(number))
-            branch = self._branch(shared, listener)
-            branch.join()
-        shared.start()
-        return branch
-
-    def when_closed(self, done: Callable[[], object]) -> None:
-        """Call `done` once it is closed, or now where others still use it."""
-        with self._lock:
-            closes = self._shared is not None and not self._shared.is_used
-            if closes:
-                self._waiting.append(done)
-        if not closes:
-            done()
-
-    def _branch(self, shared: SharedLink, listener: Listener) -> LinkBranch:
-        return LinkBranch(shared, listener, prepare=None, patience=self._patience)
-
-    def _ended(self, number: int) -> None:
-        with self._lock:
-            if self._number == number:
-                self._shared = None
-            waiting, self._waiting = self._waiting, []
-        for done in waiting:
-            done()
 
 
 class Moves:

@@ -166,6 +166,10 @@ class LinkBranch:
         self._persistence.began()
         return self._shared.join(self)
 
+    def on_io_thread(self) -> bool:
+        """Tell whether the caller runs on the connection's thread."""
+        return self._shared.link.on_io_thread()
+
     def call(self, function: Callable[[], None]) -> None:
         """Runs `function` on the connection's thread, soon. After the end nothing runs."""
         self._shared.link.call(lambda: None if self._ended else function())

@@ -4,6 +4,7 @@ what was there at the beginning is in it."""
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from redrive.errors import ConfigurationError
@@ -113,11 +114,16 @@ def limits_of(
     connector = Connector(url, default_name("spark"))
     with declaring(connector) as declarer:
         return {
-            source.name: return_limit(declarer, source, connector, management_url)
+            source.name: _for_tasks(return_limit(declarer, source, connector, management_url))
             if returns_all or source.main is None
             else None
             for source in sources
         }
+
+
+def _for_tasks(limit: ReturnLimit | None) -> ReturnLimit | None:
+    """A limit as tasks on other machines get it: as it is now."""
+    return None if limit is None or limit.returns is None else replace(limit, now=None)
 
 
 def check_before(

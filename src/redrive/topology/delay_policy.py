@@ -126,22 +126,9 @@ def change_for(delay: DelayPolicy, policies: Iterable[Policy]) -> PolicyChange |
         ConfigurationError: another policy for the queue sets another delay, or it can't be told
             which one holds.
     """
-    others = []
-    own = None
-    for policy in policies:
-        if policy.name == delay.name:
-            own = policy
-        elif policy.covers(delay.queue):
-            others.append(policy)
-    highest = max((policy.priority for policy in others), default=0)
-    others = [policy for policy in others if policy.priority == highest]
-    if len(others) > 1:
-        raise ConfigurationError(
-            f"policies {' and '.join(sorted(repr(policy.name) for policy in others))} are for "
-            f"queue {delay.queue!r} with the same priority, so which one holds is left to chance",
-            "Give one of them a higher priority.",
-        )
-    other = others[0] if others else None
+    found = list(policies)
+    own = next((policy for policy in found if policy.name == delay.name), None)
+    other = holding((policy for policy in found if policy is not own), delay.queue)
     if other is not None and _sets_another_delay(other, delay):
         raise ConfigurationError(
             f"policy {other.name!r} sets {_delay_in(other)} for queue {delay.queue!r}; asked for "
@@ -154,19 +141,34 @@ def change_for(delay: DelayPolicy, policies: Iterable[Policy]) -> PolicyChange |
     return None if own == wanted else PolicyChange(wanted, own, other.name if other else None)
 
 
+def holding(policies: Iterable[Policy], queue: str) -> Policy | None:
+    """The policy that holds for a quorum queue; None where none does.
+
+    Raises:
+        ConfigurationError: it can't be told which one does.
+    """
+    covering = [policy for policy in policies if policy.covers(queue)]
+    highest = max((policy.priority for policy in covering), default=0)
+    covering = [policy for policy in covering if policy.priority == highest]
+    if len(covering) > 1:
+        raise ConfigurationError(
+            f"policies {' and '.join(sorted(repr(policy.name) for policy in covering))} are for "
+            f"queue {queue!r} with the same priority, so which one holds is left to chance",
+            "Give one of them a higher priority.",
+        )
+    return covering[0] if covering else None
+
+
 def delay_of(queue: str, policies: Iterable[Policy]) -> DelayPolicy | None:
     """The delay that policies set for a queue that has none of its own; None where they set
     none, or it can't be told."""
-    covering = sorted(
-        (policy for policy in policies if _surely_covers(policy, queue)),
-        key=lambda policy: policy.priority,
-    )
-    if (
-        not covering
-        or [policy.priority for policy in covering[-2:]].count(covering[-1].priority) > 1
-    ):
+    try:
+        policy = holding((one for one in policies if _surely_covers(one, queue)), queue)
+    except ConfigurationError:
         return None
-    least, most = (covering[-1].definition.get(key) for key in (_LEAST, _MOST))
+    if policy is None:
+        return None
+    least, most = (policy.definition.get(key) for key in (_LEAST, _MOST))
     if not isinstance(least, int) or not isinstance(most, int):
         return None
     return DelayPolicy(queue, least, most)

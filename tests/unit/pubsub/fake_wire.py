@@ -393,6 +393,10 @@ class FakeLink:
         """Begins to connect."""
         self.started = True
 
+    def on_io_thread(self) -> bool:
+        """Tells that nobody waits for it."""
+        return False
+
     def call(self, function: Callable[[], None]) -> None:
         """Keeps what is to run until `run`."""
         if not self.ended:

@@ -7,7 +7,8 @@ import pytest
 from redrive.errors import BrokerUnavailable, PermissionDenied, RedriveError
 from redrive.pubsub.confirms import Outgoing
 from redrive.pubsub.lifecycle import BrokerAccess, Listener
-from redrive.pubsub.moves import Moves, MovesConnection
+from redrive.pubsub.moves import Moves
+from redrive.pubsub.publishing_connection import PublishingConnection
 from unit.pubsub.fake_wire import LOST, FakeChannel, FakeLink
 
 REFUSED = PermissionDenied("logging in", "ACCESS_REFUSED")
@@ -18,12 +19,11 @@ class SharingService:
 
     def __init__(self) -> None:
         self.access = BrokerAccess("amqp://localhost/", "redrive app")
-        self.access.tags = "vip"
         self.made: list[tuple[BrokerAccess, FakeLink]] = []
-        self.connection = MovesConnection(self.access, self._keep, timedelta(0))
+        self.connection = PublishingConnection(self.access, self._keep)
         self.answers: dict[str, RedriveError | None] = {}
 
-    def _keep(self, access: BrokerAccess, listener: Listener) -> FakeLink:
+    def _keep(self, access: BrokerAccess, listener: Listener, _: timedelta) -> FakeLink:
         self.made.append((access, FakeLink(listener)))
         return self.link
 
@@ -79,13 +79,6 @@ def test_subscribers_share_a_connection_and_have_channels_of_their_own(
         service.run()
     assert [channel.bodies for channel in service.channels] == [[b"one"], [b"other"]]
     assert len(service.made) == 1
-
-
-def test_its_name_tells_it_from_the_one_that_consumes(service: SharingService) -> None:
-    service.send(service.subscriber(), "one")
-    ((access, _),) = service.made
-    assert (access.name, access.tags) == ("redrive app (retries)", None)
-    assert (service.access.name, service.access.tags) == ("redrive app", "vip")
 
 
 def test_what_is_not_confirmed_when_it_is_lost_is_told_so_and_it_comes_back(

@@ -17,7 +17,7 @@ from redrive.pubsub import tls
 from redrive.pubsub.lifecycle import BrokerAccess
 from redrive.pubsub.url import BrokerURL, Endpoint, check_unambiguous, options_of
 from redrive.redaction import redact
-from redrive.topology.delay_policy import Policy
+from redrive.topology.delay_policy import Policy, holding
 from redrive.topology.diff import Observed
 from redrive.topology.flow import QueueCount
 from redrive.topology.formats import settings_of
@@ -190,16 +190,29 @@ class ManagementAPI:
             str(queue["name"]) for queue in self._get(f"/api/queues/{self._vhost}?columns=name")
         ]
 
-    def delivery_limit(self, queue: str) -> int | None:
-        """The delivery limit that a policy or an argument gives a queue; None where neither
-        does."""
+    def delivery_limits(self, queue: str) -> list[int]:
+        """The delivery limits that its argument and the policies set for a quorum queue.
+
+        Policies are listed as they are now. What a queue says of the one that holds for it is up
+        to ten seconds old, and is asked only where two could hold or a pattern can't be read here.
+        Source: measured on 3.10.8, 4.0.5 and 4.3.6.
+        """
         found = self._queue(queue)
+        try:
+            definitions = [
+                {} if policy is None else policy.definition
+                for policy in (
+                    holding(self._policies(kind), queue)
+                    for kind in ("policies", "operator-policies")
+                )
+            ]
+        except ConfigurationError:
+            definitions = [table(found.get("effective_policy_definition"))]
         limits = [
             table(found.get("arguments")).get("x-delivery-limit"),
-            table(found.get("effective_policy_definition")).get("delivery-limit"),
+            *(definition.get("delivery-limit") for definition in definitions),
         ]
-        numbers = [limit for limit in limits if isinstance(limit, int)]
-        return min(numbers) if numbers else None
+        return [limit for limit in limits if isinstance(limit, int)]
 
     def arguments_of(self, queue: str) -> dict[str, object]:
         """The arguments that a queue was declared with."""
@@ -254,16 +267,19 @@ class ManagementAPI:
                 for queue in self._get(f"/api/queues/{self._vhost}")
             },
             bindings=frozenset(self.bindings()),
-            policies=tuple(
-                Policy(
-                    str(policy["name"]),
-                    str(policy["pattern"]),
-                    table(policy.get("definition")),
-                    int(policy.get("priority", 0)),
-                    str(policy.get("apply-to", "all")),
-                )
-                for policy in self._get(f"/api/policies/{self._vhost}")
-            ),
+            policies=self._policies("policies"),
+        )
+
+    def _policies(self, kind: str) -> tuple[Policy, ...]:
+        return tuple(
+            Policy(
+                str(policy["name"]),
+                str(policy["pattern"]),
+                table(policy.get("definition")),
+                int(policy.get("priority", 0)),
+                str(policy.get("apply-to", "all")),
+            )
+            for policy in self._get(f"/api/{kind}/{self._vhost}")
         )
 
     def bindings(self) -> list[Binding]:

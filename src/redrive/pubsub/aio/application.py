@@ -7,11 +7,12 @@ from types import TracebackType
 from typing import ClassVar, Literal, Self, cast
 
 from redrive.errors import ConfigurationError
-from redrive.pubsub.aio.connection import Connector, Link, moves_connection
+from redrive.pubsub.aio.connection import Connector, Link
 from redrive.pubsub.aio.publisher import AsyncPublisher
 from redrive.pubsub.aio.subscriber import AsyncSubscriber, ended, run_started
 from redrive.pubsub.application_base import AppBase, AppRun, lifespan_failed
 from redrive.pubsub.lifecycle import CLOSING_TIME
+from redrive.pubsub.publishing_connection import PublishingConnection
 from redrive.pubsub.router_base import RouterBase
 from redrive.pubsub.shared_link import SharedLink
 
@@ -102,7 +103,7 @@ class AsyncApp(AppBase[AsyncSubscriber, AsyncPublisher]):
         try:
             for function in self._lifespans:
                 await running.lifespans.enter_async_context(_lifespan(function, self))
-            running.begin(run, self._connector_of(run))
+            running.begin(run, self._connector_of(run), self.publisher._publishing_here())
         except BaseException:
             self._running = None
             await running.lifespans.aclose()
@@ -201,7 +202,9 @@ class _Running:
         """Whether its lifespans have begun, and its subscribers."""
         self._connection_ended = asyncio.Event()
 
-    def begin(self, run: AppRun[AsyncSubscriber], connector: Connector) -> None:
+    def begin(
+        self, run: AppRun[AsyncSubscriber], connector: Connector, publishing: PublishingConnection
+    ) -> None:
         """Begins to consume."""
         for subscriber, _ in run.subscribers:
             subscriber._check_may_start(subscriber.stopped())
@@ -215,9 +218,8 @@ class _Running:
             )
         else:
             self._connection_ended.set()
-        moves = moves_connection(connector, run.patience)
         for subscriber, options in run.subscribers:
-            subscriber._begin(shared if subscriber in sharing else None, options, moves)
+            subscriber._begin(shared if subscriber in sharing else None, options, publishing)
             self.subscribers.append(subscriber)
         if shared is not None:
             shared.start()

@@ -13,7 +13,7 @@ from redrive.pubsub.aio.threads import on_thread, running_loop
 from redrive.pubsub.aio.wire import WireConnection
 from redrive.pubsub.lifecycle import CLOSING_TIME, BrokerAccess, Listener, Persistence
 from redrive.pubsub.login_renewal import LoginRenewal
-from redrive.pubsub.moves import MovesConnection
+from redrive.pubsub.publishing_connection import PublishingConnection
 from redrive.pubsub.url import Login
 
 logger = logging.getLogger("redrive")
@@ -111,6 +111,10 @@ class Link:
             self._run(), name=f"redrive-link-{self._connector.name}"
         )
         self._task.add_done_callback(self._finish)
+
+    def on_io_thread(self) -> bool:
+        """Tell whether the caller runs on the event loop's thread."""
+        return threading.get_ident() == self._thread
 
     def call(self, function: Callable[[], None]) -> None:
         """Runs `function` on the event loop, soon. After the link is closed nothing runs."""
@@ -251,8 +255,9 @@ class Link:
         self._listener.ended()
 
 
-def moves_connection(connector: Connector, patience: timedelta) -> MovesConnection:
-    """Make the connection for what subscribers publish that consume with this connector."""
-    return MovesConnection(
-        connector, lambda beside, listener: Link(beside, listener, patience=patience), patience
+def publishing_connection(connector: Connector) -> PublishingConnection:
+    """Make the connection for what publishes, which the connector names."""
+    return PublishingConnection(
+        connector,
+        lambda connector, listener, patience: Link(connector, listener, patience=patience),
     )

@@ -10,7 +10,7 @@ from typing import cast
 from redrive.errors import HandlerTimeout
 from redrive.pubsub import current_message, lifecycle, telemetry
 from redrive.pubsub.aio import outcome_reporter
-from redrive.pubsub.aio.connection import Connector, Link, moves_connection
+from redrive.pubsub.aio.connection import Connector, Link, publishing_connection
 from redrive.pubsub.aio.declarer import declare_on_thread
 from redrive.pubsub.aio.loop_watch import watch_of_loop
 from redrive.pubsub.aio.workers import TimedCoroutine, Workers
@@ -19,7 +19,8 @@ from redrive.pubsub.engine import Engine
 from redrive.pubsub.handler import awaitable_of, check_result
 from redrive.pubsub.handler_table import HandlerTable
 from redrive.pubsub.message import Message
-from redrive.pubsub.moves import Moves, MovesConnection
+from redrive.pubsub.moves import Moves
+from redrive.pubsub.publishing_connection import SUFFIX, PublishingConnection
 from redrive.pubsub.shared_link import LinkBranch, SharedLink
 from redrive.pubsub.verdict import Verdict
 from redrive.pubsub.work import ConsumeOptions, DropCount, WorkItem
@@ -42,7 +43,7 @@ class TaskEngine(Engine):
         dropped: DropCount,
         longest: Callable[[float], None],
         shared: SharedLink | None = None,
-        moves: MovesConnection | None = None,
+        publishing: PublishingConnection | None = None,
     ) -> None:
         self.known = asyncio.Event()
         self.finished = asyncio.Event()
@@ -72,7 +73,7 @@ class TaskEngine(Engine):
             if shared is None
             else LinkBranch(shared, self, prepare=prepare, patience=options.patience)
         )
-        publishes = moves or moves_connection(connector, options.patience)
+        publishes = publishing or publishing_connection(connector.beside(SUFFIX))
         self.use(
             link,
             Workers(
@@ -82,7 +83,10 @@ class TaskEngine(Engine):
                 longest,
                 self.ended_late,
             ),
-            Moves(publishes.link_for, publishes.when_closed),
+            Moves(
+                lambda listener: publishes.link_for(listener, patience=options.patience),
+                publishes.when_closed,
+            ),
         )
         self._loop_watch = watch_of_loop()
         self._loop_watch.enter()

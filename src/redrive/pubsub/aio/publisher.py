@@ -7,7 +7,7 @@ from typing import Self
 
 from redrive.amqp.field_table import FieldValue
 from redrive.errors import BrokerUnavailable, ConfigurationError, RedriveError, Unroutable
-from redrive.pubsub.aio.connection import Connector, Link
+from redrive.pubsub.aio.connection import Connector, publishing_connection
 from redrive.pubsub.aio.declarer import declare_exchanges_on_thread, declare_ladder
 from redrive.pubsub.aio.threads import running_loop
 from redrive.pubsub.aio.tickets import TaskInFlight
@@ -21,6 +21,7 @@ from redrive.pubsub.publisher_base import (
     PublisherSession,
     Sealed,
 )
+from redrive.pubsub.publishing_connection import PublishingConnection
 from redrive.pubsub.reports import FailedPublish, PublishReport
 from redrive.pubsub.service_connection import Address
 from redrive.pubsub.tls import ContextSource
@@ -51,6 +52,7 @@ class AsyncPublisher(PublisherBase):
         ssl_context: ContextSource | None,
     ) -> None:
         self._connector = Connector(url, name, credentials, ssl_context)
+        self._publishing: tuple[asyncio.AbstractEventLoop, PublishingConnection] | None = None
         self._session: _Session | None = None
         self._closed = False
         self._declaring = asyncio.Lock()
@@ -261,6 +263,13 @@ class AsyncPublisher(PublisherBase):
             "Publish the rest when it is back.",
         )
 
+    def _publishing_here(self) -> PublishingConnection:
+        """The connection for publishing in this event loop."""
+        loop = running_loop()
+        if self._publishing is None or self._publishing[0] is not loop:
+            self._publishing = loop, publishing_connection(self._connector)
+        return self._publishing[1]
+
     async def _open_session(self, timeout: float) -> "_Session":
         self._belongs_here()
         self._check_open(self._closed)
@@ -281,6 +290,7 @@ class AsyncPublisher(PublisherBase):
         ):
             self._session = _Session(
                 self._connector,
+                self._publishing_here(),
                 self._exchanges if self._declare else None,
                 self._window,
                 self._patience,
@@ -291,16 +301,18 @@ class AsyncPublisher(PublisherBase):
 
 
 class _Session(PublisherSession):
-    """A publisher's connection."""
+    """A publisher's share in the connection that publishes."""
 
     def __init__(
         self,
         connector: Connector,
+        publishing: PublishingConnection,
         exchanges: ExchangeFamily | None,
         window: int,
         patience: timedelta = timedelta(0),
     ) -> None:
         super().__init__(window)
+        self._publishing = publishing
         self.loop = running_loop()
         self._began = asyncio.Event()
         self._ended = asyncio.Event()
@@ -310,8 +322,7 @@ class _Session(PublisherSession):
             if exchanges is not None
             else None
         )
-        self._link = Link(connector, self, prepare=prepare, patience=patience)
-        self._link.start()
+        self._link = publishing.link_for(self, prepare, patience)
 
     async def wait_until_up(self, timeout: float) -> None:
         """Waits for the first connection; raises why there is none."""
@@ -359,14 +370,14 @@ class _Session(PublisherSession):
         return error
 
     async def close(self) -> None:
-        """Closes the connection."""
+        """Closes the connection, where nobody else uses it."""
         self._link.close()
         await self._ended.wait()
 
     def ended(self) -> None:
         """The link ends: nothing is confirmed any more."""
         super().ended()
-        self._ended.set()
+        self._publishing.when_closed(self._ended.set)
 
     def _pump(self) -> None:
         self._pumping = False

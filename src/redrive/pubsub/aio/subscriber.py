@@ -10,7 +10,7 @@ from redrive.pubsub.aio.connection import Connector
 from redrive.pubsub.aio.declarer import declare
 from redrive.pubsub.aio.handler_run import TaskEngine
 from redrive.pubsub.aio.signals import signals
-from redrive.pubsub.moves import MovesConnection
+from redrive.pubsub.publishing_connection import PublishingConnection
 from redrive.pubsub.service_connection import Address
 from redrive.pubsub.shared_link import SharedLink
 from redrive.pubsub.subscriber_base import SubscriberBase
@@ -90,7 +90,7 @@ class AsyncSubscriber(SubscriberBase):
         self,
         shared: SharedLink | None,
         options: ConsumeOptions,
-        moves: MovesConnection | None = None,
+        publishing: PublishingConnection | None = None,
     ) -> None:
         """Begins to consume, on connections that it shares with others, or None for its own."""
         self._check_may_start(self.stopped())
@@ -102,7 +102,7 @@ class AsyncSubscriber(SubscriberBase):
             dropped=self._dropped,
             longest=self._warn_of_long_waits,
             shared=shared,
-            moves=moves,
+            publishing=publishing,
         )
         self._processing.start()
 

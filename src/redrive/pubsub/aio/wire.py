@@ -24,6 +24,7 @@ from urllib.parse import quote
 
 import aiormq
 from aiormq.connection import TransportFactory
+from aiormq.exceptions import InvalidFrameError
 
 from redrive.amqp.field_table import FieldValue, encode_value
 from redrive.amqp.frames import (
@@ -202,6 +203,13 @@ class WireConnection:
             )
             self._connection.vhost = _VirtualHost(virtual_host)
             await self._connection.connect()
+        except InvalidFrameError as error:
+            # aiormq does not take a refusal for an answer to the last question.
+            # Source: aiormq 7.2.4, Connection._rpc.
+            transport.abort()
+            if self._reason is not None:
+                raise self._reason from error
+            raise
         except BaseException:
             transport.abort()
             raise
@@ -335,6 +343,8 @@ class WireConnection:
         elif kind == METHOD and self._opened:
             self._on_connection_frame(_METHOD_ID.unpack_from(data, 7), data)
         else:
+            if kind == METHOD and _METHOD_ID.unpack_from(data, 7) == _CONNECTION_CLOSE:
+                self._reason = ClosedByBroker(*_code_and_text(data))
             self._pass_on(data)
 
     def _on_connection_frame(self, method: tuple[int, int], data: bytes) -> None:

@@ -7,10 +7,11 @@ from typing import ClassVar, Literal, Self, cast
 
 from redrive.errors import ConfigurationError
 from redrive.pubsub.application_base import AppBase, AppRun, lifespan_failed
-from redrive.pubsub.blocking.connection import Connector, Link, moves_connection
+from redrive.pubsub.blocking.connection import Connector, Link
 from redrive.pubsub.blocking.publisher import Publisher
 from redrive.pubsub.blocking.subscriber import Subscriber, run_started
 from redrive.pubsub.lifecycle import CLOSING_TIME
+from redrive.pubsub.publishing_connection import PublishingConnection
 from redrive.pubsub.router_base import RouterBase
 from redrive.pubsub.shared_link import SharedLink
 
@@ -99,7 +100,7 @@ class App(AppBase[Subscriber, Publisher]):
             try:
                 for function in self._lifespans:
                     running.lifespans.enter_context(_lifespan(function, self))
-                running.begin(run, self._connector_of(run))
+                running.begin(run, self._connector_of(run), self.publisher._publishing)
             except BaseException:
                 running.lifespans.close()
                 raise
@@ -187,7 +188,9 @@ class _Running:
         self.subscribers: list[Subscriber] = []
         self._connection_ended = threading.Event()
 
-    def begin(self, run: AppRun[Subscriber], connector: Connector) -> None:
+    def begin(
+        self, run: AppRun[Subscriber], connector: Connector, publishing: PublishingConnection
+    ) -> None:
         """Begins to consume."""
         for subscriber, _ in run.subscribers:
             subscriber._check_may_start(subscriber.stopped())
@@ -201,9 +204,8 @@ class _Running:
             )
         else:
             self._connection_ended.set()
-        moves = moves_connection(connector, run.patience)
         for subscriber, options in run.subscribers:
-            subscriber._begin(shared if subscriber in sharing else None, options, moves)
+            subscriber._begin(shared if subscriber in sharing else None, options, publishing)
             self.subscribers.append(subscriber)
         if shared is not None:
             shared.start()

@@ -18,7 +18,7 @@ from redrive.pubsub.blocking.pika_log import own_use
 from redrive.pubsub.blocking.wire import WireConnection
 from redrive.pubsub.lifecycle import CLOSING_TIME, BrokerAccess, Listener, Persistence, default_name
 from redrive.pubsub.login_renewal import LoginRenewal
-from redrive.pubsub.moves import MovesConnection
+from redrive.pubsub.publishing_connection import PublishingConnection
 from redrive.pubsub.url import Endpoint, Login
 
 logger = logging.getLogger("redrive")
@@ -356,10 +356,11 @@ class Link:
         self._loop.stop()
 
 
-def moves_connection(connector: Connector, patience: timedelta) -> MovesConnection:
-    """Make the connection for what subscribers publish that consume with this connector."""
-    return MovesConnection(
-        connector, lambda beside, listener: Link(beside, listener, patience=patience), patience
+def publishing_connection(connector: Connector) -> PublishingConnection:
+    """Make the connection for what publishes, which the connector names."""
+    return PublishingConnection(
+        connector,
+        lambda connector, listener, patience: Link(connector, listener, patience=patience),
     )
 
 

@@ -7,7 +7,7 @@ from typing import cast
 
 from redrive.pubsub import current_message, lifecycle, telemetry
 from redrive.pubsub.attempt import Attempt, Layer, Middleware, hook_failed
-from redrive.pubsub.blocking.connection import Connector, Link, moves_connection
+from redrive.pubsub.blocking.connection import Connector, Link, publishing_connection
 from redrive.pubsub.blocking.declarer import declare
 from redrive.pubsub.blocking.outcome_reporter import OutcomeReporter
 from redrive.pubsub.blocking.workers import Workers
@@ -15,7 +15,8 @@ from redrive.pubsub.engine import Engine
 from redrive.pubsub.handler import check_result
 from redrive.pubsub.handler_table import HandlerTable
 from redrive.pubsub.message import Message
-from redrive.pubsub.moves import Moves, MovesConnection
+from redrive.pubsub.moves import Moves
+from redrive.pubsub.publishing_connection import SUFFIX, PublishingConnection
 from redrive.pubsub.shared_link import LinkBranch, SharedLink
 from redrive.pubsub.verdict import Verdict
 from redrive.pubsub.work import ConsumeOptions, DropCount, WorkItem
@@ -36,7 +37,7 @@ class ThreadEngine(Engine):
         dropped: DropCount,
         longest: Callable[[float], None],
         shared: SharedLink | None = None,
-        moves: MovesConnection | None = None,
+        publishing: PublishingConnection | None = None,
     ) -> None:
         self.known = threading.Event()
         self.finished = threading.Event()
@@ -66,8 +67,15 @@ class ThreadEngine(Engine):
             longest,
             self.ended_late,
         )
-        publishes = moves or moves_connection(connector, options.patience)
-        self.use(link, workers, Moves(publishes.link_for, publishes.when_closed))
+        publishes = publishing or publishing_connection(connector.beside(SUFFIX))
+        self.use(
+            link,
+            workers,
+            Moves(
+                lambda listener: publishes.link_for(listener, patience=options.patience),
+                publishes.when_closed,
+            ),
+        )
 
     def begun(self) -> None:
         """The broker delivers."""

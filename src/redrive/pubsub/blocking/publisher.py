@@ -7,12 +7,13 @@ from typing import Self
 
 from redrive.amqp.field_table import FieldValue
 from redrive.errors import BrokerUnavailable, ConfigurationError, RedriveError, Unroutable
-from redrive.pubsub.blocking.connection import Connector, Link
+from redrive.pubsub.blocking.connection import Connector, publishing_connection
 from redrive.pubsub.blocking.declarer import declare_exchanges, declare_ladder
 from redrive.pubsub.blocking.tickets import ThreadInFlight, Ticket
 from redrive.pubsub.confirms import Outgoing
 from redrive.pubsub.envelope import NO_EXTRAS, Extras
 from redrive.pubsub.in_flight import BulkTicket
+from redrive.pubsub.lifecycle import CLOSING_TIME
 from redrive.pubsub.mailbox import Mailbox
 from redrive.pubsub.publisher_base import (
     BATCH,
@@ -21,6 +22,7 @@ from redrive.pubsub.publisher_base import (
     PublisherSession,
     Sealed,
 )
+from redrive.pubsub.publishing_connection import PublishingConnection
 from redrive.pubsub.reports import FailedPublish, PublishReport
 from redrive.pubsub.service_connection import Address
 from redrive.pubsub.tls import ContextSource
@@ -47,6 +49,7 @@ class Publisher(PublisherBase):
         ssl_context: ContextSource | None,
     ) -> None:
         self._connector = Connector(url, name, credentials, ssl_context)
+        self._publishing = publishing_connection(self._connector)
         self._starting = threading.Lock()
         self._session: Session | None = None
         self._closed = False
@@ -258,6 +261,7 @@ class Publisher(PublisherBase):
             if self._session is None or self._session.failure is not None:
                 self._session = Session(
                     self._connector,
+                    self._publishing,
                     self._exchanges if self._declare else None,
                     self._window,
                     self._patience,
@@ -275,25 +279,27 @@ class Publisher(PublisherBase):
 
 
 class Session(PublisherSession):
-    """A publisher's connection, with an I/O thread of its own."""
+    """A publisher's share in the connection that publishes, which has an I/O thread."""
 
     def __init__(
         self,
         connector: Connector,
+        publishing: PublishingConnection,
         exchanges: ExchangeFamily | None,
         window: int,
         patience: timedelta = timedelta(0),
     ) -> None:
         super().__init__(window)
         self._began = threading.Event()
+        self._ended = threading.Event()
+        self._publishing = publishing
         prepare = (
             (lambda: declare_exchanges(connector, exchanges)) if exchanges is not None else None
         )
-        self._link = Link(connector, self, prepare=prepare, patience=patience)
+        self._link = publishing.link_for(self, prepare, patience)
         self._mailbox: Mailbox[list[Outgoing]] = Mailbox(
             self._link, self._outbox.enqueue, self._outbox.pump
         )
-        self._link.start()
 
     def wait_until_up(self, timeout: float) -> None:
         """Waits for the first connection; raises why there is none."""
@@ -311,8 +317,15 @@ class Session(PublisherSession):
         self._mailbox.put(batch)
 
     def close(self) -> None:
-        """Closes the connection."""
+        """Closes the connection, where nobody else uses it, and waits for that."""
         self._link.close()
+        if not self._link.on_io_thread():
+            self._ended.wait(3 * CLOSING_TIME)
+
+    def ended(self) -> None:
+        """The link ends: nothing is confirmed any more."""
+        super().ended()
+        self._publishing.when_closed(self._ended.set)
 
     def _begun(self) -> None:
         self._began.set()

@@ -8,7 +8,7 @@ from redrive.pubsub.blocking.connection import Connector
 from redrive.pubsub.blocking.declarer import declare
 from redrive.pubsub.blocking.handler_run import ThreadEngine
 from redrive.pubsub.blocking.signals import until_signalled
-from redrive.pubsub.moves import MovesConnection
+from redrive.pubsub.publishing_connection import PublishingConnection
 from redrive.pubsub.service_connection import Address
 from redrive.pubsub.shared_link import SharedLink
 from redrive.pubsub.subscriber_base import SubscriberBase
@@ -80,7 +80,7 @@ class Subscriber(SubscriberBase):
         self,
         shared: SharedLink | None,
         options: ConsumeOptions,
-        moves: MovesConnection | None = None,
+        publishing: PublishingConnection | None = None,
     ) -> None:
         """Begins to consume, on connections that it shares with others, or None for its own."""
         with self._starting:
@@ -93,7 +93,7 @@ class Subscriber(SubscriberBase):
                 dropped=self._dropped,
                 longest=self._warn_of_long_waits,
                 shared=shared,
-                moves=moves,
+                publishing=publishing,
             )
             self._processing.start()
 

@@ -1,11 +1,15 @@
 """Sees to it that no message is returned to a quorum queue for which that would be once too often.
 
-A queue with a delivery limit deletes a message that is returned when its `x-delivery-count` is at
-the limit. Source: measured on RabbitMQ 3.10.8, 4.0.5 and 4.3.6, with a limit of 5. 4.3.6 does not
-count what a nack returns, but what the end of a channel does, which alone keeps the order.
+A quorum queue with a delivery limit deletes a message that is returned when its `x-delivery-count`
+is at the limit. A policy that lowers the limit holds for what is taken already. Source: measured on
+RabbitMQ 3.10.8, 4.0.5 and 4.3.6, with a limit of 5. 4.3.6 does not count what a nack returns, but
+what the end of a channel does, which alone keeps the order.
 """
 
-from collections.abc import Callable
+import logging
+import pickle
+import tempfile
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from redrive.amqp.frames import Received
@@ -15,6 +19,8 @@ from redrive.pubsub.confirms import Outgoing
 from redrive.topology import headers, rewrite
 from redrive.topology.headers import Delivery
 
+logger = logging.getLogger("redrive")
+
 _NAME = headers.DELIVERY_COUNT.encode()
 
 
@@ -23,20 +29,25 @@ class ReturnLimit:
     """How often a queue takes a message back before it deletes it.
 
     Args:
-        returns: its delivery limit.
+        returns: its delivery limit; None for any number.
         remedy: what raises it.
+        now: asks for the limit as it is now, which a policy may have lowered meanwhile; it may
+            block. None where nobody can be asked.
     """
 
-    returns: int
+    returns: int | None
     remedy: str
+    now: Callable[[], int | None] | None = None
 
 
 class LastLife:
-    """Watches what is taken from a queue with a delivery limit; on the thread of its connection.
+    """Watches what is taken from a queue that may have a delivery limit; on the thread of its
+    connection.
 
     A message at the limit can't be returned. A copy is published to the end of its queue, and it is
     acked once that is confirmed, so that it is always somewhere. Then, and where a message is one
-    return away from the limit, whoever takes messages is told to end.
+    return away from the limit, whoever takes messages is told to end. What is held when a policy
+    lowers the limit is kept in a temporary file until then.
 
     Args:
         queue: the queue.
@@ -57,39 +68,98 @@ class LastLife:
         self._publish = publish
         self._end = end
         self._has_ended = False
+        self._kept = _Kept() if limit.now is not None else None
         self.open = 0
         """Copies that are not confirmed yet."""
+        self._done: Callable[[], None] | None = None
+        """Waits for them."""
 
-    def may_return(self, received: Received, ack: Callable[[], None]) -> bool:
+    def may_return(self, received: Received, ack: Callable[[], None], key: object) -> bool:
         """Looks at a message that was taken; whether it may be returned. One that may not is
         replaced by its copy.
 
         Args:
             received: the message.
             ack: takes it out of the queue.
+            key: by which it is told from others that are held.
         """
         count = returns_of(received)
-        if count < self._limit.returns - 1:
+        most = self._limit.returns
+        if most is None or count < most - 1:
+            if self._kept is not None:
+                self._kept.add(key, received, count, ack)
             return True
-        if count >= self._limit.returns:
+        if count >= most:
             self._replace(received, ack)
         if not self._has_ended:
             self._has_ended = True
             self._end(
                 ConfigurationError(
                     f"queue {self._queue!r} deletes a message at its "
-                    f"{self._limit.returns + 1:,}. return, and some of its messages have been "
+                    f"{most + 1:,}. return, and some of its messages have been "
                     f"returned {count:,} times: another look could delete them",
                     self._limit.remedy,
                 )
             )
-        return count < self._limit.returns
+        return count < most
+
+    def ask(self) -> int | None:
+        """Ask for the limit as it is now; from a thread that may wait. None for what it was."""
+        now = self._limit.now
+        limit = now() if now is not None and self._kept else None
+        was = self._limit.returns
+        return None if limit is None or (was is not None and limit >= was) else limit
+
+    def settled(self, key: object) -> None:
+        """Forget a message, which is held no more."""
+        if self._kept is not None:
+            self._kept.forget(key)
+
+    def lost(self) -> None:
+        """Forget all that was held, with the connection."""
+        if self._kept is not None:
+            self._kept.clear()
+
+    def close(self) -> None:
+        """Keep nothing any more; from any thread."""
+        if self._kept is not None:
+            self._kept.close()
+
+    def replace_beyond(self, limit: int, done: Callable[[], None]) -> None:
+        """Replace what could be returned when it was taken, and can't be now. Nothing may be taken
+        any more: a copy that is taken, too, could not be returned either.
+
+        Args:
+            limit: the queue's delivery limit now.
+            done: is called once each copy is confirmed, or can't be.
+        """
+        count = 0
+        for received, ack in () if self._kept is None else self._kept.beyond(limit):
+            count += 1
+            self._replace(received, ack)
+        if self.open:
+            self._done = done
+        else:
+            done()
+        if count:
+            logger.warning(
+                "the delivery limit of queue %s has been lowered to %d while its messages were "
+                "looked at: %d of them, which it would delete at their return, are put at its end. "
+                "%s",
+                self._queue,
+                limit,
+                count,
+                self._limit.remedy,
+            )
 
     def _replace(self, received: Received, ack: Callable[[], None]) -> None:
         def settled(_: Outgoing, error: RedriveError | None) -> None:
             self.open -= 1
             if error is None:
                 ack()
+            if not self.open and self._done is not None:
+                done, self._done = self._done, None
+                done()
 
         taken = Delivery(
             self._queue,
@@ -105,6 +175,62 @@ class LastLife:
                 copy.exchange, copy.routing_key, copy.properties.encode(), copy.body, "", settled
             )
         )
+
+
+class _Kept:
+    """What is held, in a temporary file that nobody else can open. On the connection's thread, and
+    asked from another one whether there is something.
+
+    A disk that is full ends it: what is held then can't be put elsewhere.
+    """
+
+    def __init__(self) -> None:
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the object
+        self._end = 0
+        self._held: dict[object, tuple[int, int, Callable[[], None]]] = {}
+        """Of each message how often it was returned, where it is in the file, and what acks it."""
+        self._is_full = False
+
+    def __bool__(self) -> bool:
+        return bool(self._held)
+
+    def add(self, key: object, received: Received, count: int, ack: Callable[[], None]) -> None:
+        """Keep a message."""
+        if self._is_full:
+            return
+        try:
+            self._file.seek(self._end)
+            pickle.dump(tuple(received), self._file)
+            self._held[key] = count, self._end, ack
+            self._end = self._file.tell()
+        except OSError as error:
+            self._is_full = True
+            logger.warning(
+                "no copy is kept of messages that are looked at (%s): a delivery limit that a "
+                "policy lowers meanwhile would have the broker delete them",
+                error,
+            )
+
+    def forget(self, key: object) -> None:
+        """Keep a message no more."""
+        self._held.pop(key, None)
+
+    def clear(self) -> None:
+        """Keep nothing of what was held."""
+        self._held.clear()
+        self._end = 0
+
+    def close(self) -> None:
+        """Delete the file."""
+        self._is_full = True
+        self._file.close()
+
+    def beyond(self, limit: int) -> Iterator[tuple[Received, Callable[[], None]]]:
+        """Give the messages that were returned so often, and what acks each."""
+        for count, place, ack in list(self._held.values()):
+            if count >= limit:
+                self._file.seek(place)
+                yield Received(*pickle.load(self._file)), ack
 
 
 def returns_of(received: Received) -> int:

@@ -101,7 +101,7 @@ class QueueReader:
             caller's thread.
         priority: among the queue's consumers; those of a lower one get nothing while this one has
             room. None for the usual one.
-        limit: how often the queue takes a message back; None for any number.
+        limit: how often the queue takes a message back; None for any number, for good.
         held_back: whether the queue holds back what a channel ends with, as failed.
     """
 
@@ -323,11 +323,12 @@ class QueueReader:
 
         self._returning(left)
         self._wait_for_copies()
+        limit = None if self._last_life is None else self._last_life.ask()
         self._is_settled = return_in_order(
             self._connector,
             self._link,
             self._queue,
-            self._begin_to_leave,
+            lambda left: self._begin_to_leave(left, limit),
             self._ended,
             told,
             # A broker that blocks this connection reads nothing of what it is asked.
@@ -337,6 +338,8 @@ class QueueReader:
         if not self._ended.wait(_CLOSING_TIME):
             self._link.abort()
             self._ended.wait(_CLOSING_TIME)
+        if self._last_life is not None:
+            self._last_life.close()
 
     def _wait_for_copies(self) -> None:
         """Waits until what can't be returned is confirmed elsewhere: it would be deleted."""
@@ -429,6 +432,8 @@ class QueueReader:
         if not self.is_current(taken):
             return
         taken.consumer.ack(taken.received.delivery_tag)
+        if self._last_life is not None:
+            self._last_life.settled((taken.consumer, taken.received.delivery_tag))
         if not self._to_flush:
             self._link.call(self._flush)
         self._to_flush.add(taken.consumer)
@@ -533,7 +538,9 @@ class QueueReader:
             self._returned_before = was_returned(taken.received)
             self._fill_window(taken.consumer)
         if self._last_life is not None and not self._last_life.may_return(
-            taken.received, lambda: self.settled(taken)
+            taken.received,
+            lambda: self.settled(taken),
+            (taken.consumer, taken.received.delivery_tag),
         ):
             return
         self._bytes_received += len(taken.received.body)
@@ -556,6 +563,8 @@ class QueueReader:
         self._connected = False
         self._consumer = None
         self._consumers.clear()
+        if self._last_life is not None:
+            self._last_life.lost()
         self._outbox.disconnected(error)
         if self._comes_back and not self._closing:
             self._losses += 1
@@ -574,9 +583,15 @@ class QueueReader:
         self._connected = False
         self._ended.set()
 
-    def _begin_to_leave(self, left: Callable[[list[Consumer]], None]) -> None:
+    def _begin_to_leave(self, left: Callable[[list[Consumer]], None], limit: int | None) -> None:
         """Stops all deliveries, and calls `left` once no more can come: what one consumer returned
-        would be sent to another."""
+        would be sent to another.
+
+        Args:
+            left: gets the consumers, which hold only what can be returned.
+            limit: the delivery limit that the queue has now; None where it is not lower than it
+                was.
+        """
         self._closing = True
         self._draining = True
         consumers = list(self._consumers)
@@ -584,8 +599,12 @@ class QueueReader:
 
         def cancelled(consumer: Consumer) -> None:
             delivering.discard(consumer)
-            if not delivering:
+            if delivering:
+                return
+            if limit is None or self._last_life is None:
                 left(consumers)
+            else:
+                self._last_life.replace_beyond(limit, lambda: left(consumers))
 
         for consumer in consumers:
             consumer.cancel(partial(cancelled, consumer))

@@ -280,13 +280,10 @@ def _copies_of_retries(facts: Facts, question: Question, queue: QueueFacts) -> I
 def _delivery_limit(facts: Facts, question: Question, queue: QueueFacts) -> Iterator[Finding]:
     if not queue.is_quorum:
         return
-    limit = queue.least("delivery-limit")
-    unset = facts.version.deletes_after_deliveries if limit is None else None
-    if limit is not None and limit < 0 and facts.version.takes_a_delivery_limit_for_none:
+    limits = queue.numbers("delivery-limit")
+    returns = facts.version.delivery_limit(limits)
+    if returns is None or returns >= _ENOUGH_RETURNS:
         return
-    if unset is None and (limit is None or limit >= _ENOUGH_RETURNS):
-        return
-    returns = max(0, unset if unset is not None else limit or 0)
     failed = queue.name == question.places[2]
     yield Finding(
         "delivery-limit",
@@ -294,8 +291,8 @@ def _delivery_limit(facts: Facts, question: Question, queue: QueueFacts) -> Iter
         f"this broker ({facts.version}) takes a message out of it after {returns} returns"
         + (
             ", its default: the queue has no delivery limit of its own"
-            if unset is not None
-            else f" (delivery limit {limit})"
+            if not limits
+            else f" (delivery limit {min(limits, key=lambda limit: abs(limit - returns))})"
         ),
         "Looking at the failed messages deletes them: each look returns them once."
         if failed

@@ -72,15 +72,18 @@ class QueueFacts:
         own = self.argument(f"x-{name}")
         return self.policy.get(name) if own is None else own
 
-    def least(self, name: str) -> int | None:
-        """The smaller one of the numbers that its argument `x-<name>` and its policies set: for a
-        limit, that one counts."""
-        numbers = [
+    def numbers(self, name: str) -> list[int]:
+        """The numbers that its argument `x-<name>` and its policies set."""
+        return [
             value
             for value in (self.argument(f"x-{name}"), self.policy.get(name))
             if isinstance(value, int)
         ]
-        return min(numbers) if numbers else None
+
+    def least(self, name: str) -> int | None:
+        """The smaller one of the numbers that its argument `x-<name>` and its policies set: for
+        most limits, that one counts."""
+        return min(self.numbers(name), default=None)
 
     @property
     def delay(self) -> timedelta | None:

@@ -136,7 +136,7 @@ def test_a_queue_that_the_broker_knows_nothing_of_yet_is_empty() -> None:
     with answering(200, "[]") as address, ManagementAPI(BROKER, address) as management:
         assert management.message_count("young") == 0
         assert management.arguments_of("young") == {}
-        assert management.delivery_limit("young") is None
+        assert management.delivery_limits("young") == []
         assert management.count("young").ready == 0
 
 
