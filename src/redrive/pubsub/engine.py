@@ -126,6 +126,7 @@ class Engine:
         self.is_stuck = False
         """Whether there are so many of these that no more messages are taken."""
         self._ever_consumed = False
+        self._begins_nothing = False
         self._stopping = False
         self._quiet = False
         self._leaving = self._aborted = False
@@ -161,8 +162,16 @@ class Engine:
         self._link.start()
 
     def stop(self) -> None:
-        """Stops taking messages; what runs may finish within the grace."""
+        """Stops taking messages; what runs may finish within the grace. From any thread."""
+        self._begins_nothing = True
         self._link.call(self._begin_to_stop)
+
+    def came_too_late(self, item: WorkItem) -> bool:
+        """Leave an item unsettled whose turn comes once `stop` was called, and say so. From any
+        thread."""
+        if self._begins_nothing:
+            self._link.call(lambda: self._leave_unsettled(item))
+        return self._begins_nothing
 
     def abort(self) -> None:
         """Drops the connection at once."""
@@ -279,6 +288,12 @@ class Engine:
         if self._alone is None or self._alone in dropped:
             self._alone = None
             self._isolation.done(self)
+
+    def _leave_unsettled(self, item: WorkItem) -> None:
+        self._open.discard(item)
+        self._alone_no_more(item)
+        if self._stopping:
+            self._leave_when_done()
 
     def _watch_overdue(self, seconds: float) -> None:
         every = min(_LONGEST_CHECK, seconds / _OVERDUE_CHECKS)

@@ -545,6 +545,20 @@ def test_a_stop_waits_for_the_handler_that_runs_and_returns_what_was_not_begun(
     assert running.ends == 1
 
 
+def test_what_a_free_thread_takes_before_the_connection_hears_of_a_stop_is_not_begun(
+    running: RunningEngine,
+) -> None:
+    channel = running.consuming
+    running.deliver()
+    item = running.workers.waiting.popleft()
+    assert not running.engine.came_too_late(item)
+    running.engine.stop()
+    assert running.engine.came_too_late(item)
+    running.run()
+    assert channel.settled == [Settling("nack", (1,), requeue=True)]
+    assert running.ends == 1
+
+
 def test_nothing_is_returned_while_it_could_be_delivered_here_again(
     running: RunningEngine,
 ) -> None:

@@ -103,6 +103,8 @@ class TaskEngine(Engine):
         self.known.set()
 
     async def _work(self, item: WorkItem) -> None:
+        if self.came_too_late(item):
+            return
         limit = self._options.handler_timeout
         try:
             verdict = await (

@@ -88,6 +88,8 @@ class ThreadEngine(Engine):
         self._outcomes.when_told(self.finished.set)
 
     def _work(self, item: WorkItem) -> None:
+        if self.came_too_late(item):
+            return
         try:
             verdict = self._verdict(item)
         except BaseException:  # noqa: BLE001 - whatever ends this thread, the message is not lost over it
