@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,9 +16,10 @@ import pytest
 
 from cli_support import PATIENCE, declare, give_up_on, redrive
 from contract.plain import plain_channel
+from contract.support import Recorder, Service, retrying
 from prerequisites import unavailable
 from redrive.testing.proxy import Proxy
-from waiting import wait_until
+from waiting import DEADLINE, wait_until
 
 QUEUE = "ucenter@user"
 PATIENT = Path(__file__).with_name("patient_program.py")
@@ -295,6 +297,24 @@ def test_arrow_keys_show_the_subscriptions_for_which_there_is_no_line(
     tmux.resize(110, 40)
     wait_until(lambda: re.findall(r"shop@orders-\d\d", tmux.screen) == queues, "all subscriptions")
     assert "showing" not in tmux.screen
+
+
+@pytest.mark.versions("what a consumer may tell the broker")
+def test_handlers_that_hang_are_shown(rabbitmq_url: str, rabbitmq_management_url: str) -> None:
+    released = threading.Event()
+    service = Service(rabbitmq_url, retry=retrying(0))
+
+    def hung() -> int | None:
+        arguments = ("top", "--output", "json", "--management-url", rabbitmq_management_url)
+        found = redrive(*arguments, url=rabbitmq_url).json()["subscriptions"]
+        return None if found[0]["hung"] is None else int(found[0]["hung"])
+
+    recorder = Recorder(lambda _: released.wait(DEADLINE))
+    with service.subscriber(recorder, handler_timeout=0.5):
+        service.publish()
+        wait_until(lambda: hung() == 1, "one is shown")
+        released.set()
+        wait_until(lambda: hung() is None, "it has ended")
 
 
 def test_once_prints_a_table_and_leaves(rabbitmq_url: str, rabbitmq_management_url: str) -> None:

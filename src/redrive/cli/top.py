@@ -55,6 +55,9 @@ _COLUMNS = (
     TableColumn("state"),
 )
 
+_HUNG = TableColumn("hung", "right", hide=9)
+"""Before the last one, where a worker tells of handlers that hang."""
+
 _HEAD = 3
 """The lines of the live table's head: its titles take two, so that more columns have room."""
 
@@ -147,7 +150,8 @@ def top(
 
     The numbers are the management API's: counts are up to five seconds old, and rates are averages
     over the last 15 seconds. Messages that consumers hold or that the broker is dead-lettering
-    count too. in/s includes requeued messages, done/s includes those that were given up.
+    count too. in/s includes requeued messages, done/s includes those that were given up. hung are
+    handlers that run on though their time is up, where workers tell.
 
     \b
     Example:
@@ -206,13 +210,13 @@ class _Source:
 
     def counts(self) -> Mapping[str, QueueCount]:
         """Return the counts of the queues of these subscriptions, and of their delay ladders."""
-        counts = self._management.counts()
+        counts, hung = self._management.counts(), self._management.hung()
         wanted = {main for main in names.main_queues(counts) if self._is_named(main)}
         if self._family is not None:
             wanted &= self._of_the_family(wanted)
         queues = {queue for main in wanted for queue in _queues_of(main)}
         return {
-            name: count
+            name: replace(count, hung=hung.get(name))
             for name, count in counts.items()
             if name in queues or (names.is_of_a_ladder(name) and self._is_of_its_ladder(name))
         }
@@ -268,7 +272,7 @@ def _print_once(
     )
     if printer.as_json:
         return
-    printer.table(_COLUMNS, [_row(flow) for flow in found])
+    printer.table(*_columns_and_rows(found))
     printer.say(_footer(queues, found))
     if others.title:
         printer.say(f"\n{others.title}", "bold")
@@ -280,6 +284,17 @@ def _sorted(found: list[Flow], sort: SortKey) -> list[Flow]:
     if sort is SortKey.NAME:
         return found
     return sorted(found, key=lambda flow: -(flow.failed or 0))
+
+
+def _columns_and_rows(
+    found: Sequence[Flow],
+) -> tuple[Sequence[TableColumn], list[list[str | Cell]]]:
+    rows = [_row(flow) for flow in found]
+    if all(flow.hung is None for flow in found):
+        return _COLUMNS, rows
+    for flow, row in zip(found, rows, strict=True):
+        row.insert(-1, Cell("–") if flow.hung is None else Cell(f"{flow.hung:,}", "yellow"))
+    return (*_COLUMNS[:-1], _HUNG, _COLUMNS[-1]), rows
 
 
 def _row(flow: Flow) -> list[str | Cell]:
@@ -297,10 +312,12 @@ def _row(flow: Flow) -> list[str | Cell]:
 
 
 def _state_of(flow: Flow) -> Cell:
-    """Return whether a subscription is failing now, or the broker is dead-lettering for it, in a
-    word and a colour; else nothing."""
+    """Return whether a subscription is failing now, handlers of it hang, or the broker is
+    dead-lettering for it, in a word and a colour; else nothing."""
     if flow.rate_failed:
         return Cell("failing", "bold red")
+    if flow.hung:
+        return Cell(f"{flow.hung:,} hung", "yellow")
     moving = flow.dead_lettering
     return Cell(f"dead-lettering {moving:,}", "yellow") if moving else Cell("")
 
@@ -445,9 +462,7 @@ def _table(screen: "Screen", shown: list[Flow]) -> list[str]:
         show_edge=False,
         header_style="bold",
     )
-    columns, rows = fitting(
-        _COLUMNS, [_row(flow) for flow in shown], screen.width, gap + 1, head=_head
-    )
+    columns, rows = fitting(*_columns_and_rows(shown), screen.width, gap + 1, head=_head)
     others = [width_of(columns, rows, place, head=_head) for place in range(1, len(columns))]
     room = screen.width - sum(others) - (gap + 1) * len(others)
     for column in columns:

@@ -73,6 +73,8 @@ class Consumer:
         self._cancelling: list[Callable[[], None]] = []
         self._ending = False
         self._paused = False
+        self.hung: int | None = None
+        """What the broker is told of handlers that hang, when it begins to deliver again."""
         self._number = 0
         self._last_tag = 0
         self._settled_up_to = 0
@@ -302,7 +304,11 @@ class Consumer:
         self._channel.limit(grant)
         self._tags.append(
             self._channel.consume(
-                self._queue, self._begun, priority=self._priority, timeout=self._timeout
+                self._queue,
+                self._begun,
+                priority=self._priority,
+                timeout=self._timeout,
+                hung=self.hung,
             )
         )
 

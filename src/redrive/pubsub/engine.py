@@ -70,6 +70,9 @@ _TRIES_ON_THE_LADDER = 5
 _LONGEST_WAIT_FOR_OTHERS = 60
 """Seconds that other handlers have to end before a suspect runs beside them."""
 
+_HUNG_TOLD_WITHIN = 1.0
+"""Seconds within which the broker is told how many handlers hang: consuming anew has its price."""
+
 _OVERDUE_CHECKS = 10
 _LONGEST_CHECK = 1.0
 
@@ -125,6 +128,7 @@ class Engine:
         """Handlers that still run though their time is up."""
         self.is_stuck = False
         """Whether there are so many of these that no more messages are taken."""
+        self._is_to_tell = False
         self._ever_consumed = False
         self._begins_nothing = False
         self._stopping = False
@@ -202,6 +206,7 @@ class Engine:
             begun=self.begun,
             timeout=consumer_timeout(self._subscription, self._options, connection.version),
         )
+        self._consumer.hung = self.late or None
         if (self._paused_for or self.is_stuck) and self._may_pause:
             self._consumer.pause(_nothing)
         if self._options.handler_timeout is not None and not self._watching:
@@ -335,6 +340,27 @@ class Engine:
         elif was_stuck and not self.is_stuck:
             logger.warning("queue %s: it takes messages again", self._subscription.queue)
             self._go_on()
+        if self._is_news and not self._is_to_tell:
+            self._is_to_tell = True
+            self._link.call_later(_HUNG_TOLD_WITHIN, self._tell_hung)
+
+    @property
+    def _is_news(self) -> bool:
+        """Whether the broker lists another number of handlers that hang."""
+        return (
+            self._may_pause
+            and not self._stopping
+            and self._consumer is not None
+            and self._consumer.consuming
+            and self._consumer.hung != (self.late or None)
+        )
+
+    def _tell_hung(self) -> None:
+        """Have the broker list how many handlers hang, as an argument of the consumer."""
+        self._is_to_tell = False
+        if self._is_news and self._consumer is not None:
+            self._consumer.hung = self.late or None
+            self._consumer.consume_anew(self._options.prefetch)
 
     # --- on the connection's thread: leaving ------------------------------------------------------
 
@@ -528,6 +554,7 @@ class Engine:
             return
         if self._consumer is not None and self._consumer.is_paused:
             self._narrow = self._options.prefetch > 1
+            self._consumer.hung = self.late or None
             self._consumer.consume_anew(1)
         held, self._held = self._held, []
         for item in held:

@@ -14,6 +14,10 @@ logger = logging.getLogger("redrive")
 Done = Callable[[], None]
 
 
+HUNG = "redrive-hung"
+"""The argument of a consumer that says how many of its handlers run on though their time is up."""
+
+
 class Channel(Protocol):
     """A channel. The broker does what it is asked for in order; `done` is called once it has."""
 
@@ -40,10 +44,12 @@ class Channel(Protocol):
         priority: int | None = None,
         offset: int | str | None = None,
         timeout: int | None = None,
+        hung: int | None = None,
     ) -> str:
         """Begins to consume, with a priority among the queue's consumers where one is given, of a
         stream from an offset on, or from `first`, and with so many milliseconds for which a
-        delivery may stay unsettled; returns the consumer's tag."""
+        delivery may stay unsettled; it may tell how many handlers hang. Returns the consumer's
+        tag."""
 
     def cancel(self, tag: str, done: Done) -> None:
         """Ends a consumer."""

@@ -30,6 +30,8 @@ class QueueCount:
         holds_back: whether it was declared to do so.
         head_published: when the message at its head was published, in seconds since 1970, as its
             publisher says; None where that says nothing. Only classic queues tell.
+        hung: handlers that run on though their time is up, as its consumers tell; None where none
+            tells.
     """
 
     ready: int = 0
@@ -43,6 +45,7 @@ class QueueCount:
     held_back: int = 0
     holds_back: bool = False
     head_published: int | None = None
+    hung: int | None = None
 
     @property
     def total(self) -> int:
@@ -66,6 +69,8 @@ class Flow:
         rate_failed: set aside.
         rate_redriven: taken out of the failed queue.
         dead_lettering: how many in the main and the retry queue are being dead-lettered.
+        hung: handlers that run on though their time is up, as the consumers of the main queue tell;
+            None where none tells.
     """
 
     queue: str
@@ -79,6 +84,7 @@ class Flow:
     rate_failed: float | None = None
     rate_redriven: float | None = None
     dead_lettering: int = 0
+    hung: int | None = None
 
 
 def flows(queues: Mapping[str, QueueCount]) -> list[Flow]:
@@ -105,6 +111,7 @@ def _flow(queue: str, queues: Mapping[str, QueueCount]) -> Flow:
         _depth(failed),
         main.consumers if main is not None else 0,
         dead_lettering=sum(count.dead_lettering for count in (main, retry) if count is not None),
+        hung=main.hung if main is not None else None,
     )
     if main is None or failed is None:
         return flow

@@ -1,5 +1,7 @@
 """The table of `redrive top`: what a narrow terminal shows of it."""
 
+from dataclasses import replace
+
 import pytest
 
 from redrive.cli import top
@@ -50,6 +52,12 @@ def test_the_rates_go_before_the_depths() -> None:
     shown = titles(80, FAILING)
     assert "requeued/s" not in shown
     assert {"main", "failed", "consumers"} <= set(shown)
+
+
+def test_handlers_that_hang_have_a_column_where_a_worker_tells_of_them() -> None:
+    columns, rows = top._columns_and_rows([replace(HEALTHY, hung=2), HEALTHY])
+    assert [column.title for column in columns[-2:]] == ["hung", "state"]
+    assert [[text_of(cell) for cell in row[-2:]] for row in rows] == [["2", "2 hung"], ["–", ""]]
 
 
 def test_a_subscription_that_fails_is_marked_in_a_word_and_a_colour() -> None:

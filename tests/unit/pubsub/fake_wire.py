@@ -61,6 +61,7 @@ class FakeChannel:
         self.prefetch = 0
         self.priorities: list[int | None] = []
         self.timeouts: list[int | None] = []
+        self.hung: list[int | None] = []
         self.unsettled: dict[int, Received] = {}
         self.settled: list[Settling] = []
         self.closed_by_client = False
@@ -103,6 +104,7 @@ class FakeChannel:
         priority: int | None = None,
         offset: int | str | None = None,
         timeout: int | None = None,
+        hung: int | None = None,
     ) -> str:
         """Begins a consumer."""
         assert self._is_open
@@ -110,6 +112,7 @@ class FakeChannel:
         self.consumers[tag] = queue
         self.priorities.append(priority)
         self.timeouts.append(timeout)
+        self.hung.append(hung)
         self._ask(done or _nothing)
         return tag
 

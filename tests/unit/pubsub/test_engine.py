@@ -187,6 +187,28 @@ def test_what_hangs_is_counted_until_it_ends(monkeypatch: pytest.MonkeyPatch) ->
     assert (running.engine.late, late.counts()) == (0, {"orders": 0})
 
 
+def test_the_broker_is_told_within_a_second_how_many_hang() -> None:
+    running = hanging(max_hung=9)
+    running.deliver()
+    item = running.hang()
+    running.link.sleep(1)
+    running.run()
+    assert (running.consuming.hung[-1], len(running.consuming.consumers)) == (1, 1)
+    running.end_late(item)
+    running.link.sleep(1)
+    running.run()
+    assert running.consuming.hung[-1] is None
+
+
+def test_an_ordered_queue_is_not_left_to_tell_that_a_handler_hangs() -> None:
+    running = hanging(ORDERED, max_hung=9)
+    running.deliver()
+    running.hang()
+    running.link.sleep(9)
+    running.run()
+    assert running.consuming.hung == [None]
+
+
 def test_while_too_many_hang_no_more_is_taken_and_what_is_in_hand_is_handled() -> None:
     running = hanging()
     running.deliver()

@@ -16,6 +16,7 @@ from redrive.errors import BrokerUnavailable, ConfigurationError, PermissionDeni
 from redrive.pubsub import tls
 from redrive.pubsub.lifecycle import BrokerAccess
 from redrive.pubsub.url import BrokerURL, Endpoint, check_unambiguous, options_of
+from redrive.pubsub.wire_protocol import HUNG
 from redrive.redaction import redact
 from redrive.topology.delay_policy import Policy, holding
 from redrive.topology.diff import Observed
@@ -251,6 +252,17 @@ class ManagementAPI:
             str(queue["name"]): _count_of(queue)
             for queue in self._get(f"/api/queues/{self._vhost}?{_COUNTS}")
         }
+
+    def hung(self) -> dict[str, int]:
+        """How many handlers run on though their time is up, for each queue of the virtual host of
+        whose consumers one says so."""
+        found: dict[str, int] = {}
+        for consumer in self._get(f"/api/consumers/{self._vhost}?columns=queue.name,arguments"):
+            said = table(consumer.get("arguments")).get(HUNG)
+            if isinstance(said, int):
+                queue = str(table(consumer.get("queue")).get("name"))
+                found[queue] = found.get(queue, 0) + max(0, said)
+        return found
 
     def observe(self) -> Observed:
         """The exchanges, queues, bindings and policies of the virtual host."""

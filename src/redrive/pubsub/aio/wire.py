@@ -38,7 +38,7 @@ from redrive.amqp.frames import (
 )
 from redrive.pubsub.client_hook import check_hooks
 from redrive.pubsub.url import AuthMechanism, Endpoint, Login
-from redrive.pubsub.wire_protocol import Channel, Done, logged_block
+from redrive.pubsub.wire_protocol import HUNG, Channel, Done, logged_block
 from redrive.topology.broker_version import BrokerVersion
 
 logger = logging.getLogger("redrive")
@@ -412,6 +412,7 @@ class _Channel:
         priority: int | None = None,
         offset: int | str | None = None,
         timeout: int | None = None,
+        hung: int | None = None,
     ) -> str:
         """Begins to consume; returns the consumer's tag."""
         self._consumers += 1
@@ -420,6 +421,7 @@ class _Channel:
             "x-priority": priority,
             "x-stream-offset": offset,
             "x-consumer-timeout": timeout,
+            HUNG: hung,
         }
         fields = b"".join(
             short_bytes(name) + encode_value(value)

@@ -21,7 +21,7 @@ from pika import exceptions, frame
 
 from redrive.amqp.frames import BadFrame, ChannelEvents, FrameReader
 from redrive.pubsub.client_hook import check_hooks
-from redrive.pubsub.wire_protocol import Channel, Done, logged_block
+from redrive.pubsub.wire_protocol import HUNG, Channel, Done, logged_block
 from redrive.topology.broker_version import BrokerVersion
 
 _READ_SIZE = 64 * 1024
@@ -73,12 +73,14 @@ class _PikaChannel:
         priority: int | None = None,
         offset: int | str | None = None,
         timeout: int | None = None,
+        hung: int | None = None,
     ) -> str:
         """Begins to consume; returns the consumer's tag."""
         given = {
             "x-priority": priority,
             "x-stream-offset": offset,
             "x-consumer-timeout": timeout,
+            HUNG: hung,
         }
         arguments = {name: value for name, value in given.items() if value is not None} or None
         answered = None if done is None else lambda _: done()
