@@ -405,7 +405,9 @@ class _Checks:
             before = failed.get((retries - 1, requeues))
             if not before:
                 continue
-            if lane.counts_returns and self._was_returned(life, before[0], moments[0]):
+            # More begun than failed before: one copy came back without having been handled.
+            since = before[0] if len(moments) <= len(before) else life.span[0]
+            if lane.counts_returns and self._was_returned(life, since, moments[0]):
                 continue
             what = f"retry {retries}"
             wait = lane.retry_delay_ms(retries, life.wish) * _MS

@@ -13,10 +13,13 @@ class DeadLetterName:
             does not contain it.
         dialects: the frameworks that use such a name and write into their messages what failed, as
             their dialects are called; empty for a name that anybody may use.
+        is_an_events: whether a queue that takes an event, such as `payment.failed`, may be called
+            so as well.
     """
 
     origin: str | None
     dialects: tuple[str, ...] = ()
+    is_an_events: bool = False
 
 
 _NAMES: dict[str, tuple[str, ...]] = {
@@ -48,6 +51,8 @@ _SUFFIXES: tuple[tuple[str, tuple[str, ...]], ...] = (
 )
 """What stands behind the origin's name. None of them is longer than another that ends alike."""
 
+_OF_EVENTS = ("failed", "error")
+
 _ANYBODYS = re.compile(
     r"(?P<origin>.+[._:/-])?"
     r"(?:dlq|dlx|dead[._-]?letters?(?:[._-]?queue)?|parking[._-]?lot|poison)",
@@ -66,7 +71,7 @@ def read(queue: str) -> DeadLetterName | None:
         return DeadLetterName(None, _NAMES[queue])
     for suffix, dialects in _SUFFIXES:
         if queue.endswith(suffix) and queue != suffix:
-            return DeadLetterName(queue.removesuffix(suffix), dialects)
+            return DeadLetterName(queue.removesuffix(suffix), dialects, suffix.endswith(_OF_EVENTS))
     found = _ANYBODYS.fullmatch(queue)
     if found is not None:
         return DeadLetterName(found["origin"] and found["origin"][:-1])

@@ -91,6 +91,10 @@ class _Ways:
         self._routes = routes
         self.own = frozenset(_own(routes))
         self.mains = frozenset(names.main_queues(routes.queues))
+        self._later: dict[str, set[str]] = {}
+        self._bound_to = {
+            binding.destination for binding in routes.bindings if binding.to == "exchange"
+        }
         self.out: dict[str, list[DeadLettering]] = defaultdict(list)
         self.into: dict[str, list[DeadLettering]] = defaultdict(list)
         for one in dead_letterings(routes):
@@ -102,23 +106,74 @@ class _Ways:
         self._published = frozenset(
             binding.source
             for queue, exchanges in reached.items()
+            if not self._only_leads_to_others_like_it(queue)
             for binding in routes.to_queue.get(queue, ())
             if binding.source in exchanges
         )
         self.waiting = self.own | {queue for queue in self.out if self._waits(queue)}
 
     def leads_back(self, queue: str) -> bool:
-        """Whether what is dead-lettered from a queue may come to it again."""
-        seen: set[str] = set()
-        waiting = [queue]
-        while waiting:
-            for one in self.out.get(waiting.pop(), ()):
-                if one.target == queue:
-                    return True
-                if one.target not in seen:
-                    seen.add(one.target)
-                    waiting.append(one.target)
+        """Whether what is dead-lettered from a queue may come to it again, by way of one that
+        works.
+
+        Where one policy is for all queues, dead-letter queues lead to each other: nothing comes
+        back from there. Messages come to such a cycle from outside, and nothing is published to it.
+        """
+        cycle = self._after(queue)
+        if queue not in cycle:
+            return False
+        cycle = {one for one in cycle if queue in self._after(one)}
+        has_waits = any(map(self._expires, cycle))
+        is_work = any(
+            self.is_published_to(one) or (has_waits and self._routes.queues[one].consumers.count)
+            for one in cycle
+        )
+        sources = {way.source for one in cycle for way in self.into.get(one, ())}
+        return is_work or sources <= cycle
+
+    def _only_leads_to_others_like_it(self, queue: str) -> bool:
+        """Whether it is one of several dead-letter queues that dead-letter to each other."""
+        return queue in self._after(queue) and not self.leads_back(queue)
+
+    def _after(self, queue: str) -> set[str]:
+        """The queues that what is dead-lettered from a queue may come to."""
+        if queue not in self._later:
+            seen: set[str] = set()
+            waiting = [queue]
+            while waiting:
+                further = {one.target for one in self.out.get(waiting.pop(), ())} - seen
+                waiting += further
+                seen |= further
+            self._later[queue] = seen
+        return self._later[queue]
+
+    def is_published_to(self, queue: str) -> bool:
+        """Whether a queue is bound to an exchange that no queue dead-letters to."""
+        sources = {binding.source for binding in self._routes.to_queue.get(queue, ())}
+        return bool(sources - self._dead_lettered)
+
+    def hears(self, queue: str) -> bool:
+        """Whether a queue is bound to an exchange for others, as to one of events; not to one of
+        its own, to which only its messages are published."""
+        for binding in self._routes.to_queue.get(queue, ()):
+            source = binding.source
+            if source in self._dead_lettered:
+                continue
+            if source == queue and source not in self._bound_to:
+                continue
+            origin = (name := dead_letter_names.read(queue)) and name.origin
+            shares = any(
+                other.to == "queue" and not _named(other.destination)
+                for other in self._routes.by_source.get(source, ())
+            )
+            if shares or origin not in self._routes.queues:
+                return True
         return False
+
+    def overhears(self, one: DeadLettering) -> bool:
+        """Whether what is dead-lettered goes through an exchange that its queue has its messages
+        from, so that whoever listens there gets it as well."""
+        return one.exchange in self._published
 
     def only_expire(self, queue: str) -> bool:
         """Whether nothing can be seen to leave a queue but what has been in it for long enough."""
@@ -128,11 +183,13 @@ class _Ways:
         """Whether an exchange that is published to leads to a queue: one that no queue dead-letters
         to, or that gives a queue its messages and takes those that it dead-letters."""
         sources = {binding.source for binding in self._routes.to_queue.get(queue, ())}
-        return bool(sources - self._dead_lettered or sources & self._published)
+        return self.is_published_to(queue) or bool(sources & self._published)
 
     def _waits(self, queue: str) -> bool:
         """Whether messages wait in a queue, and go to work from there: for the next attempt, or for
         their time."""
+        if self._only_leads_to_others_like_it(queue):
+            return False
         if self._expires(queue) and self.leads_back(queue):
             return True
         return any(self._waits_for(queue, one.target) for one in self.out[queue])
@@ -160,8 +217,10 @@ def _judged(routes: Routes, ways: _Ways, name: str) -> DeadLetterQueue | None:
     if named is None and (not origins or ways.leads_back(name)):
         return None
     facts, shared = routes.queues[name], bool(origins) and ways.is_shared(name)
-    if named is None and shared and facts.consumers.count:
+    if named is None and all(map(ways.overhears, ways.into.get(name, ()))):
         return None  # it works on what is published
+    if named is not None and named.is_an_events and not origins and ways.hears(name):
+        return None  # it works on events that are called so
     if named is not None and named.origin is not None and named.origin in routes.queues:
         known = {origin.queue for origin in origins}
         origins += [Origin(named.origin, "name", certain=False)] * (named.origin not in known)

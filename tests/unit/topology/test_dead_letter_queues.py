@@ -234,17 +234,86 @@ def test_a_queue_that_is_published_to_as_well_is_no_certain_one() -> None:
     assert (one.shared, one.certain) == (True, False)
 
 
-@pytest.mark.parametrize(("consumers", "listed"), [(0, ["audit"]), (1, [])])
-def test_an_audit_of_an_exchange_that_queues_dead_letter_to_is_doubtful(
-    consumers: int, listed: list[str]
-) -> None:
-    named = found(
+@pytest.mark.parametrize("consumers", [0, 1])
+def test_an_audit_of_an_exchange_that_queues_dead_letter_to_is_none(consumers: int) -> None:
+    assert not found(
         [queue("orders", 1, dlx="events", key="orders.failed"), queue("audit", consumers)],
         {"events": "topic"},
         [Binding("events", "orders", "order.*"), Binding("events", "audit", "#")],
     )
-    assert list(named) == listed
-    assert not any(one.certain for one in named.values())
+
+
+@pytest.mark.parametrize("consumers", [0, 1])
+@pytest.mark.parametrize("ttl", [None, 60000])
+def test_dead_letter_queues_that_lead_to_each_other_by_one_policy_for_all_are_found(
+    consumers: int, ttl: int | None
+) -> None:
+    of_all = {"dead-letter-exchange": "dlx"} | ({"message-ttl": ttl} if ttl else {})
+    named = found(
+        [
+            QueueFacts(name, {}, of_all, "all", consumers=Consumers(count))
+            for name, count in (("orders", consumers), ("graveyard", 0), ("rejected", 0))
+        ],
+        {"dlx": "fanout", "shop": "topic"},
+        [
+            Binding("shop", "orders", "order.#"),
+            Binding("dlx", "graveyard", ""),
+            Binding("dlx", "rejected", ""),
+        ],
+    )
+    assert list(named) == ["graveyard", "rejected"]
+
+
+# --- queues that are called after an event --------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "exchange", "kind", "key"),
+    [
+        ("notifications.payment.failed", "events", "topic", "payment.failed"),
+        ("crm.payment_failed", "events", "direct", "payment.failed"),
+        ("crm-payment-failed", "events", "topic", "payment.*"),
+        ("billing.sync.error", "payment-failed", "fanout", ""),
+    ],
+)
+def test_a_queue_that_takes_events_of_failures_is_none(
+    name: str, exchange: str, kind: str, key: str
+) -> None:
+    assert not found([queue(name)], {exchange: kind}, [Binding(exchange, name, key)])
+
+
+def test_an_endpoint_of_events_whose_exchange_has_its_name_is_none() -> None:
+    assert not found(
+        [queue("payment-failed", 1)],
+        {"Contracts:PaymentFailed": "fanout", "payment-failed": "fanout"},
+        [
+            Binding("Contracts:PaymentFailed", "payment-failed", "", to="exchange"),
+            Binding("payment-failed", "payment-failed", ""),
+        ],
+    )
+
+
+def test_a_queue_that_takes_an_event_of_the_exchange_that_its_namesake_works_for_is_none() -> None:
+    bindings = [Binding("events", "payment", "payment"), Binding("events", "payment.failed", "p.f")]
+    assert not found([queue("payment", 1), queue("payment.failed")], {"events": "topic"}, bindings)
+
+
+def test_a_failed_queue_with_an_exchange_of_its_own_is_one() -> None:
+    named = found(
+        [queue("mails", 1), queue("mails.failed")],
+        {"failed": "direct"},
+        [Binding("failed", "mails.failed", "mails.failed")],
+    )
+    assert origins(named["mails.failed"]) == ["mails"]
+
+
+def test_a_queue_called_after_an_event_to_which_others_dead_letter_is_one() -> None:
+    named = found(
+        [queue("orders", 1, dlx="dlx"), queue("orders.failed")],
+        {"dlx": "fanout", "events": "topic"},
+        [Binding("dlx", "orders.failed", ""), Binding("events", "orders.failed", "order.failed")],
+    )
+    assert origins(named["orders.failed"]) == ["orders"]
 
 
 def test_what_leads_from_a_dead_letter_exchange_through_others_is_not_published() -> None:

@@ -366,6 +366,13 @@ def test_a_message_that_is_held_back_comes_when_its_delay_is_over() -> None:
     assert kinds(report_on(HELD_BACK.replace("1040 begun", "940 begun"))) == ["early"]
 
 
+def test_of_two_copies_that_are_held_back_one_may_have_been_returned_by_a_fault() -> None:
+    text = HELD_BACK.replace("1040 begun", "800 begun") + "1200 begun broker@async/1 1\n"
+    pause = Disturbance("node paused (0)", 5 * _MS, 25 * _MS)
+    assert kinds_of_time(report_on(text, {}, pause)) == []
+    assert kinds_of_time(report_on(text, {})) == ["early"]
+
+
 def test_a_return_is_a_retry_of_a_message_that_is_held_back_only_where_its_worker_died() -> None:
     text = without(HELD_BACK, "30 failed broker@async/1 0")
     assert kinds(report_on(text)) == ["under budget"]
