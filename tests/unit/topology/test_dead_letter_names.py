@@ -3,7 +3,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redrive.topology import dead_letter_names
-from redrive.topology.dead_letter_names import DeadLetterName
 
 
 @pytest.mark.parametrize(
