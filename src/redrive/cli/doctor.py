@@ -283,7 +283,13 @@ def _print(
         f"host {facts.virtual_host}"
     )
     _print_each(printer, findings)
-    if not queues:
+    if not queues and findings:
+        printer.say(
+            f"{count_of(len(findings), 'problem')} in virtual host {facts.virtual_host}, on "
+            f"RabbitMQ {facts.version}. It has no subscription of redrive.",
+            "bold",
+        )
+    elif not queues:
         printer.say(
             f"There is no subscription: no queue of virtual host {facts.virtual_host} has a retry "
             "or a failed queue."

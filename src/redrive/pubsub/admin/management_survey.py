@@ -16,6 +16,7 @@ _QUEUE_COLUMNS = (
     "name,type,arguments,policy,operator_policy,effective_policy_definition,members,messages,"
     "message_bytes,delayed_retry"
 )
+_EXCHANGE_COLUMNS = "name,type,arguments,policy"
 _ALARMS = {"mem_alarm": "memory", "disk_free_alarm": "disk space"}
 
 
@@ -32,13 +33,11 @@ def facts_over_management(
         _queue(queue, consumers)
         for queue in management.listed(f"queues/{{vhost}}?columns={_QUEUE_COLUMNS}")
     ]
+    exchanges = management.listed(f"exchanges/{{vhost}}?columns={_EXCHANGE_COLUMNS}")
     return Facts(
         version,
         virtual_host,
-        exchanges={
-            str(one["name"]): str(one["type"])
-            for one in management.listed("exchanges/{vhost}?columns=name,type")
-        },
+        exchanges={str(one["name"]): str(one["type"]) for one in exchanges},
         queues={queue.name: queue for queue in queues},
         bindings=frozenset(management.bindings()),
         complete=True,
@@ -49,6 +48,7 @@ def facts_over_management(
             for node in nodes or ()
             if (short_of := [what for name, what in _ALARMS.items() if node.get(name) is True])
         },
+        alternates=_alternates(management, exchanges),
     )
 
 
@@ -60,7 +60,7 @@ def routes_over_management(management: ManagementAPI) -> Routes:
         BrokerUnavailable, PermissionDenied, ConfigurationError: the management API does not tell.
     """
     queues = management.listed(f"queues/{{vhost}}?columns={_QUEUE_COLUMNS},consumers")
-    exchanges = management.listed("exchanges/{vhost}?columns=name,type,arguments,policy")
+    exchanges = management.listed(f"exchanges/{{vhost}}?columns={_EXCHANGE_COLUMNS}")
     return Routes(
         {str(one["name"]): _queue(one, {str(one["name"]): _consumers_in(one)}) for one in queues},
         {str(one["name"]): str(one["type"]) for one in exchanges},

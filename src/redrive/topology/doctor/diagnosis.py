@@ -17,6 +17,8 @@ from redrive.topology.model import Binding, Subscription
 from redrive.topology.names import ExchangeFamily
 
 _ENOUGH_RETURNS = 1000
+_BOUND = ("topic", "direct", "fanout", "headers")
+"""Kinds of exchanges that route by bindings alone."""
 _MILLISECOND = timedelta(milliseconds=1)
 
 
@@ -47,6 +49,7 @@ def diagnose(facts: Facts, questions: Iterable[Question]) -> list[Finding]:
     found."""
     asked = list(questions)
     found = [finding for question in asked for finding in _about(facts, question)]
+    found += _of_others(facts, asked)
     found += _alarms(facts)
     found += _delayed_message_plugin(facts, asked)
     for name, queue in sorted(facts.queues.items()):
@@ -94,7 +97,53 @@ def diagnose_upgrade(
     ]
 
 
+def _is_of_others(facts: Facts, question: Question) -> bool:
+    """Whether it is a queue that redrive did not make: its dead letters go elsewhere than ours."""
+    main, retry, failed = question.places
+    queue = facts.queues.get(main)
+    if queue is None or retry in facts.queues or failed in facts.queues:
+        return False
+    exchange, key = queue.setting("dead-letter-exchange"), queue.setting("dead-letter-routing-key")
+    if not isinstance(exchange, str):
+        return False
+    family = question.exchanges
+    if not exchange:
+        return key not in question.places
+    suffixes = family.retry_suffix, family.failed_suffix
+    return exchange != family.main and not exchange.endswith(suffixes)
+
+
+def _of_others(facts: Facts, asked: list[Question]) -> Iterator[Finding]:
+    """What queues that redrive did not make lose."""
+    ours = {
+        place
+        for question in asked
+        if not _is_of_others(facts, question)
+        for place in question.places
+    }
+    for name, queue in sorted(facts.queues.items()):
+        exchange = queue.setting("dead-letter-exchange")
+        key = queue.setting("dead-letter-routing-key")
+        if name in ours or not isinstance(exchange, str):
+            continue
+        missing = _missing_target(facts, exchange, key)
+        if missing:
+            keeps = queue.is_quorum and queue.setting("dead-letter-strategy") == "at-least-once"
+            yield Finding(
+                "dead-letter-target",
+                name,
+                f"it dead-letters to {missing}",
+                "What is rejected or expires in it stays stuck."
+                if keeps
+                else "What is rejected or expires in it is dropped.",
+                remedies.give_a_dead_letter_queue(facts, queue, exchange, key),
+            )
+
+
 def _about(facts: Facts, question: Question) -> Iterator[Finding]:
+    if _is_of_others(facts, question):
+        yield from _dead_lettering_stuck(facts, facts.queues[question.queue])
+        return
     yield from _not_there(facts, question)
     yield from _not_held_back(facts, question)
     here = [facts.queues[name] for name in question.places if name in facts.queues]
@@ -234,7 +283,11 @@ def _missing_target(facts: Facts, exchange: str, key: object) -> str:
     if exchange not in facts.exchanges:
         return f"the exchange {exchange!r}, which is not there"
     kind = facts.exchanges[exchange]
-    if facts.bindings is None or not isinstance(key, str) or kind not in ("topic", "direct"):
+    if facts.bindings is None or exchange in facts.alternates:
+        return ""
+    if kind in _BOUND and all(binding.source != exchange for binding in facts.bindings):
+        return f"the exchange {exchange!r}, to which no queue is bound"
+    if not isinstance(key, str) or kind not in ("topic", "direct"):
         return ""
     # What goes on to another exchange is left alone.
     routed = any(

@@ -126,6 +126,7 @@ class Facts:
         nodes: how many nodes the cluster has; None where that can't be seen.
         access: what each user may write; None where that can't be seen.
         alarms: what each node with an alarm is short of, by its name.
+        alternates: the alternate exchange of each exchange that has one.
     """
 
     version: BrokerVersion
@@ -137,3 +138,4 @@ class Facts:
     nodes: int | None = None
     access: tuple[Access, ...] | None = None
     alarms: Mapping[str, str] = field(default_factory=dict)
+    alternates: Mapping[str, str] = field(default_factory=dict)

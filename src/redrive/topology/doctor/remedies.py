@@ -182,6 +182,38 @@ def refuse_what_is_too_much(facts: Facts, queue: QueueFacts) -> str:
     return set_policy(facts.virtual_host, queue, "redrive-refuse", {"overflow": "reject-publish"})
 
 
+def give_a_dead_letter_queue(facts: Facts, queue: QueueFacts, exchange: str, key: object) -> str:
+    """Has the dead letters of a queue that redrive did not make go to a queue, in the way that its
+    owner has chosen."""
+    place = key if not exchange and isinstance(key, str) else f"{queue.name}.dlq"
+    kind = "quorum" if queue.is_quorum else "classic"
+    declared = {"durable": True, "arguments": {"x-queue-type": kind}}
+    steps = [] if place in facts.queues else [_put(facts, ("queues", place), declared)]
+    if queue.argument("x-dead-letter-exchange") is None and exchange:
+        to_queue = {"dead-letter-exchange": "", "dead-letter-routing-key": place}
+        return " && ".join(
+            [*steps, set_policy(facts.virtual_host, queue, "dead-letters", to_queue)]
+        )
+    if exchange and exchange not in facts.exchanges:
+        steps.append(_put(facts, ("exchanges", exchange), {"type": "topic", "durable": True}))
+    if exchange:
+        bound = {"routing_key": key if isinstance(key, str) else "#"}
+        steps.append(_put(facts, ("bindings", "e", exchange, "q", place), bound, method="POST"))
+    return " && ".join(steps)
+
+
+def _put(
+    facts: Facts, place: Sequence[str], body: Mapping[str, object], method: str = "PUT"
+) -> str:
+    """A request to the management API that makes something."""
+    path = "/".join([place[0], *map(_quoted, (facts.virtual_host, *place[1:]))])
+    address = shlex.quote(f"http://HOST:15672/api/{path}")
+    return (
+        f"curl -u USER -X {method} -H content-type:application/json "
+        f"-d {shlex.quote(json.dumps(dict(body)))} {address}"
+    )
+
+
 def make_a_retry_queue(facts: Facts, queue: QueueFacts, main: str) -> str:
     """Has a queue give back to `main` what has waited in it, as far as it does not."""
     delay = RetryPolicy().delay // _MILLISECOND

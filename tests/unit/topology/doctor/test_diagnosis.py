@@ -146,9 +146,68 @@ def test_a_dead_letter_is_routed_as_its_exchange_routes(kind: str, key: str, exp
 
 
 @pytest.mark.parametrize("kind", ["fanout", "headers", "x-delayed-message", ""])
-def test_of_an_exchange_that_routes_otherwise_no_binding_is_asked_for(kind: str) -> None:
+def test_of_an_exchange_that_routes_otherwise_no_binding_of_the_key_is_asked_for(
+    kind: str,
+) -> None:
     facts = changed(FAILED, dead_letter_exchange="graves", dead_letter_routing_key=Q)
-    assert found(replace(facts, exchanges={**facts.exchanges, "graves": kind})) == []
+    facts = replace(facts, exchanges={**facts.exchanges, "graves": kind})
+    assert bool(found(facts)) is (kind in ("fanout", "headers"))
+    bound = (facts.bindings or frozenset()) | {Binding("graves", FAILED, "")}
+    assert found(replace(facts, bindings=bound)) == []
+
+
+# --- queues that redrive did not make -------------------------------------------------------------
+
+DROPPED = "What is rejected or expires in it is dropped."
+
+
+def foreign(*queues: QueueFacts, **more: object) -> list[Finding]:
+    """What is found of the queues of others, with and without their being asked for."""
+    facts = Facts(NEW, "/", {"shop": "topic"}, {one.name: one for one in queues}, frozenset())
+    facts = replace(facts, complete=True, **more)  # type: ignore[arg-type]
+    findings = diagnose(facts, [])
+    assert diagnose(facts, [Question("orders", ExchangeFamily())]) == findings
+    return findings
+
+
+def test_dead_letters_of_others_that_are_dropped_are_found_and_what_makes_the_exchange() -> None:
+    (finding,) = foreign(QueueFacts("orders", {"x-dead-letter-exchange": "orders.dlx"}))
+    assert (finding.where, finding.problem, finding.meaning) == (
+        "orders",
+        "it dead-letters to the exchange 'orders.dlx', which is not there",
+        DROPPED,
+    )
+    assert "redrive" not in finding.remedy
+    assert "http://HOST:15672/api/exchanges/%2F/orders.dlx" in finding.remedy
+    assert "http://HOST:15672/api/bindings/%2F/e/orders.dlx/q/orders.dlq" in finding.remedy
+
+
+def test_where_a_policy_sets_it_the_policy_that_mends_it_is_named() -> None:
+    orders = QueueFacts("orders", {}, {"dead-letter-exchange": "dlx", "max-length": 9}, "all")
+    (finding,) = foreign(orders, QueueFacts("orders.dlq", {}))
+    assert finding.remedy.startswith(
+        'rabbitmqctl set_policy -p / dead-letters \'^orders$\' \'{"dead-letter-exchange": "", '
+        '"max-length": 9, "dead-letter-routing-key": "orders.dlq"}\' --apply-to queues'
+    )
+
+
+def test_an_exchange_to_which_nothing_is_bound_drops_them_unless_it_has_an_alternate() -> None:
+    orders = QueueFacts("orders", {"x-dead-letter-exchange": "shop"})
+    (finding,) = foreign(orders)
+    assert finding.problem == "it dead-letters to the exchange 'shop', to which no queue is bound"
+    assert foreign(orders, alternates={"shop": "lost"}) == []
+
+
+def test_a_queue_that_is_to_keep_its_dead_letters_keeps_them() -> None:
+    arguments = {
+        "x-queue-type": "quorum",
+        "x-dead-letter-exchange": "",
+        "x-dead-letter-routing-key": "gone",
+        "x-dead-letter-strategy": "at-least-once",
+    }
+    (finding,) = foreign(QueueFacts("orders", arguments))
+    assert finding.meaning == "What is rejected or expires in it stays stuck."
+    assert finding.remedy.endswith("http://HOST:15672/api/queues/%2F/gone")
 
 
 def test_an_exchange_that_forwards_to_others_is_left_alone() -> None:
