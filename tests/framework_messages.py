@@ -3,6 +3,7 @@ that each dialect names."""
 
 import json
 import random
+from base64 import encodebytes
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -204,6 +205,49 @@ _ENVELOPE = (
 EASYNETQ = replace(
     message(body=_ENVELOPE), properties=Properties(type="EasyNetQ.SystemMessages.Error, EasyNetQ")
 )
+SNEAKERS = message(
+    body=json.dumps(
+        {
+            "error": "reject",
+            "num_attempts": 6,
+            "failed_at": "2026-11-26T20:00:00+01:00",
+            "payload": encodebytes(b'{"url": "http://shop.example/a/rather/long/path/1"}').decode(),
+            "error_class": "Timeout::Error",
+            "error_message": "execution expired",
+            "backtrace": "worker.rb:12, pool.rb:7",
+        }
+    ).encode(),
+    routing_key="downloads",
+)
+KICKS = message(
+    {
+        "retry_info": json.dumps(
+            [
+                {
+                    "error": "execution expired",
+                    "num_attempts": 6,
+                    "failed_at": "2026-11-26T20:00:00+01:00",
+                    "properties": {"content_type": "application/json", "headers": {"tenant": "eu"}},
+                    "error_class": "Timeout::Error",
+                    "error_message": "execution expired",
+                    "backtrace": ["worker.rb:12", "pool.rb:7"],
+                },
+                {"error": "reject", "num_attempts": 6, "failed_at": "2026-11-20T20:00:00+01:00"},
+            ]
+        )
+    },
+    body=b'{"url": 1}',
+    routing_key="downloads",
+)
+WATERMILL = message(
+    {
+        "_watermill_message_uuid": "9f0c7b1e-5a55-4a57-8d0a-0b6ad2c1a3f1",
+        "reason_poisoned": "db: connection refused",
+        "topic_poisoned": "orders.created",
+        "handler_poisoned": "orders",
+        "subscriber_poisoned": "amqp.Subscriber",
+    }
+)
 PEER = message(
     {
         "x-orig-routing-key": "user.create",
@@ -237,6 +281,9 @@ BY_NAME = {
     "wolverine by nack": WOLVERINE_BY_NACK,
     "rebus": REBUS,
     "easynetq": EASYNETQ,
+    "sneakers": SNEAKERS,
+    "kicks": KICKS,
+    "watermill": WATERMILL,
     "peer": PEER,
 }
 

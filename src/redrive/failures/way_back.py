@@ -15,9 +15,14 @@ from redrive.topology.headers import Delivery
 _FAILED = ("rejected", "delivery_limit")
 """Reasons of a death that are a consumer's doing: its queue is the one that a message failed in.
 Others happen in queues that it only waits in."""
-_NAMED_AFTER = {"masstransit": ("_error", "_skipped"), "dramatiq": (".XQ",)}
+_NAMED_AFTER = {
+    "masstransit": ("_error", "_skipped"),
+    "dramatiq": (".XQ",),
+    "sneakers": ("-error",),
+}
 """What a framework adds to a queue's name for its failed messages. Source: MassTransit 8.5.8,
-KebabCaseEndpointNameFormatter and the default error transport; dramatiq 2.0, xq_name."""
+KebabCaseEndpointNameFormatter and the default error transport; dramatiq 2.0, xq_name; sneakers,
+maxretry.rb."""
 
 
 class WayBack(NamedTuple):

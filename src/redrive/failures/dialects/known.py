@@ -11,8 +11,10 @@ from redrive.failures.dialects import (
     peer,
     rascal,
     rebus,
+    sneakers,
     spring,
     symfony,
+    watermill,
     wolverine,
 )
 from redrive.failures.dialects.clues import Clues
@@ -31,10 +33,12 @@ DIALECTS: tuple[Dialect, ...] = (
     symfony.DIALECT,
     rascal.DIALECT,
     laravel.DIALECT,
+    watermill.DIALECT,
     celery.DIALECT,
     peer.DIALECT,
     dramatiq.DIALECT,
     nestjs.DIALECT,
+    sneakers.DIALECT,
 )
 """Those that headers tell come before those whose bodies have to be looked at."""
 

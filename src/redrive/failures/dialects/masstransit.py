@@ -4,12 +4,15 @@ Source: MassTransit 8.5.8, Contexts/SendContextExtensions.cs and MessageHeaders.
 leave some of these headers out.
 """
 
+import re
+from dataclasses import replace
 from urllib.parse import unquote, urlsplit
 
-from redrive.failures.dialects.clues import Clues, moment_of
+from redrive.failures.dialects.clues import Clues, mapping_of, moment_of
 from redrive.failures.dialects.dialect import Dialect
 from redrive.failures.dialects.failure_notes import FailureNotes
-from redrive.failures.dialects.renewal import HeaderEdit, of_headers
+from redrive.failures.dialects.renewal import HeaderEdit, of_headers, with_json
+from redrive.topology.headers import Delivery
 
 
 def read(clues: Clues) -> FailureNotes | None:
@@ -37,13 +40,33 @@ def _queue_of(address: str | None) -> str | None:
     return unquote(path.rpartition("/")[2]) or None
 
 
-DIALECT = Dialect(
-    "masstransit",
-    read,
-    of_headers(
-        HeaderEdit(
-            drop=frozenset({"MT-Reason", "MT-Redelivery-Count"}),
-            drop_prefixes=("MT-Fault-", "MT-Host-"),
-        )
-    ),
+_REDELIVERIES = "MT-Redelivery-Count"
+_IN_JSON = re.compile(rb'("MT-Redelivery-Count"\s*:\s*)(?:"[^"]*"|[0-9]+)')
+_TAKE_OFF = of_headers(
+    HeaderEdit(
+        drop=frozenset({"MT-Reason", _REDELIVERIES}), drop_prefixes=("MT-Fault-", "MT-Host-")
+    )
 )
+
+
+def _renew(delivery: Delivery) -> Delivery:
+    """The message as if it had had no redelivery. The envelope in its body repeats the header, and
+    is what MassTransit asks.
+
+    Source: MassTransit 8.5.8, `GetRedeliveryCount`, EnvelopeMessageContext.cs and
+    JsonMessageEnvelope.cs; its `_error` transport sends the body as it came.
+    """
+    delivery = _TAKE_OFF(delivery)
+    if _REDELIVERIES.encode() not in delivery.body:
+        return delivery
+    envelope = Clues(delivery).envelope
+    noted = mapping_of(envelope.get("headers"))
+    if _REDELIVERIES not in noted:
+        return delivery
+    if delivery.body.count(_REDELIVERIES.encode()) == 1:
+        # All else stays as the bytes that came: a number that is written anew may be another one.
+        return replace(delivery, body=_IN_JSON.sub(rb"\g<1>0", delivery.body))
+    return with_json(delivery, {**envelope, "headers": {**noted, _REDELIVERIES: 0}})
+
+
+DIALECT = Dialect("masstransit", read, _renew)

@@ -14,6 +14,7 @@ from framework_messages import (
     DIED_AT,
     DRAMATIQ,
     EASYNETQ,
+    KICKS,
     LARAVEL,
     MASSTRANSIT,
     NESTJS,
@@ -21,10 +22,12 @@ from framework_messages import (
     PEER,
     RASCAL,
     REBUS,
+    SNEAKERS,
     SPRING,
     STAMP,
     SYMFONY,
     SYMFONY_IN_PHP,
+    WATERMILL,
     WOLVERINE,
     WOLVERINE_BY_NACK,
     chance_message,
@@ -142,6 +145,23 @@ NOTES = [
         ),
     ),
     (NESTJS, FailureNotes("nestjs", failed_at=DIED_AT, queue="orders_queue")),
+    *(
+        (
+            one,
+            FailureNotes(
+                "sneakers",
+                "Timeout::Error",
+                "execution expired",
+                failed_at=datetime(2026, 11, 26, 19, tzinfo=UTC),
+                retries=5,
+            ),
+        )
+        for one in (SNEAKERS, KICKS)
+    ),
+    (
+        WATERMILL,
+        FailureNotes("watermill", error_message="db: connection refused", queue="orders.created"),
+    ),
     (
         PEER,
         FailureNotes("peer", failed_at=DIED_AT, queue="ucenter@user", routing_key="user.create"),
@@ -217,6 +237,8 @@ RENEWED: list[tuple[Delivery, set[str], dict[str, FieldValue]]] = [
         {"retry-count": 0},
     ),
     (NESTJS, set(), {}),
+    (KICKS, {"retry_info"}, {}),
+    (WATERMILL, WATERMILL.properties.headers.keys() - {"_watermill_message_uuid"}, {}),
     (PEER, set(), {}),
     (SYMFONY_IN_PHP, set(), {}),
 ]
@@ -237,6 +259,43 @@ def test_what_says_that_a_message_has_failed_is_taken_off_its_headers(
     kept = after.keys() - changed.keys()
     assert kept == before.keys() - gone - changed.keys()
     assert all(after.raw_by_name()[name] == before.raw_by_name()[name] for name in kept)
+
+
+def test_masstransit_gets_its_envelope_without_redeliveries_and_else_as_it_was() -> None:
+    body = (
+        b'\xef\xbb\xbf{"messageType": ["urn:message:Shop:Order"], "headers" : {"tenant":"eu", '
+        b'"MT-Redelivery-Count" : 3}, "message": {"total": 10.10, "note": "\\u00e9"}}'
+    )
+    fresh = renewed(replace(MASSTRANSIT, body=body)).body
+    assert fresh == body.replace(b'Count" : 3', b'Count" : 0')
+
+
+def test_a_count_that_somebody_else_has_written_into_the_message_stays() -> None:
+    written = {"headers": {}, "message": {"MT-Redelivery-Count": 3}}
+    body = json.dumps(written).encode()
+    assert renewed(replace(MASSTRANSIT, body=body)).body == body
+    both = json.dumps({**written, "headers": {"MT-Redelivery-Count": "2"}}).encode()
+    assert json.loads(renewed(replace(MASSTRANSIT, body=both)).body) == {
+        "headers": {"MT-Redelivery-Count": 0},
+        "message": {"MT-Redelivery-Count": 3},
+    }
+
+
+def test_sneakers_gets_the_payload_of_its_envelope() -> None:
+    fresh = renewed(SNEAKERS)
+    assert fresh.body == b'{"url": "http://shop.example/a/rather/long/path/1"}'
+    damaged = replace(SNEAKERS, body=SNEAKERS.body.replace(b'"payload": "', b'"payload": "*'))
+    assert renewed(damaged) == damaged
+
+
+def test_kicks_gets_its_body_with_the_content_type_that_it_had() -> None:
+    fresh = renewed(KICKS)
+    assert (fresh.body, fresh.properties.content_type) == (KICKS.body, "application/json")
+
+
+def test_the_lines_of_a_backtrace_are_told_apart() -> None:
+    assert notes_of(KICKS).traceback == "worker.rb:12\npool.rb:7"
+    assert notes_of(SNEAKERS).traceback == "worker.rb:12, pool.rb:7"
 
 
 def test_dramatiq_gets_its_message_without_what_the_attempts_have_left() -> None:
