@@ -307,6 +307,15 @@ def test_a_failed_queue_with_an_exchange_of_its_own_is_one() -> None:
     assert origins(named["mails.failed"]) == ["mails"]
 
 
+def test_a_failed_queue_of_an_exchange_for_dead_letters_is_one_though_none_come() -> None:
+    named = found(
+        [queue("orders", 1, dlx="dlx", key="orders"), queue("mails.failed"), queue("graveyard")],
+        {"dlx": "topic"},
+        [Binding("dlx", "mails.failed", "mails"), Binding("dlx", "graveyard", "orders")],
+    )
+    assert list(named) == ["graveyard", "mails.failed"]
+
+
 def test_a_queue_called_after_an_event_to_which_others_dead_letter_is_one() -> None:
     named = found(
         [queue("orders", 1, dlx="dlx"), queue("orders.failed")],

@@ -6,11 +6,13 @@ RabbitMQ 3.10.8, 4.0.5 and 4.3.6, with a limit of 5. 4.3.6 does not count what a
 what the end of a channel does, which alone keeps the order.
 """
 
+import contextlib
 import logging
 import pickle
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import IO
 
 from redrive.amqp.frames import Received
 from redrive.amqp.properties import Properties
@@ -22,6 +24,8 @@ from redrive.topology.headers import Delivery
 logger = logging.getLogger("redrive")
 
 _NAME = headers.DELIVERY_COUNT.encode()
+_MOST_KEPT = 256 * 1024 * 1024
+"""Bytes of what is held that are kept; on many machines the file is in memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +89,12 @@ class LastLife:
         """
         count = returns_of(received)
         most = self._limit.returns
+        may_return = most is None or count < most
+        if may_return and self._kept is not None:
+            self._kept.add(key, received, count, ack)
         if most is None or count < most - 1:
-            if self._kept is not None:
-                self._kept.add(key, received, count, ack)
             return True
-        if count >= most:
+        if not may_return:
             self._replace(received, ack)
         if not self._has_ended:
             self._has_ended = True
@@ -101,7 +106,7 @@ class LastLife:
                     self._limit.remedy,
                 )
             )
-        return count < most
+        return may_return
 
     def ask(self) -> int | None:
         """Ask for the limit as it is now; from a thread that may wait. None for what it was."""
@@ -151,6 +156,14 @@ class LastLife:
                 count,
                 self._limit.remedy,
             )
+        if self._kept is not None and self._kept.is_full:
+            logger.error(
+                "the delivery limit of queue %s has been lowered to %d while so many messages were "
+                "looked at that not all could be kept: it may delete some of them. %s",
+                self._queue,
+                limit,
+                self._limit.remedy,
+            )
 
     def _replace(self, received: Received, ack: Callable[[], None]) -> None:
         def settled(_: Outgoing, error: RedriveError | None) -> None:
@@ -179,37 +192,32 @@ class LastLife:
 
 class _Kept:
     """What is held, in a temporary file that nobody else can open. On the connection's thread, and
-    asked from another one whether there is something.
-
-    A disk that is full ends it: what is held then can't be put elsewhere.
-    """
+    asked from another one whether there is something."""
 
     def __init__(self) -> None:
-        self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the object
-        self._end = 0
+        self._file: IO[bytes] | None = None
         self._held: dict[object, tuple[int, int, Callable[[], None]]] = {}
         """Of each message how often it was returned, where it is in the file, and what acks it."""
-        self._is_full = False
+        self.is_full = False
+        """Whether the file, or its disk, has room for no more."""
 
     def __bool__(self) -> bool:
         return bool(self._held)
 
     def add(self, key: object, received: Received, count: int, ack: Callable[[], None]) -> None:
-        """Keep a message."""
-        if self._is_full:
+        """Keep a message, if there is room."""
+        if self.is_full:
             return
         try:
-            self._file.seek(self._end)
+            if self._file is None:
+                self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed at the end
+            place = self._file.tell()
             pickle.dump(tuple(received), self._file)
-            self._held[key] = count, self._end, ack
-            self._end = self._file.tell()
-        except OSError as error:
-            self._is_full = True
-            logger.warning(
-                "no copy is kept of messages that are looked at (%s): a delivery limit that a "
-                "policy lowers meanwhile would have the broker delete them",
-                error,
-            )
+        except (OSError, ValueError):  # no room, or closed meanwhile
+            self.is_full = True
+        else:
+            self._held[key] = count, place, ack
+            self.is_full = place > _MOST_KEPT
 
     def forget(self, key: object) -> None:
         """Keep a message no more."""
@@ -218,19 +226,29 @@ class _Kept:
     def clear(self) -> None:
         """Keep nothing of what was held."""
         self._held.clear()
-        self._end = 0
+        if self._file is not None:
+            self._file.seek(0)
 
     def close(self) -> None:
         """Delete the file."""
-        self._is_full = True
-        self._file.close()
+        self.is_full = True
+        if self._file is not None:
+            # what it could not write is of no use any more
+            with contextlib.suppress(OSError):
+                self._file.close()
 
     def beyond(self, limit: int) -> Iterator[tuple[Received, Callable[[], None]]]:
         """Give the messages that were returned so often, and what acks each."""
         for count, place, ack in list(self._held.values()):
-            if count >= limit:
+            if count < limit or self._file is None:
+                continue
+            try:
                 self._file.seek(place)
-                yield Received(*pickle.load(self._file)), ack
+                received = Received(*pickle.load(self._file))
+            except (OSError, ValueError, EOFError, pickle.UnpicklingError):
+                self.is_full = True  # the last of it was never written
+                return
+            yield received, ack
 
 
 def returns_of(received: Received) -> int:

@@ -182,6 +182,11 @@ def test_dead_letters_of_others_that_are_dropped_are_found_and_what_makes_the_ex
     assert "http://HOST:15672/api/bindings/%2F/e/orders.dlx/q/orders.dlq" in finding.remedy
 
 
+def test_a_queue_without_dead_letters_that_is_asked_for_is_to_be_a_subscription() -> None:
+    facts = Facts(NEW, "/", {}, {"orders": QueueFacts("orders", {})}, complete=True)
+    assert found(facts, Question("orders", ExchangeFamily())) == [("not-there", "orders")]
+
+
 def test_where_a_policy_sets_it_the_policy_that_mends_it_is_named() -> None:
     orders = QueueFacts("orders", {}, {"dead-letter-exchange": "dlx", "max-length": 9}, "all")
     (finding,) = foreign(orders, QueueFacts("orders.dlq", {}))
