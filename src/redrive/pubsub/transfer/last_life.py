@@ -8,11 +8,10 @@ what the end of a channel does, which alone keeps the order.
 
 import contextlib
 import logging
-import pickle
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import IO
+from typing import IO, NamedTuple
 
 from redrive.amqp.frames import Received
 from redrive.amqp.properties import Properties
@@ -190,14 +189,31 @@ class LastLife:
         )
 
 
+class _KeptMessage(NamedTuple):
+    """Where a message is in the file.
+
+    Args:
+        received: the message without its properties and its body.
+        returns: how often it was returned.
+        place: where these begin.
+        sizes: how many bytes they have.
+        ack: takes the message out of its queue.
+    """
+
+    received: Received
+    returns: int
+    place: int
+    sizes: tuple[int, int]
+    ack: Callable[[], None]
+
+
 class _Kept:
     """What is held, in a temporary file that nobody else can open. On the connection's thread, and
     asked from another one whether there is something."""
 
     def __init__(self) -> None:
         self._file: IO[bytes] | None = None
-        self._held: dict[object, tuple[int, int, Callable[[], None]]] = {}
-        """Of each message how often it was returned, where it is in the file, and what acks it."""
+        self._held: dict[object, _KeptMessage] = {}
         self.is_full = False
         """Whether the file, or its disk, has room for no more."""
 
@@ -212,11 +228,14 @@ class _Kept:
             if self._file is None:
                 self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed at the end
             place = self._file.tell()
-            pickle.dump(tuple(received), self._file)
+            self._file.write(received.properties)
+            self._file.write(received.body)
         except (OSError, ValueError):  # no room, or closed meanwhile
             self.is_full = True
         else:
-            self._held[key] = count, place, ack
+            sizes = len(received.properties), len(received.body)
+            bare = received._replace(properties=b"", body=b"")
+            self._held[key] = _KeptMessage(bare, count, place, sizes, ack)
             self.is_full = place > _MOST_KEPT
 
     def forget(self, key: object) -> None:
@@ -239,16 +258,16 @@ class _Kept:
 
     def beyond(self, limit: int) -> Iterator[tuple[Received, Callable[[], None]]]:
         """Give the messages that were returned so often, and what acks each."""
-        for count, place, ack in list(self._held.values()):
-            if count < limit or self._file is None:
+        for kept in list(self._held.values()):
+            if kept.returns < limit or self._file is None:
                 continue
             try:
-                self._file.seek(place)
-                received = Received(*pickle.load(self._file))
-            except (OSError, ValueError, EOFError, pickle.UnpicklingError):
-                self.is_full = True  # the last of it was never written
+                self._file.seek(kept.place)
+                properties, body = map(self._file.read, kept.sizes)
+            except (OSError, ValueError):
+                self.is_full = True  # the last of it could not be written
                 return
-            yield received, ack
+            yield kept.received._replace(properties=properties, body=body), kept.ack
 
 
 def returns_of(received: Received) -> int:

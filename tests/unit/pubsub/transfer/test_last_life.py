@@ -140,6 +140,13 @@ def test_without_a_place_for_a_file_a_look_goes_on(
     look.life.close()
 
 
+def test_what_can_not_be_read_again_is_told(look: Look, caplog: pytest.LogCaptureFixture) -> None:
+    look.take(3)
+    look.life.close()
+    assert look.end() == []
+    assert "it may delete some of them" in caplog.text
+
+
 def test_after_its_end_nothing_is_kept(look: Look) -> None:
     look.take(3)
     look.life.close()
