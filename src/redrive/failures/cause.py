@@ -14,31 +14,142 @@ _MOST_CHARACTERS = 2000
 cheap."""
 _ID_LENGTH = 12
 
-MASKS = (
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+_MONTH = f"(?:{'|'.join(_MONTHS)})"
+_DIGITS = tuple("0123456789")
+_CLOCK = r"[ T:]\d\d:\d\d(?::\d\d(?:[.,]\d{1,9})?)?(?: (?:AM|PM))?"
+
+
+class Mask(NamedTuple):
+    """What differs from one message to the next.
+
+    Args:
+        pattern: finds it.
+        instead: what stands for it.
+        needs: one of these has to be in a text that it is looked for in; empty for any text.
+    """
+
+    pattern: re.Pattern[str]
+    instead: str
+    needs: tuple[str, ...] = ()
+
+    def is_possible(self, text: str, digits: bool) -> bool:
+        """Whether a text has what it needs, which costs a fraction of a search.
+
+        Args:
+            text: the text.
+            digits: whether it has any.
+        """
+        if self.needs is _DIGITS:
+            return digits
+        return not self.needs or any(map(text.__contains__, self.needs))
+
+
+_KEPT = "\ue000\ue001\ue002\ue003\ue004\ue005\ue006\ue007\ue008\ue009"
+"""What stands for the digits of a code while numbers are masked."""
+_TO_KEPT = str.maketrans("0123456789", _KEPT)
+_FROM_KEPT = str.maketrans(_KEPT, "0123456789")
+_CODE = re.compile(
+    r"(?i)\b(?:HTTP(?:/\d(?:\.\d)?)?|status(?:[ _-]?code)?|(?:error|exit|reply|return)[ _-]?code"
+    r"|code|SQLSTATE|errno|ORA|ERROR|exit(?: status)?|signal)[ :=(\[#'\"-]{0,3}"
+    r"(?:\d{1,5}|[0-9A-Z]{5})\b|\bE\d{4,5}\b"
+)
+"""A code tells causes apart, which other numbers do not."""
+_QUOTED = re.compile(
     # An apostrophe within a word is no quote.
-    (
-        re.compile(
-            r"""(?<![^\W_])(?:'[^'\n]*'|"[^"\n]*"|`[^`\n]*`|“[^”\n]*”|«[^»\n]*»)(?![^\W_])"""
-        ),
-        "'…'",
-    ),
-    (
+    r"""(?<![^\W_])(?:'[^'\n]*'|"[^"\n]*"|`(?![A-Za-z_][\w$]*(?:\.[\w$]+)+`)[^`\n]*`|“[^”\n]*”|«[^»\n]*»)(?![^\W_])"""
+)
+MASKS = (
+    Mask(_QUOTED, "'…'"),
+    # Of a constraint of PostgreSQL: the columns stay, and the values go.
+    Mask(re.compile(r"(?<=\)=)\([^()\n]*\)"), "(…)", (")=(",)),
+    Mask(
         re.compile(
             r"\b[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}\b"
         ),
         "<id>",
+        ("-",),
     ),
-    (
+    Mask(re.compile(r"\b[\w.+%-]{1,64}@(?:[\w-]{1,63}\.){1,8}[A-Za-z]{2,24}\b"), "<mail>", ("@",)),
+    Mask(re.compile(r"\barn:[\w-]*:[\w-]*:[^\s'\",;)\]]*"), "<arn>", ("arn:",)),
+    Mask(
         re.compile(
             r"\b\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:[.,]\d{1,9})?)?(?:Z|[+-]\d\d:?\d\d)?)?"
         ),
         "<time>",
+        ("-",),
     ),
-    (re.compile(r"\b0[xX][0-9a-fA-F]+\b"), "<id>"),
-    (re.compile(r"\b(?=[A-Za-z]*\d)(?=\d*[A-Za-z])[0-9a-fA-F]{8,}\b"), "<id>"),
-    (re.compile(r"\b(?=[A-Za-z]*\d)(?=\d*[A-Za-z])[0-9A-Za-z]{16,}\b"), "<id>"),
-    (re.compile(r"(?:(?<!\w)[-+])?\d+(?:[.,]\d+)*"), "<n>"),
-    (re.compile(r"\s+"), " "),
+    Mask(
+        re.compile(
+            rf"\b(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun),? )?(?:\d\d?[ /-]{_MONTH}[ /-]\d{{2,4}}"
+            rf"|{_MONTH} \d\d?,? \d{{4}}|{_MONTH} [ \d]?\d(?={_CLOCK}))(?:{_CLOCK})?"
+            r"(?: (?:[+-]\d{4}|UTC|GMT|CES?T|[EP][DS]T))?(?: \d{4}\b)?"
+        ),
+        "<time>",
+        _MONTHS,
+    ),
+    # A replica set's pod, and a job's: Kubernetes writes neither vowels nor 0, 1 and 3.
+    Mask(
+        re.compile(
+            r"(?<=[a-z0-9])-(?:[0-9a-f]{8,10}-|(?=[a-z]*\d))[2456789bcdfghjklmnpqrstvwxz]{5}\b"
+        ),
+        "-<pod>",
+        ("-",),
+    ),
+    Mask(
+        re.compile(r"((?:/home|/Users|\\Users)[/\\])[^/\\\s'\":]+"),
+        r"\1<user>",
+        ("/home", "/Users", "\\Users"),
+    ),
+    Mask(
+        re.compile(r"\btmp[a-z0-9_]{8}\b|(?<=/T/)[\w.-]+|(?<=/var/folders/)\w\w/\w+"),
+        "<tmp>",
+        ("tmp", "/T/", "/var/folders/"),
+    ),
+    Mask(
+        re.compile(
+            r"(?<=[-_.])(?=[A-Za-z]{0,5}[A-Z\d])(?=[A-Z\d]{0,5}[a-z])[A-Za-z\d]{6}(?=[/\s]|$)"
+        ),
+        "<tmp>",
+        ("-", "_", "."),
+    ),
+    Mask(re.compile(r"\b0[xX][0-9a-fA-F]+\b"), "<id>", ("0x", "0X")),
+    Mask(re.compile(r"\b(?:[0-9A-Fa-f]{2}[:-]){5}[0-9A-Fa-f]{2}\b"), "<id>", (":", "-")),
+    Mask(
+        re.compile(
+            r"(?<![\w:])\[?(?:(?:[0-9a-fA-F]{1,4}:){1,6}(?::[0-9a-fA-F]{1,4}){1,6}"
+            r"|(?:[0-9a-fA-F]{1,4}:){7}[0-9a-fA-F]{1,4}|::1)(?:\]|(?![\w:]))"
+        ),
+        "<n>",
+        ("::", ":"),
+    ),
+    Mask(
+        re.compile(
+            r"\b(?=[\w-]{20})(?=[\w-]{0,64}[A-Z])(?=[\w-]{0,64}[a-z])"
+            r"(?=(?:[A-Za-z_-]{0,32}\d){3})[\w-]+"
+        ),
+        "<id>",
+        _DIGITS,
+    ),
+    Mask(re.compile(r"\b(?=[A-Za-z]*\d)(?=\d*[A-Za-z])[0-9a-fA-F]{8,}\b"), "<id>", _DIGITS),
+    Mask(re.compile(r"\b(?=[A-Za-z]*\d)(?=\d*[A-Za-z])[0-9A-Za-z]{16,}\b"), "<id>", _DIGITS),
+    # Durations as Go has them: whatever their units.
+    Mask(
+        re.compile(r"\b(?:\d+h)?(?:\d+m)?\d+(?:\.\d+)?(?:ns|[uµ]s|ms|s)\b|\b\d+h\d+m\b"),
+        "<n>s",
+        _DIGITS,
+    ),
+    # Letters and digits in turn, as nobody writes a word.
+    Mask(
+        re.compile(
+            r"\b(?=[A-Za-z]{1,3}\d{1,4}[A-Za-z]|\d{1,4}[A-Za-z]{1,3}\d)"
+            r"(?![A-Za-z\d]{0,15}[A-Za-z]{4})[A-Za-z\d]{5,15}\b"
+        ),
+        "<id>",
+        _DIGITS,
+    ),
+    Mask(re.compile(r"(?:(?<!\w)[-+])?\d+(?:[.,]\d+)*"), "<n>", _DIGITS),
+    Mask(re.compile(r"\s+"), " "),
 )
 """What differs from one message to the next, and what stands for it; one after the other."""
 _MOST_OF_A_VALIDATION = 20_000
@@ -130,10 +241,28 @@ def masked(text: str) -> str:
 
 
 def _masked(text: str) -> str:
-    text = text[:_MOST_CHARACTERS]
-    for pattern, mask in MASKS:
-        text = pattern.sub(mask, text)
-    return text.strip()
+    text = with_codes_hidden(text[:_MOST_CHARACTERS])
+    digits = _has_digits(text)
+    for mask in MASKS:
+        if mask.is_possible(text, digits):
+            text = mask.pattern.sub(mask.instead, text)
+    return with_codes(text).strip()
+
+
+def with_codes_hidden(text: str) -> str:
+    """A text whose codes no mask takes for numbers."""
+    if not _has_digits(text):
+        return text
+    return _CODE.sub(lambda code: code[0].translate(_TO_KEPT), text)
+
+
+def _has_digits(text: str) -> bool:
+    return any(map(text.__contains__, _DIGITS))
+
+
+def with_codes(text: str) -> str:
+    """Such a text with its codes again."""
+    return text if text.isascii() else text.translate(_FROM_KEPT)
 
 
 def _pydantic_problems(text: str) -> Iterator[str]:

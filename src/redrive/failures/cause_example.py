@@ -4,7 +4,16 @@ own."""
 import re
 from typing import NamedTuple
 
-from redrive.failures.cause import MASKS, Cause, TracebackPart, frame_of, masked, parts_of
+from redrive.failures.cause import (
+    MASKS,
+    Cause,
+    TracebackPart,
+    frame_of,
+    masked,
+    parts_of,
+    with_codes,
+    with_codes_hidden,
+)
 
 _MOST = 4000
 
@@ -39,15 +48,16 @@ def parts_of_message(text: str) -> list[ExamplePart]:
     """The text of an error, in parts that are shared, and others that masks stand for. Of a
     validation error nothing is told apart: it is not masked word by word."""
     text = text[:_MOST]
-    parts = [ExamplePart(text, True)]
-    for pattern, mask in MASKS:
-        if mask == " ":
+    parts = [ExamplePart(with_codes_hidden(text), True)]
+    for pattern, instead, _ in MASKS:
+        if instead == " ":
             continue
         parts = [
             inner
             for part in parts
             for inner in (_apart(part.text, pattern) if part.is_shared else [part])
         ]
+    parts = [part._replace(text=with_codes(part.text)) for part in parts]
     shown = masked(text)
     is_told = all(" ".join(part.text.split()) in shown for part in parts if part.is_shared)
     return parts if is_told else [ExamplePart(text, False)]
