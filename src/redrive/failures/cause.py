@@ -174,6 +174,8 @@ _FOREIGN = re.compile(
 )
 _SLASH = re.compile(r"[/\\]")
 _PATH_PARTS = 2
+_SPACE = re.compile(r"\s+")
+_MOST_OF_A_PLACE = 300
 
 
 class Cause(NamedTuple):
@@ -182,7 +184,8 @@ class Cause(NamedTuple):
     Args:
         error_type: the exception's class.
         message: its text, masked.
-        frame: where in the service's own code it was raised: file and function, without the line.
+        frame: where in the service's own code it was raised: file and function, without the line;
+            where nothing is known of the error, the type of the message and the queue it failed in.
     """
 
     error_type: str
@@ -210,14 +213,28 @@ class Cause(NamedTuple):
         return f"{self.what} ({self.frame})" if self.frame else self.what
 
 
+_UNKNOWN = Cause("", "", "")
+
+
 def cause_of(message: FailedMessage) -> Cause:
-    """Why a message failed; empty where a peer set it aside and did not say."""
+    """Why a message failed. Where a peer set it aside and did not say, what was to be done and in
+    which queue tells causes apart."""
     known = cause_known_of(message)
     if isinstance(known, Cause):
         return known
     cause = _cause(message.error_type or "", message.error_message or "", message.traceback or "")
+    if cause == _UNKNOWN:
+        cause = cause._replace(frame=_place_of(message))
     remember_cause(message, cause)
     return cause
+
+
+def _place_of(message: FailedMessage) -> str:
+    """The queue that a message failed in, and the task or the type of the message."""
+    task = message.headers.get("task")  # Celery's
+    kind = task if isinstance(task, str) else message.properties.type
+    place = f"{kind} in {message.queue}" if kind else message.queue
+    return _SPACE.sub(" ", place)[:_MOST_OF_A_PLACE]
 
 
 def masked(text: str) -> str:

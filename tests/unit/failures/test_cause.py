@@ -1,6 +1,8 @@
 """Groups of failures: what differs from message to message is left out, what tells causes apart is
 not."""
 
+from dataclasses import replace
+
 import pydantic
 import pytest
 from hypothesis import given
@@ -162,8 +164,18 @@ def test_a_group_has_the_same_id_on_every_machine_and_in_every_version() -> None
     )
 
 
-def test_a_peers_message_is_in_a_group_too() -> None:
-    assert cause_of(FailedMessage(failed())) == Cause("", "", "")
+def test_where_no_error_is_known_the_queue_and_the_task_tell_causes_apart() -> None:
+    plain = failed()
+    by_type = replace(plain, properties=plain.properties._replace(type="shop.Paid"))
+    task = failed(table(task="shop.tasks.charge"))
+    elsewhere = replace(plain, queue="ucenter@mail")
+    assert [cause_of(FailedMessage(one)).frame for one in (plain, by_type, task, elsewhere)] == [
+        "ucenter@user",
+        "shop.Paid in ucenter@user",
+        "shop.tasks.charge in ucenter@user",
+        "ucenter@mail",
+    ]
+    assert cause_of(FailedMessage(plain)).what.startswith("no error recorded")
 
 
 # --- validation errors ----------------------------------------------------------------------------

@@ -285,10 +285,10 @@ def _missing_target(facts: Facts, exchange: str, key: object) -> str:
     kind = facts.exchanges[exchange]
     if facts.bindings is None or exchange in facts.alternates:
         return ""
-    if kind in _BOUND and all(binding.source != exchange for binding in facts.bindings):
-        return f"the exchange {exchange!r}, to which no queue is bound"
     if not isinstance(key, str) or kind not in ("topic", "direct"):
-        return ""
+        is_bound = any(binding.source == exchange for binding in facts.bindings)
+        unbound = f"the exchange {exchange!r}, to which no queue is bound"
+        return "" if is_bound or kind not in _BOUND else unbound
     # What goes on to another exchange is left alone.
     routed = any(
         binding.source == exchange and (binding.to == "exchange" or _gives(kind, binding, key))
