@@ -131,7 +131,7 @@ def doctor(
     if listed is not None:
         facts, unwatched = _watched(printer, connector, broker.management_url, facts, places)
     lacking_, unchecked = _permissions(connector, names_, family, wanted_roles, facts)
-    findings = [*diagnose(facts, questions), *lacking_]
+    findings = [*diagnose(facts, questions, others=not queues), *lacking_]
     later = [] if version is None else diagnose_upgrade(facts, version, questions)
     if printer.as_json:
         printer.result(

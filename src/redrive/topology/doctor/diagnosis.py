@@ -44,12 +44,19 @@ class Question:
         return self.queue, names.retry_queue(self.queue), names.failed_queue(self.queue)
 
 
-def diagnose(facts: Facts, questions: Iterable[Question]) -> list[Finding]:
+def diagnose(facts: Facts, questions: Iterable[Question], *, others: bool = False) -> list[Finding]:
     """What will hurt the subscriptions that are asked about. What the facts don't tell is not
-    found."""
+    found.
+
+    Args:
+        facts: what is known of the virtual host.
+        questions: which subscriptions; a queue that redrive did not make is judged as one.
+        others: whether all other queues that redrive did not make are looked at, too.
+    """
     asked = list(questions)
     found = [finding for question in asked for finding in _about(facts, question)]
-    found += _of_others(facts, asked)
+    foreign = {one.queue for one in asked if _is_of_others(facts, one)}
+    found += _of_others(facts, foreign | (_not_ours(facts) if others else set()))
     found += _alarms(facts)
     found += _delayed_message_plugin(facts, asked)
     for name, queue in sorted(facts.queues.items()):
@@ -113,18 +120,23 @@ def _is_of_others(facts: Facts, question: Question) -> bool:
     return exchange != family.main and not exchange.endswith(suffixes)
 
 
-def _of_others(facts: Facts, asked: list[Question]) -> Iterator[Finding]:
-    """What queues that redrive did not make lose."""
+def _not_ours(facts: Facts) -> set[str]:
+    """The queues that redrive did not make."""
     ours = {
         place
-        for question in asked
-        if not _is_of_others(facts, question)
-        for place in question.places
+        for main in names.main_queues(facts.queues)
+        for place in (main, names.retry_queue(main), names.failed_queue(main))
     }
-    for name, queue in sorted(facts.queues.items()):
+    return {name for name in facts.queues if name not in ours and not names.is_of_a_ladder(name)}
+
+
+def _of_others(facts: Facts, queues: Iterable[str]) -> Iterator[Finding]:
+    """What queues that redrive did not make lose."""
+    for name in sorted(queues):
+        queue = facts.queues[name]
         exchange = queue.setting("dead-letter-exchange")
         key = queue.setting("dead-letter-routing-key")
-        if name in ours or not isinstance(exchange, str):
+        if not isinstance(exchange, str):
             continue
         missing = _missing_target(facts, exchange, key)
         if missing:

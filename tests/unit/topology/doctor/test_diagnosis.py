@@ -165,8 +165,9 @@ def foreign(*queues: QueueFacts, **more: object) -> list[Finding]:
     """What is found of the queues of others, with and without their being asked for."""
     facts = Facts(NEW, "/", {"shop": "topic"}, {one.name: one for one in queues}, frozenset())
     facts = replace(facts, complete=True, **more)  # type: ignore[arg-type]
-    findings = diagnose(facts, [])
+    findings = diagnose(facts, [], others=True)
     assert diagnose(facts, [Question("orders", ExchangeFamily())]) == findings
+    assert diagnose(facts, []) == []
     return findings
 
 
@@ -185,6 +186,12 @@ def test_dead_letters_of_others_that_are_dropped_are_found_and_what_makes_the_ex
 def test_a_queue_without_dead_letters_that_is_asked_for_is_to_be_a_subscription() -> None:
     facts = Facts(NEW, "/", {}, {"orders": QueueFacts("orders", {})}, complete=True)
     assert found(facts, Question("orders", ExchangeFamily())) == [("not-there", "orders")]
+
+
+def test_no_queue_of_a_subscription_is_taken_for_one_of_others() -> None:
+    facts = changed(RETRY, dead_letter_exchange="gone")
+    assert diagnose(facts, [], others=True) == []
+    assert found(facts) == [("dead-letter-target", RETRY)]
 
 
 def test_where_a_policy_sets_it_the_policy_that_mends_it_is_named() -> None:
