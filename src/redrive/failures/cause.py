@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from redrive.failures.failed_message import FailedMessage, cause_known_of, remember_cause
+from redrive.failures.readable_values import text_of
 
 _MOST_CHARACTERS = 2000
 """Of an error's message this much tells one cause from another; a bound also keeps a hostile one
@@ -234,7 +235,7 @@ def _place_of(message: FailedMessage) -> str:
     task = message.headers.get("task")  # Celery's
     kind = task if isinstance(task, str) else message.properties.type
     place = f"{kind} in {message.queue}" if kind else message.queue
-    return _SPACE.sub(" ", place)[:_MOST_OF_A_PLACE]
+    return _SPACE.sub(" ", text_of(place))[:_MOST_OF_A_PLACE]
 
 
 def masked(text: str) -> str:
