@@ -210,7 +210,7 @@ class _Source:
 
     def counts(self) -> Mapping[str, QueueCount]:
         """Return the counts of the queues of these subscriptions, and of their delay ladders."""
-        counts, hung = self._management.counts(), self._management.hung()
+        counts, hung = self._management.counts(), self._hung()
         wanted = {main for main in names.main_queues(counts) if self._is_named(main)}
         if self._family is not None:
             wanted &= self._of_the_family(wanted)
@@ -220,6 +220,14 @@ class _Source:
             for name, count in counts.items()
             if name in queues or (names.is_of_a_ladder(name) and self._is_of_its_ladder(name))
         }
+
+    def _hung(self) -> Mapping[str, int]:
+        """Return how many handlers hang, as far as consumers can be listed: a broker that keeps no
+        statistics refuses to, and its queues are shown all the same."""
+        try:
+            return self._management.hung()
+        except RedriveError:
+            return {}
 
     def others(self) -> "_Others":
         """Return the dead-letter queues that redrive did not make, up to ten seconds old; none

@@ -6,7 +6,8 @@ import pytest
 
 from redrive.cli import top
 from redrive.cli.output import Cell, TableColumn, fitting
-from redrive.topology.flow import Flow
+from redrive.errors import BrokerUnavailable
+from redrive.topology.flow import Flow, QueueCount
 
 LONG = "warehouse-management@inventory-reservations"
 FAILING = Flow(LONG, 0, 12, 3456, 0, 1.0, 2.0, 3.0, 4.0, 5.0)
@@ -58,6 +59,22 @@ def test_handlers_that_hang_have_a_column_where_a_worker_tells_of_them() -> None
     columns, rows = top._columns_and_rows([replace(HEALTHY, hung=2), HEALTHY])
     assert [column.title for column in columns[-2:]] == ["hung", "state"]
     assert [[text_of(cell) for cell in row[-2:]] for row in rows] == [["2", "2 hung"], ["–", ""]]
+
+
+class WithoutStatistics:
+    """A management API that counts messages and lists no consumers."""
+
+    def counts(self) -> dict[str, QueueCount]:
+        return {"shop@orders": QueueCount(ready=3), "shop@orders@failed": QueueCount()}
+
+    def hung(self) -> dict[str, int]:
+        raise BrokerUnavailable("http://localhost:15672", "it keeps no statistics")
+
+
+def test_where_consumers_can_not_be_listed_the_queues_are_shown_all_the_same() -> None:
+    source = top._Source(WithoutStatistics(), (), None)  # type: ignore[arg-type]
+    count = source.counts()["shop@orders"]
+    assert (count.ready, count.hung) == (3, None)
 
 
 def test_a_subscription_that_fails_is_marked_in_a_word_and_a_colour() -> None:
