@@ -197,9 +197,23 @@ def give_a_dead_letter_queue(facts: Facts, queue: QueueFacts, exchange: str, key
     if exchange and exchange not in facts.exchanges:
         steps.append(_put(facts, ("exchanges", exchange), {"type": "topic", "durable": True}))
     if exchange:
-        bound = {"routing_key": key if isinstance(key, str) else "#"}
-        steps.append(_put(facts, ("bindings", "e", exchange, "q", place), bound, method="POST"))
+        to = ("bindings", "e", exchange, "q", place)
+        steps += [
+            _put(facts, to, {"routing_key": one}, method="POST")
+            for one in _keys_of_dead_letters(facts, queue, exchange, key)
+        ]
     return " && ".join(steps)
+
+
+def _keys_of_dead_letters(facts: Facts, queue: QueueFacts, exchange: str, key: object) -> list[str]:
+    """The keys that bind a queue to an exchange for all dead letters of another: a direct exchange
+    has no pattern for the keys that messages keep."""
+    if isinstance(key, str):
+        return [key]
+    if facts.exchanges.get(exchange) != "direct":
+        return ["#"]
+    bound = {one.routing_key for one in facts.bindings or () if one.destination == queue.name}
+    return sorted(bound | {queue.name})
 
 
 def _put(

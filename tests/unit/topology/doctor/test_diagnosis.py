@@ -210,6 +210,20 @@ def test_an_exchange_to_which_nothing_is_bound_drops_them_unless_it_has_an_alter
     assert foreign(orders, alternates={"shop": "lost"}) == []
 
 
+def test_a_direct_exchange_is_bound_by_each_key_that_the_messages_keep() -> None:
+    (finding,) = foreign(
+        QueueFacts("orders", {"x-dead-letter-exchange": "dlx"}),
+        exchanges={"shop": "topic", "dlx": "direct"},
+        bindings=frozenset({Binding("shop", "orders", "order.paid")}),
+    )
+    assert [
+        key for key in ("order.paid", "orders", "#") if f'"routing_key": "{key}"' in finding.remedy
+    ] == [
+        "order.paid",
+        "orders",
+    ]
+
+
 def test_a_queue_that_is_to_keep_its_dead_letters_keeps_them() -> None:
     arguments = {
         "x-queue-type": "quorum",
