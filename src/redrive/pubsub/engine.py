@@ -128,9 +128,9 @@ class Engine:
         """Handlers that still run though their time is up."""
         self.is_stuck = False
         """Whether there are so many of these that no more messages are taken."""
-        self._is_to_tell = False
+        self._hung_update_due = False
         self._ever_consumed = False
-        self._begins_nothing = False
+        self._stop_requested = False
         self._stopping = False
         self._quiet = False
         self._leaving = self._aborted = False
@@ -167,15 +167,15 @@ class Engine:
 
     def stop(self) -> None:
         """Stops taking messages; what runs may finish within the grace. From any thread."""
-        self._begins_nothing = True
+        self._stop_requested = True
         self._link.call(self._begin_to_stop)
 
-    def came_too_late(self, item: WorkItem) -> bool:
-        """Leave an item unsettled whose turn comes once `stop` was called, and say so. From any
-        thread."""
-        if self._begins_nothing:
+    def skip_if_stopping(self, item: WorkItem) -> bool:
+        """Return an item to its queue if `stop` was called before its turn, and tell whether it
+        was. From any thread."""
+        if self._stop_requested:
             self._link.call(lambda: self._leave_unsettled(item))
-        return self._begins_nothing
+        return self._stop_requested
 
     def abort(self) -> None:
         """Drops the connection at once."""
@@ -340,12 +340,12 @@ class Engine:
         elif was_stuck and not self.is_stuck:
             logger.warning("queue %s: it takes messages again", self._subscription.queue)
             self._go_on()
-        if self._is_news and not self._is_to_tell:
-            self._is_to_tell = True
+        if self._hung_has_changed and not self._hung_update_due:
+            self._hung_update_due = True
             self._link.call_later(_HUNG_TOLD_WITHIN, self._tell_hung)
 
     @property
-    def _is_news(self) -> bool:
+    def _hung_has_changed(self) -> bool:
         """Whether the broker lists another number of handlers that hang."""
         return (
             self._may_pause
@@ -357,8 +357,8 @@ class Engine:
 
     def _tell_hung(self) -> None:
         """Have the broker list how many handlers hang, as an argument of the consumer."""
-        self._is_to_tell = False
-        if self._is_news and self._consumer is not None:
+        self._hung_update_due = False
+        if self._hung_has_changed and self._consumer is not None:
             self._consumer.hung = self.late or None
             self._consumer.consume_anew(self._options.prefetch)
 

@@ -13,13 +13,13 @@ class DeadLetterName:
             does not contain it.
         dialects: the frameworks that use such a name and write into their messages what failed, as
             their dialects are called; empty for a name that anybody may use.
-        is_an_events: whether a queue that takes an event, such as `payment.failed`, may be called
-            so as well.
+        may_name_an_event: whether a work queue may have such a name, after the event that it takes,
+            such as `payment.failed`.
     """
 
     origin: str | None
     dialects: tuple[str, ...] = ()
-    is_an_events: bool = False
+    may_name_an_event: bool = False
 
 
 _NAMES: dict[str, tuple[str, ...]] = {

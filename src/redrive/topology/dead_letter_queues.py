@@ -106,7 +106,7 @@ class _Ways:
         self._published = frozenset(
             binding.source
             for queue, exchanges in reached.items()
-            if not self._only_leads_to_others_like_it(queue)
+            if not self._is_in_dead_letter_cycle(queue)
             for binding in routes.to_queue.get(queue, ())
             if binding.source in exchanges
         )
@@ -131,8 +131,8 @@ class _Ways:
         sources = {way.source for one in cycle for way in self.into.get(one, ())}
         return is_work or sources <= cycle
 
-    def _only_leads_to_others_like_it(self, queue: str) -> bool:
-        """Whether it is one of several dead-letter queues that dead-letter to each other."""
+    def _is_in_dead_letter_cycle(self, queue: str) -> bool:
+        """Whether it is one of several dead-letter queues that dead-letter to each other only."""
         return queue in self._after(queue) and not self.leads_back(queue)
 
     def _after(self, queue: str) -> set[str]:
@@ -152,9 +152,9 @@ class _Ways:
         sources = {binding.source for binding in self._routes.to_queue.get(queue, ())}
         return bool(sources - self._dead_lettered)
 
-    def hears(self, queue: str) -> bool:
-        """Whether a queue is bound to an exchange for others, as to one of events; not to one of
-        its own, to which only its messages are published."""
+    def takes_events(self, queue: str) -> bool:
+        """Whether a queue is bound to an exchange that other queues use as well, or that is not
+        its own."""
         for binding in self._routes.to_queue.get(queue, ()):
             source = binding.source
             if source in self._dead_lettered:
@@ -170,9 +170,9 @@ class _Ways:
                 return True
         return False
 
-    def overhears(self, one: DeadLettering) -> bool:
-        """Whether what is dead-lettered goes through an exchange that its queue has its messages
-        from, so that whoever listens there gets it as well."""
+    def passes_a_published_exchange(self, one: DeadLettering) -> bool:
+        """Whether dead letters go to the exchange that their queue is fed by, so that every queue
+        bound there gets a copy."""
         return one.exchange in self._published
 
     def only_expire(self, queue: str) -> bool:
@@ -188,7 +188,7 @@ class _Ways:
     def _waits(self, queue: str) -> bool:
         """Whether messages wait in a queue, and go to work from there: for the next attempt, or for
         their time."""
-        if self._only_leads_to_others_like_it(queue):
+        if self._is_in_dead_letter_cycle(queue):
             return False
         if self._expires(queue) and self.leads_back(queue):
             return True
@@ -217,10 +217,10 @@ def _judged(routes: Routes, ways: _Ways, name: str) -> DeadLetterQueue | None:
     if named is None and (not origins or ways.leads_back(name)):
         return None
     facts, shared = routes.queues[name], bool(origins) and ways.is_shared(name)
-    if named is None and all(map(ways.overhears, ways.into.get(name, ()))):
+    if named is None and all(map(ways.passes_a_published_exchange, ways.into.get(name, ()))):
         return None  # it works on what is published
-    if named is not None and named.is_an_events and not origins and ways.hears(name):
-        return None  # it works on events that are called so
+    if named is not None and named.may_name_an_event and not origins and ways.takes_events(name):
+        return None  # a work queue for an event of that name
     if named is not None and named.origin is not None and named.origin in routes.queues:
         known = {origin.queue for origin in origins}
         origins += [Origin(named.origin, "name", certain=False)] * (named.origin not in known)

@@ -103,7 +103,7 @@ class TaskEngine(Engine):
         self.known.set()
 
     async def _work(self, item: WorkItem) -> None:
-        if self.came_too_late(item):
+        if self.skip_if_stopping(item):
             return
         limit = self._options.handler_timeout
         try:

@@ -88,7 +88,7 @@ class ThreadEngine(Engine):
         self._outcomes.when_told(self.finished.set)
 
     def _work(self, item: WorkItem) -> None:
-        if self.came_too_late(item):
+        if self.skip_if_stopping(item):
             return
         try:
             verdict = self._verdict(item)
