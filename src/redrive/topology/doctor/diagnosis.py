@@ -357,7 +357,7 @@ def _delivery_limit(facts: Facts, question: Question, queue: QueueFacts) -> Iter
         + (
             ", its default: the queue has no delivery limit of its own"
             if not limits
-            else f" (delivery limit {min(limits, key=lambda limit: abs(limit - returns))})"
+            else f" (delivery limits set: {', '.join(map(str, sorted(limits)))})"
         ),
         "Looking at the failed messages deletes them: each look returns them once."
         if failed
