@@ -5,6 +5,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import cast
 
 from redrive.errors import HandlerTimeout
@@ -84,7 +85,7 @@ class TaskEngine(Engine):
                 self.ended_late,
             ),
             Moves(
-                lambda listener: publishes.link_for(listener, patience=options.patience),
+                partial(publishes.link_for, patience=options.patience),
                 publishes.when_closed,
             ),
         )

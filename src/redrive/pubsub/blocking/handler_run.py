@@ -3,6 +3,7 @@
 import contextlib
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import cast
 
 from redrive.pubsub import current_message, lifecycle, telemetry
@@ -72,7 +73,7 @@ class ThreadEngine(Engine):
             link,
             workers,
             Moves(
-                lambda listener: publishes.link_for(listener, patience=options.patience),
+                partial(publishes.link_for, patience=options.patience),
                 publishes.when_closed,
             ),
         )
