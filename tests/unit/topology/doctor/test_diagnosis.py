@@ -210,6 +210,12 @@ def test_an_exchange_to_which_nothing_is_bound_drops_them_unless_it_has_an_alter
     assert foreign(orders, alternates={"shop": "lost"}) == []
 
 
+def test_an_exchange_is_bound_by_the_key_that_dead_letters_get() -> None:
+    arguments = {"x-dead-letter-exchange": "gone", "x-dead-letter-routing-key": "orders.dead"}
+    (finding,) = foreign(QueueFacts("orders", arguments))
+    assert '"routing_key": "orders.dead"' in finding.remedy
+
+
 def test_a_direct_exchange_is_bound_by_each_key_that_the_messages_keep() -> None:
     (finding,) = foreign(
         QueueFacts("orders", {"x-dead-letter-exchange": "dlx"}),
