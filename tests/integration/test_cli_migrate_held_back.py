@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from cli_support import redrive
+from effort import nightly
 from live_shop import EACH, HELD_BACK, HELD_BACK_FILE, NEW, OLD, Shop
 from redrive import RetryPolicy
 from redrive.pubsub.admin.management_api import ManagementAPI
@@ -53,7 +54,15 @@ def assert_it_is_refused(url: str, management_url: str, folder: Path, old: Subsc
 
 
 @pytest.mark.timeout(480)
-@pytest.mark.parametrize("ends", sorted(FROM))
+@pytest.mark.parametrize(
+    "ends",
+    [
+        "dead-letter",
+        "broker",
+        nightly("classic", why="the queue is made anew each time"),
+        nightly("republish", why="the queue is made anew each time"),
+    ],
+)
 def test_a_live_subscription_is_migrated_without_a_loss_or_a_duplicate(
     rabbitmq_url: str, rabbitmq_management_url: str, tmp_path: Path, ends: str
 ) -> None:
@@ -84,6 +93,7 @@ def test_a_live_subscription_is_migrated_without_a_loss_or_a_duplicate(
     assert again.out.startswith("Nothing to migrate")
 
 
+@pytest.mark.nightly("a unit test has one die at each step; a live one is tried each time")
 @pytest.mark.timeout(720)
 @pytest.mark.parametrize("ends", ["dead-letter", "broker"])
 def test_a_migration_that_is_killed_ten_times_goes_on(
