@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 from unittest import mock
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -53,6 +54,12 @@ def give_the_management_api_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Has a busy one waited for: a command says that it does not know what takes three seconds."""
     for place in ("redrive.cli.status", "redrive.failures.failed_count"):
         monkeypatch.setattr(f"{place}._PATIENCE", timedelta(seconds=PATIENCE))
+
+
+def find_the_management_api(monkeypatch: pytest.MonkeyPatch, management_url: str) -> None:
+    """Have commands of this process find it without an option, as on its usual port."""
+    port = urlsplit(management_url).port
+    monkeypatch.setattr("redrive.pubsub.admin.management_api._PORTS", {False: port, True: port})
 
 
 def redrive(*arguments: str, url: str | None = None, stdin: bytes = b"") -> Outcome:

@@ -19,12 +19,12 @@ Arrival = Literal["default", "topic", "fanout"]
 
 @dataclass(frozen=True, slots=True)
 class DeadLetters:
-    """The queue `orders`, whose consumer rejects, and `orders.dlq`.
+    """The queue `orders`, whose consumer rejects, and `undelivered`, whose name says nothing.
 
     Args:
         url: the broker's address.
         queue_type: of both.
-        arrival: the kind of exchange by which messages come to `orders.dlq`.
+        arrival: the kind of exchange by which messages come to `undelivered`.
         limit: its delivery limit; None for the broker's own.
     """
 
@@ -33,7 +33,7 @@ class DeadLetters:
     arrival: Arrival = "default"
     limit: int | None = None
     queue: str = "orders"
-    place: str = "orders.dlq"
+    place: str = "undelivered"
 
     def declare(self) -> None:
         """Makes the exchanges and queues, as such a service does, and another service's queue."""

@@ -3,7 +3,8 @@ connections."""
 
 import contextlib
 import json
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 from urllib.parse import quote, urlsplit, urlunsplit
 
@@ -75,6 +76,18 @@ class Administration:
     def change_password(self, user: str, password: str) -> None:
         """Gives a user another password."""
         self._send("PUT", f"users/{user}", {"password": password, "tags": ""})
+
+    def set_queue_policy(self, queue: str, definition: Mapping[str, object]) -> None:
+        """Sets a policy on the queue of this name alone, which is called as it is."""
+        self.set_policy(queue, f"^{re.escape(queue)}$", definition, "queues")
+
+    def has_policies(self, queues: Iterable[str]) -> bool:
+        """Whether it tells what policies set on all of these queues: it does seconds later."""
+        told = httpx.get(
+            f"{self._api}/queues/{quote(self.virtual_host, safe='')}", auth=self._login
+        ).json()
+        having = {one["name"] for one in told if one.get("effective_policy_definition")}
+        return having.issuperset(queues)
 
     def set_policy(
         self, name: str, pattern: str, definition: Mapping[str, object], apply_to: str

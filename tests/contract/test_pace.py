@@ -29,7 +29,11 @@ class Run:
         self._told: list[int] = []
         self._cancel = threading.Event()
         self._report: Future[RequeueReport] = pool.submit(
-            failed.requeue, pace_by_depth=PACE, on_progress=self._tell, cancel=self._cancel
+            failed.requeue,
+            pace_by_depth=PACE,
+            unchecked=True,
+            on_progress=self._tell,
+            cancel=self._cancel,
         )
 
     def _tell(self, progress: RequeueProgress) -> None:

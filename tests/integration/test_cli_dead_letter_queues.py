@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from cli_support import Outcome, redrive
+from cli_support import Outcome, find_the_management_api, redrive
 from contract.administration import Administration
 from contract.plain import plain_channel
 from dead_letters import Arrival, DeadLetters
@@ -16,6 +16,12 @@ from waiting import wait_until
 pytestmark = pytest.mark.versions("x-death, which tells the way back")
 
 COUNT = 30
+
+
+@pytest.fixture(autouse=True)
+def _management(rabbitmq_management_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What messages say of their way is checked by the management API."""
+    find_the_management_api(monkeypatch, rabbitmq_management_url)
 
 
 @pytest.fixture

@@ -34,14 +34,16 @@ def framework(request: pytest.FixtureRequest, tmp_path: Path) -> Framework:
 
 
 def test_what_a_framework_failed_is_understood_requeued_and_handled_by_it(
-    framework: Framework, rabbitmq_url: str, tmp_path: Path
+    framework: Framework, rabbitmq_url: str, rabbitmq_management_url: str, tmp_path: Path
 ) -> None:
     framework.fail(rabbitmq_url, tmp_path, MANY)
     wait_until(
         lambda: depth(rabbitmq_url, framework.dead_letters) == MANY,
         "all messages are in the dead-letter queue",
     )
-    failed = FailedQueue(rabbitmq_url, framework.dead_letters)
+    failed = FailedQueue(
+        rabbitmq_url, framework.dead_letters, management_url=rabbitmq_management_url
+    )
     messages = list(failed.browse())
 
     assert {message.dialect for message in messages} == {framework.dialect}

@@ -41,7 +41,7 @@ QUICK = JobOptions(sending=SendSettings(timeout=20, batch=50))
 
 @pytest.fixture(params=["quorum", "classic"])
 def dead(request: pytest.FixtureRequest, rabbitmq_url: str) -> DeadLetters:
-    """`orders` and `orders.dlq`."""
+    """`orders` and `undelivered`."""
     found = DeadLetters(rabbitmq_url, queue_type=request.param)
     found.declare()
     return found
@@ -357,7 +357,7 @@ def test_a_canary_that_nothing_came_back_of_lets_the_rest_follow_where_that_is_a
         assert identity is not None
         assert identity.requeued == COUNT
         wait_until(lambda: len(handled) == COUNT, "all are handled")
-    assert any("None of 5 was seen again in orders.dlq for 2s" in note for note in notes)
+    assert any("None of 5 was seen again in undelivered for 2s" in note for note in notes)
     assert sorted([*handled, *(id_ for id_, _ in quorum.drain())], key=int) == wanted
 
 
@@ -382,7 +382,7 @@ def test_the_commands_say_what_was_taken_where_it_goes_and_what_stays(
     looked = redrive("spark", "requeue", *arguments, "--dry-run", url=quorum.url)
     assert looked.code == 0, looked.err
     assert looked.error_lines[0] == (
-        "Taking orders.dlq, a dead-letter queue that redrive did not make."
+        "Taking undelivered, a dead-letter queue that redrive did not make."
     )
     assert "1 message not included: nothing says which queue they failed in." in looked.out
     done = redrive("spark", "requeue", *arguments, "--yes", url=quorum.url)

@@ -11,7 +11,7 @@ from web.test_acting import sum_of
 pytestmark = pytest.mark.versions("x-death, which tells the way back")
 
 COUNT = 6
-PLACE = {"queue": "orders.dlq", "literal": "1"}
+PLACE = {"queue": "undelivered", "literal": "1"}
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def begun(console: OpenConsole, **form: str) -> str:
 
 def test_it_is_on_the_overview(console: OpenConsole) -> None:
     wait_until(
-        lambda: "/causes?queue=orders.dlq&amp;literal=1" in console.get("/").text,
+        lambda: "/causes?queue=undelivered&amp;literal=1" in console.get("/").text,
         "the broker counts them",
     )
     assert "dead-letter queue</span>" in console.get("/").text
@@ -50,7 +50,7 @@ def test_its_plan_sends_each_message_to_the_queue_that_it_failed_in(console: Ope
     text = console.get("/plan", **PLACE).text
     assert f"<strong>{COUNT} messages</strong> would go to <strong>orders</strong>" in text
     assert "Consumers without redrive do not tell what succeeded" in text
-    assert "redrive failed requeue --literal orders.dlq" in text
+    assert "redrive failed requeue --literal undelivered" in text
 
 
 def test_a_requeue_without_a_canary_sends_all_and_claims_no_success(

@@ -70,6 +70,7 @@ def requeue(
     ] = None,
     to: options.To = None,
     via: options.Via = False,
+    unchecked: guards.Unchecked = False,
     *,
     change: edit_options.EditOptions,
     guard: guards.GuardOptions,
@@ -83,10 +84,10 @@ def requeue(
     """Requeue failed messages to where they failed.
 
     That is the main queue of a subscription; a message of another dead-letter queue says which it
-    was, or stays. Each gets a fresh retry budget. The command shows what it would requeue and asks.
-    Ctrl-C stops it cleanly: the rest stays in the failed queue, and `redrive jobs resume`
-    continues. It exits with 1 if a message could not be sent, or if --canary or --stop-at stopped
-    it.
+    was, and the broker's topology has to agree, or it stays. Each gets a fresh retry budget. The
+    command shows what it would requeue and asks. Ctrl-C stops it cleanly: the rest stays in the
+    failed queue, and `redrive jobs resume` continues. It exits with 1 if a message could not be
+    sent, or if --canary or --stop-at stopped it.
 
     \b
     Example:
@@ -112,6 +113,7 @@ def requeue(
         guard.force,
         via=via,
         pace_by_depth=pace_by_depth,
+        unchecked=unchecked,
     )
     one_way = to or (None if via else source.main)
     order, found = edit_options.changing(
@@ -127,6 +129,9 @@ def requeue(
     else:
         plan = planned(printer, failed, order)
     message_options.check_groups(groups, plan.matching, source.queue)
+    if not dry_run and guards.ask_unchecked(printer, plan.left, yes=yes):
+        order = replace(order, unchecked=True)
+        plan = plan_order(failed, order, found)
     places = job_run.places_of(failed, one_way, plan)
     if dry_run or not plan.count:
         printer.result(job_run.json_of(source.name, plan, None))
@@ -160,7 +165,7 @@ def _read(printer: Printer, failed: FailedQueue, read: edit_options.Read) -> lis
 def _tell_plan(printer: Printer, taken: FailedSource, order: Order, plan: Plan) -> None:
     source = taken.queue
     guards.tell_too_often(printer, plan.too_often)
-    guards.tell_no_way_back(printer, plan.no_way_back)
+    guards.tell_left(printer, plan.left)
     if not plan.count:
         why = (
             "is empty"

@@ -1,16 +1,20 @@
 """What guards a requeue, on one machine and on Spark alike: its options, and what is printed and
 asked before anything is sent."""
 
-from collections.abc import Sequence
+import sys
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
 import typer
 
 from redrive.cli import options
-from redrive.cli.output import Printer, count_of
+from redrive.cli.output import Printer, TableColumn, count_of
 from redrive.failures.canary import Guards, Unknown
 from redrive.failures.outcome_watch import Whereabouts
+from redrive.failures.route import NO_WAY, Route, Verdict
+from redrive.redaction import in_one_line
 from redrive.topology.durations import duration_of
 from redrive.topology.rewrite import MOST_REDRIVES
 
@@ -61,6 +65,34 @@ Force = Annotated[
 ]
 
 
+Unchecked = Annotated[
+    bool,
+    typer.Option(
+        "--unchecked",
+        help="Include messages of a dead-letter queue whose way back the broker can neither "
+        "confirm nor contradict.",
+    ),
+]
+_MOST_REASONS = 5
+_LEFT = (
+    (
+        Verdict.UNKNOWN,
+        "nothing says which queue they failed in",
+        "--to names one for them.",
+    ),
+    (
+        Verdict.CONTRADICTED,
+        "what they say of their way back is contradicted",
+        "--to names a queue for them; --where or --id chooses some.",
+    ),
+    (
+        Verdict.UNCHECKED,
+        "the broker could not confirm their way back",
+        "--unchecked includes them; --to names a queue.",
+    ),
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuardOptions:
     """The options that stop a requeue whose messages fail again."""
@@ -96,14 +128,38 @@ def tell_too_often(printer: Printer, count: int) -> None:
         )
 
 
-def tell_no_way_back(printer: Printer, count: int) -> None:
-    """Print how many messages stay because nothing says where to send them, if there are any."""
-    if count:
+def tell_left(printer: Printer, left: Mapping[Route, int]) -> None:
+    """Print how many messages stay because their way back is not sure, why, and what helps."""
+    for verdict, heading, remedy in _LEFT:
+        routes = Counter({one: count for one, count in left.items() if one.verdict is verdict})
+        if not routes:
+            continue
         printer.say(
-            f"{count_of(count, 'message')} not included: nothing says which queue they failed in. "
-            "--to names one for them.",
-            "yellow",
+            f"{count_of(routes.total(), 'message')} not included: {heading}. {remedy}", "yellow"
         )
+        shown = [(one, count) for one, count in routes.most_common(_MOST_REASONS) if one.reason]
+        if shown and shown != [(NO_WAY, routes.total())]:
+            columns = (
+                TableColumn("count", "right"),
+                TableColumn("to", give=True),
+                TableColumn("why", give=True, wrap=True),
+            )
+            rows = [
+                (f"{count:,}", "–" if one.way is None else in_one_line(str(one.way)), one.reason)
+                for one, count in shown
+            ]
+            printer.table(columns, rows)
+        if len(routes) > _MOST_REASONS:
+            printer.say(f"… and {count_of(len(routes) - _MOST_REASONS, 'more reason')}.")
+
+
+def ask_unchecked(printer: Printer, left: Mapping[Route, int], *, yes: bool) -> bool:
+    """Ask whether messages go, too, whose way back the broker could not confirm; False if there are
+    none, or nobody is there to be asked."""
+    count = sum(count for route, count in left.items() if route.verdict is Verdict.UNCHECKED)
+    if not count or yes or not sys.stdin.isatty():
+        return False
+    return printer.confirm(f"Send {count_of(count, 'unchecked message')}, too?", yes=False)
 
 
 def tell(printer: Printer, places: Sequence[Whereabouts]) -> None:

@@ -19,6 +19,7 @@ from redrive.failures.job_record import JobRecord, State
 from redrive.failures.order import Order
 from redrive.failures.outcome_watch import Whereabouts
 from redrive.failures.plan import Plan
+from redrive.failures.way_back import WayBack
 from redrive.pubsub.reports import RequeueReport
 from redrive.redaction import in_one_line
 from redrive.topology.names import ExchangeFamily
@@ -26,6 +27,7 @@ from redrive.topology.names import ExchangeFamily
 _MOST_SHOWN = 20
 _MOST_PLACES = 10
 _INTERRUPTED = 130
+_NO_PLACE = dict.fromkeys(WayBack._fields)
 
 
 def failed_queue_of(printer: Printer, job: JobRecord, broker: RecordedJobOptions) -> FailedQueue:
@@ -131,7 +133,18 @@ def json_of(queue: str, plan: Plan, job: Job | None) -> dict[str, object]:
         "planned": plan.count,
         "too_often": plan.too_often,
         "no_way_back": plan.no_way_back,
+        "contradicted": plan.contradicted,
+        "unchecked": plan.unchecked,
         "ways": [{**way._asdict(), "count": count} for way, count in plan.ways.most_common()],
+        "routes": [
+            {
+                **(_NO_PLACE if route.way is None else route.way._asdict()),
+                "verdict": route.verdict.value,
+                "reason": route.reason,
+                "count": count,
+            }
+            for route, count in plan.routes.most_common()
+        ],
         "shared_ids": plan.shared_ids,
         "groups": [
             {"group_id": cause.group_id, **cause._asdict(), "count": count}

@@ -29,6 +29,8 @@ _DONE = {
 _WHY_THEY_STAY = {
     "requeued_too_often": "were requeued too often",
     "no_way_back": "do not say which queue they failed in",
+    "contradicted": "say something of their way back that the broker contradicts",
+    "unchecked": "have a way back that the broker could not confirm",
 }
 _CAUSES_SHOWN = 5
 _LONGEST = 200

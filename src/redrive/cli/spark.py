@@ -414,6 +414,7 @@ def _choice(
         patch=change.patch_text,
         to=way.to,
         via=way.via,
+        unchecked=way.unchecked,
     )
     choice.check()
     return choice

@@ -55,7 +55,7 @@ def _arguments_of(job: JobRecord, name: str) -> Iterator[str]:
             yield from (f"--{option}", _text(job.order, option))
     if job.order.get("patch"):
         yield from ("--patch", _PATCH_FILE)
-    for flag in ("via", "force", "keep", "literal"):
+    for flag in ("via", "unchecked", "force", "keep", "literal"):
         if job.order.get(flag) is True:
             yield f"--{flag}"
 

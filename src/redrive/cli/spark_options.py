@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from redrive.cli import completion, job_options, options
+from redrive.cli import completion, guards, job_options, options
 from redrive.spark_reprocess.settings import BATCH, LEAST_SHARE, SendSettings
 
 Queues = Annotated[
@@ -121,6 +121,7 @@ class WayOptions:
 
     to: options.To = None
     via: options.Via = False
+    unchecked: guards.Unchecked = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,5 +1,6 @@
 """What `redrive spark` says of a plan, and at its end."""
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import typer
@@ -7,6 +8,8 @@ import typer
 from redrive.cli import guards
 from redrive.cli.messages import tell_shared_ids
 from redrive.cli.output import Cell, Printer, TableColumn, count_of
+from redrive.failures.route import Route, Verdict
+from redrive.failures.way_back import WayBack
 from redrive.redaction import in_one_line
 
 if TYPE_CHECKING:
@@ -40,8 +43,7 @@ def tell_plan(
             "discarded before."
         )
     guards.tell_too_often(printer, planned.too_often)
-    guards.tell_no_way_back(printer, planned.no_way_back)
-    _tell_without_way(printer, planned.without_way_back, planned.no_way_back)
+    _tell_left(printer, planned)
     _tell_ways(printer, planned)
     if not planned.groups:
         return
@@ -87,6 +89,21 @@ def _tell_ways(printer: Printer, planned: "RunPlan") -> None:
             "Every queue that is bound to such an exchange with a matching key gets a copy.",
             "yellow",
         )
+
+
+def _tell_left(printer: Printer, found: "RunPlan | Identity") -> None:
+    """Print how many messages have no sure way back, why, and some of them."""
+    left: Counter[Route] = Counter()
+    for one in found.left:
+        way, verdict = one["way"], one["verdict"]
+        route = Route(
+            None if way is None else WayBack("", str(way)),
+            Verdict.UNKNOWN if verdict is None else Verdict(str(verdict)),
+            str(one["reason"] or ""),
+        )
+        left[route] += int(str(one["count"]))
+    guards.tell_left(printer, left)
+    _tell_without_way(printer, found.without_way_back, left.total())
 
 
 def _tell_without_way(
@@ -136,15 +153,14 @@ def end(printer: Printer, archive: "Archive", identity: "Identity") -> None:
             (TableColumn("id"), TableColumn("error", give=True, wrap=True)),
             [(one["id"][:12], one["error"]) for one in identity.refusals[:_FEW_GROUPS]],
         )
-    if identity.no_way_back:
-        stay = "stays" if identity.no_way_back == 1 else "stay"
+    if identity.in_doubt:
+        stay = "stays" if identity.in_doubt == 1 else "stay"
         printer.say(
-            f"{count_of(identity.no_way_back, 'message')} {stay} in the archive: nothing says "
-            "which queue they failed in. Send them by redrive spark send --to QUEUE, or restore "
-            "them:",
+            f"{count_of(identity.in_doubt, 'message')} {stay} in the archive. Send them by "
+            "redrive spark send --to QUEUE, or restore them:",
             "yellow",
         )
-        _tell_without_way(printer, identity.without_way_back, identity.no_way_back)
+        _tell_left(printer, identity)
     printer.say(f"The page: {archive.page_of(identity.run)}")
     printer.say(f"The report: {archive.report_of(identity.run)}")
     printer.say(

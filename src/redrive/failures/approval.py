@@ -9,7 +9,7 @@ from redrive.errors import ConfigurationError
 from redrive.failures.approval_rule import waits_for_none
 from redrive.failures.failed_message import FailedMessage
 from redrive.failures.failed_queue_access import FailedQueueAccess
-from redrive.failures.failed_queue_facts import source_of
+from redrive.failures.failed_queue_facts import directed, source_of
 from redrive.failures.job import Job, carried_out
 from redrive.failures.job_record import JobRecord, State
 from redrive.failures.message_source import answer_of
@@ -44,7 +44,8 @@ def ask(
             used.
     """
     source = source_of(failed)
-    plan = plan_of(order, messages, with_fingerprint=True)
+    direction = directed(failed, order.direction)
+    plan = plan_of(order, messages, direction=direction, with_fingerprint=True)
     if not plan.count:
         raise ConfigurationError("there is nothing to requeue", "Look at the queue again.")
     return journal.ask(
@@ -89,7 +90,11 @@ def approve(
     if record.state is not State.ASKED:
         raise waits_for_none(record)
     order = Order.from_json(record.order)
-    plan, look = answer_of(failed, lambda look: plan_of(order, look, with_fingerprint=True))
+    direction = directed(failed, order.direction)
+    plan, look = answer_of(
+        failed,
+        lambda look: plan_of(order, look, direction=direction, with_fingerprint=True),
+    )
     plan.total, plan.missing = look.total, look.missing
     _check_same(record, plan)
     return carried_out(

@@ -8,6 +8,7 @@ from redrive.errors import ConfigurationError
 from redrive.failures.dialects.clues import moment_of
 from redrive.failures.dialects.failure_notes import FailureNotes
 from redrive.failures.dialects.known import notes_of
+from redrive.failures.route import Claims, claims_of
 from redrive.failures.way_back import WayBack, first_way_of, origin_of, way_back_of
 from redrive.pubsub.message import ReceivedMessage
 from redrive.topology import headers, names
@@ -103,8 +104,14 @@ class FailedMessage(ReceivedMessage):
 
     @property
     def way_back(self) -> WayBack | None:
-        """Where it is sent to be tried again; None where nothing says so."""
+        """Where it is sent to be tried again, as far as it says so itself; None where nothing
+        does."""
         return way_back_of(self._delivery, self._told)
+
+    @property
+    def claims(self) -> Claims:
+        """All that it says of its way."""
+        return claims_of(self._delivery, self._told)
 
     @property
     def first_way(self) -> WayBack | None:

@@ -10,7 +10,7 @@ from redrive.failures.canary import Guards, Unknown
 from redrive.failures.edit import Edit
 from redrive.failures.failed_message import FailedMessage
 from redrive.failures.failed_queue_access import FailedQueueAccess
-from redrive.failures.failed_queue_facts import source_of
+from redrive.failures.failed_queue_facts import directed, source_of
 from redrive.failures.filter import Filter, check_plain
 from redrive.failures.job import Job, carried_out
 from redrive.failures.job_record import JobRecord
@@ -55,6 +55,7 @@ class FailedQueue(FailedQueueAccess):
         *,
         to: str | None = None,
         via: bool = False,
+        unchecked: bool = False,
         canary: int = 0,
         edit: Edit | None = None,
         patch: str | None = None,
@@ -65,7 +66,7 @@ class FailedQueue(FailedQueueAccess):
         few, which way they go, what stays and why. The messages are looked at, and stay.
 
         Args:
-            where, limit, to, via, canary, edit, patch, force: as for `requeue`.
+            where, limit, to, via, unchecked, canary, edit, patch, force: as for `requeue`.
             on_progress: told about ten times a second how far the look is.
 
         Raises:
@@ -78,6 +79,7 @@ class FailedQueue(FailedQueueAccess):
             limit,
             to=to,
             via=via,
+            unchecked=unchecked,
             canary=canary,
             edit=edit,
             patch=patch,
@@ -92,6 +94,7 @@ class FailedQueue(FailedQueueAccess):
         *,
         to: str | None = None,
         via: bool = False,
+        unchecked: bool = False,
         rate: float | None = None,
         pace_by_depth: int | None = None,
         canary: int = 0,
@@ -111,8 +114,9 @@ class FailedQueue(FailedQueueAccess):
         """Requeues failed messages to their main queue, each with a fresh retry budget.
 
         What is in a dead-letter queue goes to the queue that each message failed in, as its
-        framework or the broker has noted it; a message that says nothing of that stays, and is
-        counted in the report.
+        framework or the broker has noted it, if the topology agrees: the management API is asked. A
+        message that says nothing of that, or something that the topology contradicts or can't
+        confirm, stays, and is counted in the report.
 
         Each is published and confirmed before it is acked: at every instant it is in its failed
         queue or confirmed in its main queue. It stops at the depth that it found, so what fails
@@ -126,6 +130,8 @@ class FailedQueue(FailedQueueAccess):
             to: another queue that they go to.
             via: whether they are published as they were first, by their exchange and key, in place
                 of going to one queue: everything that is bound there gets a copy.
+            unchecked: whether messages go, too, whose way back the topology neither confirms nor
+                contradicts, or for which the management API could not be asked.
             rate: how many are sent a second, at most.
             pace_by_depth: they are sent only while the queue that they go to has fewer ready
                 messages than this. One that waits holds up those behind it.
@@ -164,6 +170,7 @@ class FailedQueue(FailedQueueAccess):
             limit,
             to=to,
             via=via,
+            unchecked=unchecked,
             rate=rate,
             pace_by_depth=pace_by_depth,
             canary=canary,
@@ -224,9 +231,12 @@ def plan_order(
     to = order.direction.to
     if to is not None:
         failed._check_destination(to)
+    direction = directed(failed, order.direction)
     if messages is not None:
-        return plan_of(order, messages)
-    plan, look = answer_of(failed, lambda look: plan_of(order, look), on_progress=on_progress)
+        return plan_of(order, messages, direction=direction)
+    plan, look = answer_of(
+        failed, lambda look: plan_of(order, look, direction=direction), on_progress=on_progress
+    )
     plan.total, plan.missing = look.total, look.missing
     return plan
 
@@ -306,6 +316,7 @@ def order_of(
     *,
     to: str | None = None,
     via: bool = False,
+    unchecked: bool = False,
     rate: float | None = None,
     pace_by_depth: int | None = None,
     canary: int = 0,
@@ -342,6 +353,7 @@ def order_of(
         force,
         patch,
         via=via,
+        unchecked=unchecked,
         pace_by_depth=pace_by_depth,
         transform=edit,
     )

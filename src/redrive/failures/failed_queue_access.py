@@ -4,9 +4,10 @@ again."""
 import threading
 import uuid
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 
 from redrive.failures.failed_message import FailedMessage
-from redrive.failures.failed_queue_facts import source_of
+from redrive.failures.failed_queue_facts import directed, source_of
 from redrive.failures.failed_queue_looks import SETTLING, FailedQueueLooks, settled
 from redrive.failures.filter import Filter, Predicate, opened
 from redrive.failures.look_progress import Looking
@@ -78,6 +79,7 @@ class FailedQueueAccess(FailedQueueLooks):
         destination = None if direction.via else direction.to or source.main
         if destination is not None:
             self._check_destination(destination)
+        manner = replace(manner, direction=directed(self, direction))
         with opened(where) as choose:
             # Where some may have no way back, all is held: what stays would be in the way.
             all_held = choose or (None if destination is not None else _all)

@@ -3,10 +3,12 @@
 import contextlib
 import warnings
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from redrive.errors import BrokerUnavailable, ConfigurationError
+from redrive.failures.direction import Direction
 from redrive.failures.failed_count import count_failed
 from redrive.failures.failed_source import (
     FailedSource,
@@ -23,6 +25,7 @@ from redrive.failures.outcome_watch import (
     whereabouts,
 )
 from redrive.failures.removals import Removals
+from redrive.failures.route_survey import judge_at
 from redrive.pubsub.blocking.connection import Connector, default_name
 from redrive.pubsub.blocking.declarer import Declarer, Depth, declaring
 from redrive.pubsub.service_connection import Address
@@ -215,6 +218,18 @@ def source_of(failed: FailedQueueFacts) -> FailedSource:
         with declaring(failed._connector) as declarer:
             return failed._source_on(declarer)
     return failed._taken
+
+
+def directed(failed: FailedQueueFacts, direction: Direction) -> Direction:
+    """A direction that knows what the broker says of the ways back, if these count.
+
+    Raises:
+        ConfigurationError: there is no such queue.
+        BrokerUnavailable, PermissionDenied: the broker can't be reached.
+    """
+    if not direction.asks_the_broker or source_of(failed).main is not None:
+        return direction
+    return replace(direction, judge=judge_at(failed._connector, failed._management_url))
 
 
 def consumers_of(failed: FailedQueueFacts) -> int:

@@ -31,7 +31,7 @@ MOST_BYTES = 2 * 1024**3
 """Of all that is kept. The look that is oldest goes first."""
 MOST_OF_A_BODY = 64 * 1024
 """A longer body is not kept: a question for it looks at the queue."""
-_FORMAT = 8
+_FORMAT = 9
 _NAME, _NAME_WITHOUT_BODIES = "index", "index-without-bodies"
 _FILLING = "fill-"
 _DATA = ".parquet"

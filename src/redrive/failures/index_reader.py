@@ -1,7 +1,6 @@
 """Answers from the index: by SQL over the columns that are kept, and not message by message."""
 
 import contextlib
-import json
 import re
 from array import array
 from collections import Counter
@@ -23,6 +22,7 @@ from redrive.failures.database import (
     refused,
     rows_given,
 )
+from redrive.failures.direction import Direction
 from redrive.failures.failed_message import FailedMessage
 from redrive.failures.filter import Filter
 from redrive.failures.groups import MOST_GROUPS, MOST_KEYS, Group, Groups, Key
@@ -32,6 +32,7 @@ from redrive.failures.index_database import lent
 from redrive.failures.index_writer import (
     CAUSE_FRAME,
     CAUSE_MESSAGE,
+    CLAIMS,
     HAS_OWN_ID,
     IS_JSON,
     IS_TEXT,
@@ -43,7 +44,6 @@ from redrive.failures.index_writer import (
     PLAIN,
     RAW_KEY,
     TOLD,
-    WAY,
 )
 from redrive.failures.kept_messages import (
     Around,
@@ -55,6 +55,7 @@ from redrive.failures.kept_messages import (
     ValueCounts,
 )
 from redrive.failures.known_answers import KnownAnswers
+from redrive.failures.route import Route, claims_from
 from redrive.failures.stored_message import (
     BODY,
     DEAD_LETTER_QUEUE,
@@ -87,13 +88,15 @@ _HIDDEN = (
     PLACE,
     MARK,
     HAS_OWN_ID,
-    WAY,
+    CLAIMS,
     RAW_KEY,
     CAUSE_MESSAGE,
     CAUSE_FRAME,
     IS_WHOLE,
     *(column.name for column in WIRE),
 )
+_MOST_THAT_STAY = 1000
+"""Different things that messages say of their ways, of those that stay."""
 _IN_SQL = frozenset({SqlType.TEXT, SqlType.NUMBER, SqlType.TIME})
 """Columns that are the same value in Python and in the file; a JSON that DuckDB does not take is
 not."""
@@ -325,49 +328,63 @@ class IndexedMessages(KeptMessages):
             for group, hosts, requeued, most in found
         }
 
-    def prospects(self, to: str | None, most_redrives: int | None, few: int) -> Prospects:
+    def prospects(self, direction: Direction, most_redrives: int | None, few: int) -> Prospects:
         """What a requeue of them would do."""
         may = "true" if most_redrives is None else f"redrive_count < {most_redrives}"
-        goes = f"({may})" if to is not None else f"({may} AND {WAY} IS NOT NULL)"
+        routes, goes = self._routes(direction, f"({may})")
         retried = f"epoch_us({_FAILED_AT}) - epoch_us(first_failed_at)"
         in_order = f"ORDER BY min({PLACE})"
         each = ", ".join(
             (
                 f"count(*) FILTER ({goes})",
                 f"count(*) FILTER (NOT ({may}))",
-                "count(*)",
                 f"max(retries) FILTER ({goes})",
                 f"max({retried}) FILTER ({goes} AND redrive_count = 0)",
             )
         )
         by_cause = f"coalesce(error_type, ''), {CAUSE_MESSAGE}, {CAUSE_FRAME}, count(*)"
         has_own = f"{HAS_OWN_ID} = 1"
-        numbers, causes, ways, arrivals, first, shared = self._all_asked(
+        numbers, causes, arrivals, first, shared = self._all_asked(
             (
                 (each, ""),
                 (by_cause, f"AND {goes} GROUP BY 1, 2, 3 {in_order}"),
-                (f"{WAY}, count(*)", f"AND {goes} GROUP BY 1 {in_order}"),
                 (f"{EXCHANGE}, {ROUTING_KEY}, count(*)", f"AND {goes} GROUP BY 1, 2 {in_order}"),
                 (PLACE, f"AND {goes} ORDER BY {PLACE} LIMIT {few}"),
                 (f"{MARK}, count(*)", f"AND {goes} AND {has_own} GROUP BY 1 HAVING count(*) > 1"),
             )
         )
-        (count, too_often, total, retries, longest) = numbers[0]
-        going, too_many = _number(count), _number(too_often)
+        (count, too_often, retries, longest) = numbers[0]
         return Prospects(
-            going,
-            too_many,
-            _number(total) - going - too_many,
+            _number(count),
+            _number(too_often),
             Counter({Cause(*map(str, cause)): _number(number) for *cause, number in causes}),
-            Counter({_way_of(way): _number(number) for way, number in ways})
-            if to is None
-            else Counter({WayBack("", to): going} if going else {}),
+            routes,
             {WayBack(*map(_name_of, arrival)) for *arrival, _ in arrivals},
             list(self._messages([_number(place) for (place,) in first])),
             self._sharing([_number(mark) for mark, _ in shared], goes),
             _number(retries or 0),
             timedelta(seconds=round(max(0, _number(longest or 0)) / 1_000_000)),
         )
+
+    def _routes(self, direction: Direction, may: str) -> tuple[Counter[Route], str]:
+        """Which way how many of those go that may go, and which do, as SQL.
+
+        Raises:
+            IndexUnusable: those that stay say too much that differs.
+        """
+        claims = "count(*)" if direction.to is not None else f"{CLAIMS}, count(*)"
+        grouped = "" if direction.to is not None else f"GROUP BY 1 ORDER BY min({PLACE})"
+        routes: Counter[Route] = Counter()
+        stay: list[str] = []
+        for *said, count in self._asked(claims, f"AND {may} {grouped}"):
+            route = direction.of(claims_from(said[0]) if said else None)
+            routes[route] += _number(count)
+            if not direction.goes(route):
+                stay.append(str(said[0]))
+        if len(stay) > _MOST_THAT_STAY:
+            raise IndexUnusable("too many ways are in doubt")
+        literals = ", ".join("'" + one.replace("'", "''") + "'" for one in stay)
+        return +routes, f"({may} AND {CLAIMS} NOT IN ({literals}))" if stay else may
 
     def _sharing(self, marks: Sequence[int], goes: str) -> Iterator[FailedMessage]:
         """The messages with these marks, of those that would go."""
@@ -613,10 +630,6 @@ def _key_of(by: Column, values: Sequence[object]) -> Key:
     if by.type is SqlType.TIME:
         return _moment(value)
     return value if isinstance(value, str | int) else None
-
-
-def _way_of(way: object) -> WayBack:
-    return WayBack(*json.loads(str(way)))
 
 
 def _name_of(raw: object) -> str:

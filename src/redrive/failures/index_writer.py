@@ -46,11 +46,11 @@ _PROBLEMS = (duckdb.Error, OSError, ValueError, MemoryError, ArithmeticError, Re
 """What may keep the index from being filled: no room, a message that DuckDB can't take. The look's
 own answer does not suffer from it."""
 
-PLACE, MARK, HAS_OWN_ID, WAY, TOLD, RAW_KEY = (
+PLACE, MARK, HAS_OWN_ID, CLAIMS, TOLD, RAW_KEY = (
     "place",
     "mark",
     "has_own_id",
-    "way",
+    "claims",
     "told",
     "raw_routing_key",
 )
@@ -88,7 +88,7 @@ _WRITTEN: tuple[tuple[str, SqlType], ...] = (
     (BODY, _BYTES),
     (RAW_KEY, _BYTES),
     (TOLD, _TEXT),
-    (WAY, _TEXT),
+    (CLAIMS, _TEXT),
     (HAS_OWN_ID, _NUMBER),
     *((column.name, column.type) for column in _NOTED),
     (_GROUP_ID, _TEXT),
@@ -155,7 +155,7 @@ class IndexWriter:
                 not key.isascii(),
                 [
                     None if is_whole else told_of(message),
-                    None if message.way_back is None else json.dumps(message.way_back),
+                    json.dumps(message.claims),
                     int(message.own_failure_id is not None),
                     *(_plain(column.read(message)) for column in _NOTED),
                 ],

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from redrive.errors import ConfigurationError
 from redrive.failures.canary import Unknown, longest_watch
 from redrive.failures.failed_queue_access import FailedQueueAccess
-from redrive.failures.failed_queue_facts import source_of
+from redrive.failures.failed_queue_facts import directed, source_of
 from redrive.failures.job_record import JobOutcome, JobRecord, State
 from redrive.failures.journal_entry import EDITS_LEFT_OUT
 from redrive.failures.look_progress import OnLook
@@ -165,9 +165,10 @@ class Job(RequeueReport):
             BrokerUnavailable: the connection was lost.
         """
         under_way, order = self._journal.under_way(self.id), self.order
+        direction = directed(self._failed, order.direction)
         plan, look = answer_of(
             self._failed,
-            lambda look: plan_of(order, look, under_way, self.id),
+            lambda look: plan_of(order, look, under_way, self.id, direction=direction),
             on_progress=on_progress,
         )
         plan.total, plan.missing = look.total, look.missing

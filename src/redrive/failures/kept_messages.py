@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, NamedTuple
 from redrive.errors import RedriveError
 from redrive.failures.cause import Cause
 from redrive.failures.columns import Column
+from redrive.failures.direction import Direction
 from redrive.failures.failed_message import FailedMessage
 from redrive.failures.filter import Filter, OpenFilter
 from redrive.failures.groups import Groups
+from redrive.failures.route import Route
 from redrive.failures.way_back import WayBack
 
 if TYPE_CHECKING:
@@ -80,9 +82,8 @@ class Prospects(NamedTuple):
     Args:
         going: how many go.
         too_often: how many stay because they were requeued too often.
-        no_way_back: how many stay because nothing says where they would go.
         groups: how many of each cause go.
-        ways: how many go which way.
+        routes: which way how many of those go that were not requeued too often, or why they stay.
         arrivals: by which exchanges and keys they came to where they are.
         first: the first few.
         sharing: those whose failure id others may have, too.
@@ -92,9 +93,8 @@ class Prospects(NamedTuple):
 
     going: int
     too_often: int
-    no_way_back: int
     groups: Counter[Cause]
-    ways: Counter[WayBack]
+    routes: Counter[Route]
     arrivals: set[WayBack]
     first: list[FailedMessage]
     sharing: Iterator[FailedMessage]
@@ -155,11 +155,11 @@ class KeptMessages(ABC, Iterator[FailedMessage]):
         """What the messages of each cause have behind them, by the id of its group."""
 
     @abstractmethod
-    def prospects(self, to: str | None, most_redrives: int | None, few: int) -> Prospects:
+    def prospects(self, direction: Direction, most_redrives: int | None, few: int) -> Prospects:
         """What a requeue of them would do.
 
         Args:
-            to: the queue that they would go to; None for the one that each failed in.
+            direction: where they would go; not by the exchange that they were first published to.
             most_redrives: what was requeued so often stays; None for no limit.
             few: how many are given as examples.
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from redrive.errors import ConfigurationError
 from redrive.failures.columns import BODIES, BY_NAME, COLUMNS, Column
 from redrive.failures.database import Database
+from redrive.failures.direction import Direction
 from redrive.failures.failed_message import FailedMessage
 from redrive.failures.filter import Filter
 from redrive.failures.groups import Groups
@@ -79,9 +80,9 @@ class MaskedMessages(KeptMessages):
         """What the messages of each cause have behind them."""
         return self._kept.trips()
 
-    def prospects(self, to: str | None, most_redrives: int | None, few: int) -> Prospects:
+    def prospects(self, direction: Direction, most_redrives: int | None, few: int) -> Prospects:
         """What a requeue of them would do; its examples are masked."""
-        found = self._kept.prospects(to, most_redrives, few)
+        found = self._kept.prospects(direction, most_redrives, few)
         return found._replace(first=[self._masked(message) for message in found.first])
 
     def database(self, columns: Sequence[Column]) -> Database:

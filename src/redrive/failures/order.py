@@ -34,6 +34,7 @@ class Order:
         pace_by_depth: they go only while the queue that they go to has fewer ready messages; None
             for any number.
         transform: makes another body of a message: a function of the program that gives the order.
+        unchecked: whether messages go whose way back the broker could not confirm.
     """
 
     filter: Filter = field(default_factory=Filter)
@@ -48,6 +49,7 @@ class Order:
     via: bool = False
     pace_by_depth: int | None = None
     transform: Edit | None = None
+    unchecked: bool = False
 
     @property
     def direction(self) -> Direction:
@@ -57,7 +59,7 @@ class Order:
             ConfigurationError: two ways are asked for, or a pace by the depth of unknown queues.
         """
         check_pace(self.pace_by_depth, via=self.via)
-        return Direction(self.to, self.via)
+        return Direction(self.to, self.via, self.unchecked)
 
     @property
     def most_redrives(self) -> int | None:

@@ -7,11 +7,13 @@ from datetime import timedelta
 
 from redrive.failures.canary import time_of_retries
 from redrive.failures.cause import Cause, cause_of
+from redrive.failures.direction import Direction
 from redrive.failures.edit import difference
 from redrive.failures.failed_message import FailedMessage
 from redrive.failures.filter import OpenFilter
 from redrive.failures.kept_messages import KeptMessages, matching
 from redrive.failures.order import Order
+from redrive.failures.route import Route, Verdict
 from redrive.failures.shared_ids import SharedIds
 from redrive.failures.way_back import WayBack
 from redrive.pubsub.reports import MOST_IDS, RequeueProgress
@@ -38,10 +40,10 @@ class Plan:
         count: how many of them would go.
         groups: how many of each cause.
         first: the first few.
-        ways: how many of them go which way.
+        routes: which way how many of those go that the order means, and why, or why they stay.
+        direction: where the order sends messages.
         arrivals: by which exchanges and keys they came to where they are.
         too_often: how many stay because they were requeued too often.
-        no_way_back: how many stay because nothing says which queue they failed in.
         found_again_ids: the failure ids of these, a thousand at most.
         found_again: how many that an earlier run had under way are in the failed queue.
         shared_ids: how many failure ids stand for several of them that differ.
@@ -60,10 +62,10 @@ class Plan:
     count: int = 0
     groups: Counter[Cause] = field(default_factory=Counter)
     first: list[FailedMessage] = field(default_factory=list)
-    ways: Counter[WayBack] = field(default_factory=Counter)
+    routes: Counter[Route] = field(default_factory=Counter)
+    direction: Direction = field(default_factory=Direction)
     arrivals: set[WayBack] = field(default_factory=set)
     too_often: int = 0
-    no_way_back: int = 0
     found_again: int = 0
     found_again_ids: list[str] = field(default_factory=list)
     shared_ids: int = 0
@@ -79,13 +81,53 @@ class Plan:
     @property
     def matching(self) -> int:
         """How many the order means, those included that stay."""
-        return self.count + self.too_often + self.no_way_back
+        return self.count + self.too_often + self.left.total()
+
+    @property
+    def ways(self) -> Counter[WayBack]:
+        """How many go which way."""
+        ways: Counter[WayBack] = Counter()
+        for route, count in self.routes.items():
+            if route.way is not None and self.direction.goes(route):
+                ways[route.way] += count
+        return ways
+
+    @property
+    def left(self) -> Counter[Route]:
+        """How many stay for which verdict on their way, and why."""
+        return Counter(
+            {route: n for route, n in self.routes.items() if not self.direction.goes(route)}
+        )
+
+    def stay_for(self, verdict: Verdict) -> int:
+        """How many stay because this is the verdict on their way."""
+        return sum(count for route, count in self.left.items() if route.verdict is verdict)
+
+    @property
+    def no_way_back(self) -> int:
+        """How many stay because nothing says which queue they failed in."""
+        return self.stay_for(Verdict.UNKNOWN)
+
+    @property
+    def contradicted(self) -> int:
+        """How many stay because the topology says otherwise than they do."""
+        return self.stay_for(Verdict.CONTRADICTED)
+
+    @property
+    def unchecked(self) -> int:
+        """How many stay because the broker could not confirm what they say."""
+        return self.stay_for(Verdict.UNCHECKED)
 
     def noted(self) -> dict[str, object]:
         """What of it stands in the journal, as JSON values: how many of which cause, and how many
         stay and why. No message and no body."""
         causes = self.groups.most_common(_MOST_CAUSES)
-        stay = {"requeued_too_often": self.too_often, "no_way_back": self.no_way_back}
+        stay = {
+            "requeued_too_often": self.too_often,
+            "no_way_back": self.no_way_back,
+            "contradicted": self.contradicted,
+            "unchecked": self.unchecked,
+        }
         return {
             "looked_at": self.looked_at,
             "is_cut": self.is_cut,
@@ -117,6 +159,7 @@ def plan_of(
     under_way: set[str] | frozenset[str] = frozenset(),
     job: str = "",
     *,
+    direction: Direction | None = None,
     with_fingerprint: bool = False,
 ) -> Plan:
     """What an order would send of these messages; those that this job has sent before do not count.
@@ -126,14 +169,15 @@ def plan_of(
         messages: those of the queue.
         under_way: what the job was sending when it ended.
         job: its id; empty where it has sent nothing yet.
+        direction: where to, with what the broker says of it; None for the order's own.
         with_fingerprint: whether the plan is to tell which messages it is about.
 
     Raises:
         ConfigurationError: its expression can't be used, or a body can't be changed as it says.
     """
-    plan = Plan()
+    direction = direction or order.direction
+    plan = Plan(direction=direction)
     edit = order.edit()
-    direction = order.direction
     if (
         isinstance(messages, KeptMessages)
         and edit is None
@@ -143,7 +187,7 @@ def plan_of(
         with OpenFilter(order.filter) as open_filter:
             meant = matching(messages, open_filter)
             if isinstance(meant, KeptMessages):
-                return _plan_of_kept(order, messages.count(), meant)
+                return _plan_of_kept(order, direction, messages.count(), meant)
     shared = SharedIds()
     together = 0
 
@@ -166,14 +210,14 @@ def plan_of(
             if under_way and (message.digest in under_way or message.failure_id in under_way):
                 plan.found_again += 1
                 plan.found_again_ids += [message.failure_id][: MOST_IDS - len(plan.found_again_ids)]
-            way = direction.way_of(message)
+            route = direction.route_of(message)
             if not order.may_go(message):
                 plan.too_often += 1
-            elif way is None:
-                plan.no_way_back += 1
+            elif not direction.goes(route):
+                plan.routes[route] += 1
             elif order.limit is None or plan.count < order.limit:
                 plan.count += 1
-                plan.ways[way] += 1
+                plan.routes[route] += 1
                 plan.arrivals.add(WayBack(message.delivery.exchange, message.delivery.routing_key))
                 plan.groups[cause_of(message)] += 1
                 shared.add(message)
@@ -192,10 +236,10 @@ def plan_of(
     return plan
 
 
-def _plan_of_kept(order: Order, looked_at: int, meant: KeptMessages) -> Plan:
+def _plan_of_kept(order: Order, direction: Direction, looked_at: int, meant: KeptMessages) -> Plan:
     """What an order without an edit would send of what was kept: counted, and not made one by
     one."""
-    found = meant.prospects(order.direction.to, order.most_redrives, _FEW)
+    found = meant.prospects(direction, order.most_redrives, _FEW)
     shared = SharedIds()
     for message in found.sharing:
         shared.add(message)
@@ -205,10 +249,10 @@ def _plan_of_kept(order: Order, looked_at: int, meant: KeptMessages) -> Plan:
         count=found.going,
         groups=found.groups,
         first=found.first,
-        ways=found.ways,
+        routes=found.routes,
+        direction=direction,
         arrivals=found.arrivals,
         too_often=found.too_often,
-        no_way_back=found.no_way_back,
         shared_ids=len(shared),
         retries=found.retries if is_watched else 0,
         retried_for=found.retried_for if is_watched else timedelta(0),

@@ -6,9 +6,12 @@ import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
+from typing import TYPE_CHECKING
 
 from redrive.errors import InvalidMessage
-from redrive.failures.failed_message import FailedMessage
+
+if TYPE_CHECKING:
+    from redrive.failures.failed_message import FailedMessage
 
 
 def text_of(text: str) -> str:
@@ -21,7 +24,7 @@ def text_of(text: str) -> str:
     )
 
 
-def headers_of(message: FailedMessage) -> dict[str, object]:
+def headers_of(message: "FailedMessage") -> dict[str, object]:
     """The headers as JSON values."""
     return {text_of(name): value_of(value) for name, value in message.headers.items()}
 
@@ -48,7 +51,7 @@ def value_of(value: object) -> object:
             return str(value)
 
 
-def plain_of(message: FailedMessage) -> bytes:
+def plain_of(message: "FailedMessage") -> bytes:
     """A body as its handler reads it, uncompressed and in UTF-8; as it came where it can't be read
     so."""
     try:
@@ -57,7 +60,7 @@ def plain_of(message: FailedMessage) -> bytes:
         return message.body
 
 
-def body_text_of(message: FailedMessage) -> str | None:
+def body_text_of(message: "FailedMessage") -> str | None:
     """A body as a text; None where it is none."""
     try:
         return message._utf8().decode()
@@ -65,7 +68,7 @@ def body_text_of(message: FailedMessage) -> str | None:
         return None
 
 
-def body_of(message: FailedMessage) -> tuple[object, str]:
+def body_of(message: "FailedMessage") -> tuple[object, str]:
     """A body as a JSON value, and how it is to be read: `json`, `text` or `base64`."""
     text = body_text_of(message)
     if text is None:
@@ -76,7 +79,7 @@ def body_of(message: FailedMessage) -> tuple[object, str]:
         return text, "text"
 
 
-def json_text_of(message: FailedMessage) -> str | None:
+def json_text_of(message: "FailedMessage") -> str | None:
     """A body that is JSON as a text; None where it is not, or holds a text that UTF-8 can't
     encode."""
     text = body_text_of(message)

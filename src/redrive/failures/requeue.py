@@ -15,6 +15,7 @@ from redrive.failures.edit import with_edited_body
 from redrive.failures.failed_message import FailedMessage
 from redrive.failures.failed_source import FailedSource
 from redrive.failures.removals import Removals, mark_of
+from redrive.failures.route import Route
 from redrive.failures.way_back import WayBack
 from redrive.pubsub import logs, telemetry
 from redrive.pubsub.blocking.connection import Connector
@@ -81,13 +82,14 @@ class RequeueOptions:
 
 class _Judged(NamedTuple):
     """A message taken, and whether it is one of those to send; `message` is None where nobody
-    needed to look into it, and `way` where nothing says where to it could be sent."""
+    needed to look into it, and `way` where it stays, as its `route` says."""
 
     taken: Held
     ordinary: Ordinary | None
     message: FailedMessage | None
     chosen: bool
     way: WayBack | None
+    route: Route | None
 
 
 _PREFETCH = 2000
@@ -291,11 +293,17 @@ class Requeue:
         ]
         looked_at = [message for message in messages if message is not None]
         chosen = [True] * len(some) if self._choose is None or not some else self._choose(looked_at)
-        ways = [
-            self._only_way if message is None else self._manner.direction.way_of(message)
-            for message in messages
+        return [
+            _Judged(*one, *self._way_of(one[2]))
+            for one in zip(some, ordinary, messages, chosen, strict=True)
         ]
-        return [_Judged(*one) for one in zip(some, ordinary, messages, chosen, ways, strict=True)]
+
+    def _way_of(self, message: FailedMessage | None) -> tuple[WayBack | None, Route | None]:
+        """Where a message is sent, None if it stays; and its route, if there was need of one."""
+        if message is None:
+            return self._only_way, None
+        route = self._manner.direction.route_of(message)
+        return (route.way if self._manner.direction.goes(route) else None), route
 
     def _is_over(self) -> bool:
         return (
@@ -329,7 +337,7 @@ class Requeue:
             self._in_flight.add(sent)
 
     def _look_at_one(self, taking: QueueReader, judged: _Judged) -> None:
-        taken, ordinary, message, chosen, way = judged
+        taken, ordinary, message, chosen, way, route = judged
         if ordinary is not None:
             own_id, job, redrives = ordinary.failure_id, ordinary.job, ordinary.redrives
         else:
@@ -360,8 +368,8 @@ class Requeue:
             self._goes(own_id, taken)
             self._discard(taking, taken, key)
         elif way is None:
-            self._report.skipped += 1
-            self._report.no_way_back += 1
+            assert route is not None
+            self._report.stays(route.verdict)
         else:
             self._batch.append((taken, self._outgoing(taking, judged, own_id, key)))
 
@@ -474,7 +482,7 @@ class Requeue:
     def _tell_of(self, taken: Held) -> None:
         """Tells the log and the trace of a message that it is back in its main queue."""
         message = self._source.message_of(taken.received)
-        way, delivery = self._manner.direction.way_of(message), message.delivery
+        (way, _), delivery = self._way_of(message), message.delivery
         if telemetry.active is not None:
             telemetry.active.redriven(message.queue, delivery)
         if self._logs:
@@ -494,7 +502,8 @@ class Requeue:
             self._under_way.clear()
             self._judged.clear()
             self._looked_at = self._report.requeued
-            self._report.skipped = self._report.too_often = self._report.no_way_back = 0
+            self._report.skipped = self._report.too_often = 0
+            self._report.no_way_back = self._report.contradicted = self._report.unchecked = 0
             self._report.failed.clear()
 
     def _wait_for_the_rest(self, taking: QueueReader) -> None:

@@ -21,7 +21,7 @@ from redrive.failures.canary import (
 from redrive.failures.cause import Cause
 from redrive.failures.failed_message import FailedMessage
 from redrive.failures.failed_queue_access import FailedQueueAccess
-from redrive.failures.failed_queue_facts import source_of, whereabouts_of
+from redrive.failures.failed_queue_facts import directed, source_of, whereabouts_of
 from redrive.failures.job_record import JobRecord, State
 from redrive.failures.job_stop import Stopper
 from redrive.failures.journal_ledger import JournalLedger
@@ -175,7 +175,13 @@ class RequeueJob:
         handed_over = self._journal.handed_over(self._job.id)
         if not handed_over:
             return
-        plan = plan_of(self._order, self._failed.browse(), under_way, self._job.id)
+        plan = plan_of(
+            self._order,
+            self._failed.browse(),
+            under_way,
+            self._job.id,
+            direction=directed(self._failed, self._order.direction),
+        )
         self._sent_before = max(0, handed_over - plan.found_again)
         twice = self._job.possible_duplicates + plan.found_again
         self._report.possible_duplicates = twice

@@ -92,6 +92,8 @@ class RequeueReport:
             somebody did and how many is unknown. 0 where the limit was reached without them.
         no_way_back: how many of those skipped were left because nothing says which queue they
             failed in.
+        contradicted: how many because the broker's topology says otherwise than they do.
+        unchecked: how many because the broker could not confirm what they say.
         duplicate_ids: the failure ids of possible duplicates, as far as they are known; a thousand
             at most.
     """
@@ -107,6 +109,15 @@ class RequeueReport:
     held: int | None = 0
     no_way_back: int = 0
     duplicate_ids: list[str] = field(default_factory=list)
+    contradicted: int = 0
+    unchecked: int = 0
+
+    def stays(self, verdict: str) -> None:
+        """Count a message that stays for the verdict on its way back."""
+        self.skipped += 1
+        self.contradicted += verdict == "contradicted"
+        self.unchecked += verdict == "unchecked"
+        self.no_way_back += verdict == "unknown"
 
     def doubt(self, failure_id: str) -> None:
         """Counts a message that may be there twice."""

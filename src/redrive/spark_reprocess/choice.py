@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Self
@@ -11,20 +11,24 @@ from redrive.errors import ConfigurationError
 from redrive.failures.direction import Direction
 from redrive.failures.edit import patching
 from redrive.failures.readable_values import text_of
+from redrive.failures.route import BELIEVING, Judge
 from redrive.failures.stored_message import DEAD_LETTER_QUEUE, NEEDED, bytes_of, message_of
-from redrive.failures.way_back import WayBack
 from redrive.spark_reprocess.row_message import SENT_BY, SENT_BY_TYPE
 from redrive.spark_reprocess.spark_filter import check_filter, is_chosen
 from redrive.spark_reprocess.transform import Transform, of_each, transform_named
 from redrive.topology.rewrite import MOST_REDRIVES
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
 CHOSEN = "chosen"
 STAYS = "stays"
 NO_WAY = "no_way"
 WAY = "way"
+ROUTE = "route"
+_ROUTE_TYPE = (
+    f"struct<way: string, goes: boolean, verdict: string, reason: string, parts: {SENT_BY_TYPE}>"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +44,9 @@ class Choice:
         to: a queue for all of it; None for where each message failed.
         via: whether it is published as it was first, by its exchange and key.
         discards: whether it is marked as not wanted instead of sent.
+        unchecked: whether that goes, too, whose way back the broker could not confirm.
+        judge: says where what is in dead-letter queues goes; None where there is none, or nobody
+            could be asked.
     """
 
     where: str | None = None
@@ -50,6 +57,8 @@ class Choice:
     to: str | None = None
     via: bool = False
     discards: bool = False
+    unchecked: bool = False
+    judge: Judge | None = field(default=None, compare=False)
 
     @property
     def direction(self) -> Direction:
@@ -58,7 +67,7 @@ class Choice:
         Raises:
             ConfigurationError: a queue and the way by the first exchange are both given.
         """
-        return Direction(self.to, self.via)
+        return Direction(self.to, self.via, self.unchecked, self.judge or BELIEVING)
 
     def change(self) -> Transform | None:
         """Return what changes the bodies; None if they are sent as they are.
@@ -80,14 +89,15 @@ class Choice:
     def marked(self, messages: "DataFrame") -> "DataFrame":
         """The messages with further columns: whether each is `chosen`, which is what is sent;
         whether it `stays` although it is meant, because it was requeued too often; whether it has
-        `no_way`, and stays for that; and the `way` that it would go, in words."""
+        `no_way`, and stays for that; the `way` that it goes, in words; and its `route`, which says
+        how far that can be relied upon, and why."""
         from pyspark.sql import functions as F
 
         meant = F.lit(True) if self.where is None else is_chosen(self.where, self.now)
         too_often = F.lit(False) if self.force else F.col("redrive_count") >= MOST_REDRIVES
         has_no_way = F.lit(False) if self.discards else F.col(WAY).isNull()
         return (
-            messages.withColumns({CHOSEN: meant, WAY: self._way()})
+            self._routed(messages.withColumn(CHOSEN, meant))
             .withColumn(STAYS, F.col(CHOSEN) & too_often)
             .withColumn(NO_WAY, F.col(CHOSEN) & ~too_often & has_no_way)
             .withColumn(CHOSEN, F.col(CHOSEN) & ~too_often & ~has_no_way)
@@ -99,17 +109,20 @@ class Choice:
 
         meant = self._meant_of(messages)
         sent = meant if self.discards else meant.where(F.col(WAY).isNotNull())
-        return sent.drop(WAY)
+        return sent.drop(WAY, ROUTE)
 
     def without_way_of(self, messages: "DataFrame") -> "DataFrame":
-        """Those of the messages that would be sent if anything said where to."""
+        """Those of the messages that would be sent if it were known where to."""
         from pyspark.sql import functions as F
 
-        return self._meant_of(messages).where(F.col(WAY).isNull()).drop(WAY)
+        return self._meant_of(messages).where(F.col(WAY).isNull()).drop(WAY, ROUTE)
 
     def with_ways(self, messages: "DataFrame") -> "DataFrame":
         """The messages with the way of each, by which it is sent whatever its body is by then."""
-        return messages.withColumn(SENT_BY, self._of_each(_parts_of, SENT_BY_TYPE))
+        from pyspark.sql import functions as F
+
+        routed = self._routed(messages)
+        return routed.withColumn(SENT_BY, F.col(f"{ROUTE}.parts")).drop(WAY, ROUTE)
 
     def _meant_of(self, messages: "DataFrame") -> "DataFrame":
         """Those that are meant and were not requeued too often, with the way of each."""
@@ -117,32 +130,25 @@ class Choice:
 
         meant = messages if self.where is None else messages.where(is_chosen(self.where, self.now))
         meant = meant if self.force else meant.where(F.col("redrive_count") < MOST_REDRIVES)
-        return meant.withColumn(WAY, self._way())
+        return self._routed(meant)
 
-    def _way(self) -> "Column":
-        """The way of a message in words; null where nothing says it."""
-        from pyspark.sql import functions as F
-
-        if self.to is not None:
-            return F.lit(self.to)
-        if not self.via:
-            # As it was found when the message was drained. Archives of before have subscriptions'
-            # messages only, and no such column.
-            is_ours = F.col(DEAD_LETTER_QUEUE).isNull()
-            return F.when(is_ours, F.col("queue")).otherwise(F.col("way_back"))
-        return self._of_each(_words_of, "string")
-
-    def _of_each(self, told: Callable[[WayBack], object], kind: str) -> "Column":
-        """What is told of the way of each message; null where nothing says it."""
+    def _routed(self, messages: "DataFrame") -> "DataFrame":
+        """The messages with the route of each, and with its way in words: null where it stays."""
         from pyspark.sql import functions as F
 
         direction = self.direction
 
-        def way_of(*values: object) -> object:
-            way = _way_of(direction, values)
-            return None if way is None else told(way)
+        def route_of(*values: object) -> object:
+            return _route_of(direction, values)
 
-        return F.udf(way_of, kind, useArrow=False)(*map(F.col, (*NEEDED, DEAD_LETTER_QUEUE)))
+        if self.to is not None or (self.judge is None and not self.via):
+            # All goes to one queue, or nothing but subscriptions' messages is there.
+            is_ours = F.col(DEAD_LETTER_QUEUE).isNull()
+            way = F.lit(self.to) if self.to is not None else F.when(is_ours, F.col("queue"))
+            return messages.withColumns({WAY: way, ROUTE: F.lit(None).cast(_ROUTE_TYPE)})
+        made = F.udf(route_of, _ROUTE_TYPE, useArrow=False)
+        routed = messages.withColumn(ROUTE, made(*map(F.col, (*NEEDED, DEAD_LETTER_QUEUE))))
+        return routed.withColumn(WAY, F.when(F.col(f"{ROUTE}.goes"), F.col(f"{ROUTE}.way")))
 
     @property
     def key(self) -> str:
@@ -172,6 +178,7 @@ class Choice:
             noted.get("patch"),
             noted.get("to"),
             noted.get("via") is not None,
+            unchecked=noted.get("unchecked") is not None,
         )
 
     def to_dict(self) -> dict[str, str | None]:
@@ -182,6 +189,7 @@ class Choice:
             "patch": self.patch,
             "to": self.to,
             "via": "yes" if self.via else None,
+            "unchecked": "yes" if self.unchecked else None,
         }
         return {
             "where": self.where,
@@ -191,19 +199,19 @@ class Choice:
         }
 
 
-def _way_of(direction: Direction, values: Iterable[object]) -> WayBack | None:
-    """The way of the message that is made of these values."""
+def _route_of(direction: Direction, values: Iterable[object]) -> tuple[object, ...] | None:
+    """The route of the message that is made of these values, as `_ROUTE_TYPE` has it."""
     # Spark passes bytes as bytearrays.
     given = [bytes(one) if isinstance(one, bytearray) else one for one in values]
     try:
-        return direction.way_of(message_of(given))
+        route = direction.route_of(message_of(given))
     except ValueError:  # the task that sends it says so
         return None
-
-
-def _words_of(way: WayBack) -> str:
-    return text_of(str(way))
-
-
-def _parts_of(way: WayBack) -> tuple[bytes, bytes]:
-    return bytes_of(way.exchange), bytes_of(way.routing_key)
+    way = route.way
+    return (
+        None if way is None else text_of(str(way)),
+        direction.goes(route),
+        route.verdict.value,
+        route.reason,
+        None if way is None else (bytes_of(way.exchange), bytes_of(way.routing_key)),
+    )

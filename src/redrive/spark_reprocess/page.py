@@ -112,8 +112,8 @@ def _outcome(identity: Identity) -> str:
         _tile(identity.restored, "restored to where it came from"),
         _tile(identity.kept, "kept in the archive"),
         *(
-            (_tile(identity.no_way_back, "of these without a way back", "warn"),)
-            if identity.no_way_back
+            (_tile(identity.in_doubt, "of these without a sure way back", "warn"),)
+            if identity.in_doubt
             else ()
         ),
         _tile(identity.discarded, "discarded"),

@@ -36,6 +36,9 @@ class Identity:
         too_often: messages that were meant and not sent, because they had been requeued too often.
         no_way_back: how many of those that are kept were meant and not sent, because nothing says
             which queue they failed in.
+        contradicted: how many because the broker's topology says otherwise than they do.
+        unchecked: how many because the broker could not confirm what they say.
+        left: of all these, how many would go which way, and why they stay.
         without_way_back: some of these: the id, the dead-letter queue, and the cause of each.
     """
 
@@ -55,7 +58,15 @@ class Identity:
     refusals: list[dict[str, str]] = field(default_factory=list)
     too_often: int = 0
     no_way_back: int = 0
+    contradicted: int = 0
+    unchecked: int = 0
+    left: list[dict[str, object]] = field(default_factory=list)
     without_way_back: list[dict[str, str | None]] = field(default_factory=list)
+
+    @property
+    def in_doubt(self) -> int:
+        """How many were meant and not sent, because their way back is not sure."""
+        return self.no_way_back + self.contradicted + self.unchecked
 
     @property
     def holds(self) -> bool:
@@ -155,10 +166,13 @@ def verify(
         refusals=[{"id": row[ID], "error": row["detail"]} for row in refusals],
         too_often=0 if whole is None else whole.too_often,
         no_way_back=0 if whole is None else whole.no_way_back,
+        contradicted=0 if whole is None else whole.contradicted,
+        unchecked=0 if whole is None else whole.unchecked,
+        left=[] if whole is None else whole.left,
         without_way_back=[] if whole is None else whole.without_way_back,
     )
     archive.write_report(run, identity.to_dict())
-    stays = identity.refused + (identity.no_way_back if is_chosen else 0)
+    stays = identity.refused + (identity.in_doubt if is_chosen else 0)
     if archive.is_drained(run) and identity.holds and identity.kept == stays:
         archive.end(run)
     return identity

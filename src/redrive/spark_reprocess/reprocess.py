@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from redrive.errors import ConfigurationError, RedriveError
@@ -26,6 +27,8 @@ from redrive.failures.outcome_watch import (
     retry_delay,
     whereabouts,
 )
+from redrive.failures.route import Judge
+from redrive.failures.route_survey import judge_at
 from redrive.failures.snapshot import Snapshot
 from redrive.failures.stored_message import (
     BODY,
@@ -265,6 +268,7 @@ class Reprocess:
             "to": choice.to,
             "via": choice.via,
             "force": choice.force,
+            "unchecked": choice.unchecked,
             "rate": self._options.sending.rate,
             "guards": self._options.guards.as_json(),
         }
@@ -394,7 +398,8 @@ class Reprocess:
             raise ConfigurationError(
                 f"run {run.id} was begun with where={begun.where!r} and "
                 f"transform={begun.changed_by!r}{' and force' * begun.force}"
-                f"{'' if begun.to is None else f' and to={begun.to!r}'}{' and via' * begun.via}",
+                f"{'' if begun.to is None else f' and to={begun.to!r}'}{' and via' * begun.via}"
+                f"{' and unchecked' * begun.unchecked}",
                 "Continue it with the same, or restore what is left of it first: redrive spark "
                 "restore.",
             )
@@ -406,7 +411,7 @@ class Reprocess:
 
     def plan(self, run: Run, choice: Choice) -> RunPlan:
         """What is there of a run, and what would be sent; it is on the run's page, too."""
-        kept = self._messages_of(run)
+        kept, choice = self._messages_of(run), self._judging(run, choice)
         found = plan(run, kept.with_states(), choice)
         change = choice.change()
         if change is not None:
@@ -618,6 +623,7 @@ class Reprocess:
     def _restore(self, run: Run, *, refused: bool, choice: Choice | None = None) -> None:
         """Restores what is left, but what a choice means and has no way of."""
         kept = self._messages_of(run)
+        choice = None if choice is None else self._judging(run, choice)
         # Of a subscription's messages the way is known, unless they go by the first exchange.
         has_some = choice is not None and (run.dead_letter_queues or choice.via)
         send.restore(
@@ -659,7 +665,8 @@ class Reprocess:
             choice: what was sent of it; None for what was noted when its sending began.
         """
         kept = self._messages_of(run)
-        whole = plan(run, kept.with_states(), choice or self._noted(run), whole=True)
+        asked = self._judging(run, choice or self._noted(run))
+        whole = plan(run, kept.with_states(), asked, whole=True)
         is_chosen = choice is not None or self.archive.choice(run) is not None
         identity = verify(kept, self.archive, run, whole, is_chosen=is_chosen)
         self.archive.write_page(run, page_of(whole, identity))
@@ -670,6 +677,16 @@ class Reprocess:
         if not self.archive.is_drained(run):
             return ArchivedMessages(self._spark, self.archive, run)
         return self._known.setdefault(run.id, ArchivedMessages(self._spark, self.archive, run))
+
+    def _judging(self, run: Run, choice: Choice) -> Choice:
+        """A choice that knows what the broker says of the ways back, if these count."""
+        if not choice.direction.asks_the_broker or not run.dead_letter_queues or choice.judge:
+            return choice
+        return replace(choice, judge=self._judge)
+
+    @cached_property
+    def _judge(self) -> Judge:
+        return judge_at(self._connector, self._options.management_url)
 
     def _noted(self, run: Run) -> Choice:
         """What was chosen when the sending of a run began; all where it has not."""
@@ -692,8 +709,11 @@ class Reprocess:
 
     def _chosen(self, run: Run, choice: Choice) -> "DataFrame":
         """What is chosen and can still be sent, as it would be sent."""
-        kept = self._messages_of(run)
+        kept, choice = self._messages_of(run), self._judging(run, choice)
         messages = choice.of(kept.open())
+        if choice.judge is not None or choice.via:
+            # By what a message was, and not by what somebody has made of its body.
+            messages = choice.with_ways(messages)
         change = choice.change()
         if change is None:
             return messages
@@ -701,9 +721,6 @@ class Reprocess:
         # bodies.
         everything = choice.of(kept.messages())
         changed = transformed(self._spark, self.archive, run, choice.key, everything, change)
-        if choice.to is None and (run.dead_letter_queues or choice.via):
-            # By what a message was, and not by what somebody has made of its body.
-            messages = choice.with_ways(messages)
         return messages.drop(BODY).join(changed.select(ID, BODY), ID)
 
     def _send(
@@ -800,6 +817,7 @@ def requeue(
     force: bool = False,
     to: str | None = None,
     via: bool = False,
+    unchecked: bool = False,
     options: JobOptions | None = None,
     journal: LocalJournal | None = None,
     reason: str = "",
@@ -817,6 +835,8 @@ def requeue(
         to: a queue for all of them; None for where each failed.
         via: whether each is published as it was first, by its exchange and key: everything that is
             bound there gets a copy.
+        unchecked: whether messages of dead-letter queues go whose way back the broker's topology
+            neither confirms nor contradicts.
         options: how it sends, and what it does besides.
         journal: where it is written down what is done; None for nowhere.
         reason: why it is done, for the journal.
@@ -825,7 +845,7 @@ def requeue(
         What became of each message, counted.
     """
     identity = Reprocess(spark, archive, url, options, journal=journal, reason=reason).requeue(
-        queues, Choice(where, transform, force=force, to=to, via=via)
+        queues, Choice(where, transform, force=force, to=to, via=via, unchecked=unchecked)
     )
     assert identity is not None, "nobody was asked"
     return identity

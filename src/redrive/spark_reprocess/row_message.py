@@ -190,15 +190,10 @@ def _requeued(
             return Prepared(row[ID], "", to, ordinary.properties, row[BODY])
     message = _message(row)
     given = row.get(SENT_BY)
-    way = (
-        direction.way_of(message)
-        if given is None
-        else WayBack(text_of(given["exchange"]), text_of(given["routing_key"]))
-    )
-    if way is None:
-        raise ConfigurationError(
-            "nothing says which queue it failed in", "It stays in the archive: --to names one."
-        )
+    if given is None:
+        way = _way_of(message, direction)
+    else:
+        way = WayBack(text_of(given["exchange"]), text_of(given["routing_key"]))
     delivery = message.delivery
     if given is not None and json_text_of(message) is None and is_json(delivery.body):
         # Its transform has made plain JSON of what was compressed, or in another charset.
@@ -206,6 +201,18 @@ def _requeued(
         delivery = replace(delivery, properties=properties)
     publish = rewrite.requeue(renewed(delivery), job=job, frame_max=frame_max)
     return Prepared(row[ID], *way, publish.properties.encode(), publish.body)
+
+
+def _way_of(message: FailedMessage, direction: Direction) -> WayBack:
+    """Return where a message is sent.
+
+    Raises:
+        ConfigurationError: nothing says it, or not surely enough.
+    """
+    route = direction.route_of(message)
+    if route.way is None or not direction.goes(route):
+        raise ConfigurationError(route.reason, "It stays in the archive: --to names a queue.")
+    return route.way
 
 
 def _restored(row: Row, exchanges: ExchangeFamily, frame_max: int) -> Prepared:

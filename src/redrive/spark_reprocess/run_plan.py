@@ -8,27 +8,30 @@ sorted times that `failures.groups` has at hand.
 """
 
 import contextlib
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from redrive.failures.groups import FAR
+from redrive.failures.route import Verdict
 from redrive.failures.stored_message import DEAD_LETTER_QUEUE
 from redrive.redaction import in_one_line, redact
 from redrive.spark_reprocess.archive import Run
 from redrive.spark_reprocess.archived_messages import OPEN, STATE, STATES
-from redrive.spark_reprocess.choice import CHOSEN, NO_WAY, STAYS, WAY, Choice
+from redrive.spark_reprocess.choice import CHOSEN, NO_WAY, ROUTE, STAYS, WAY, Choice
 from redrive.spark_reprocess.row_message import ID
 from redrive.spark_reprocess.spark_errors import explained
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, Row
 
 _ABOUT = "about"
 _ENDS = [0.0, 0.05, 0.95, 1.0]
 """The first, the last, and where the earliest and the latest of twenty end."""
 _MOST_GROUPS = 200
+_OF_ROUTE = ("way", "verdict", "reason")
 _MOST_WAYS = 100
 _FEW = 20
 _BY_EXCHANGE = "exchange "
@@ -79,6 +82,9 @@ class RunPlan:
         later: how many failed so much later.
         no_way_back: how many of those that are meant stay, because nothing says which queue they
             failed in.
+        contradicted: how many because the broker's topology says otherwise than they do.
+        unchecked: how many because the broker could not confirm what they say.
+        left: of all these, how many would go which way, and why they stay.
         without_way_back: some of these: the id, the dead-letter queue, and the cause of each.
         ways: how many would go which way, in words; those that most go.
         size: the bodies of all, in bytes.
@@ -108,6 +114,9 @@ class RunPlan:
     earlier: int = 0
     later: int = 0
     no_way_back: int = 0
+    contradicted: int = 0
+    unchecked: int = 0
+    left: list[dict[str, object]] = field(default_factory=list)
     without_way_back: list[dict[str, str | None]] = field(default_factory=list)
     ways: dict[str, int] = field(default_factory=dict)
 
@@ -152,6 +161,7 @@ def plan(run: Run, messages: "DataFrame", choice: Choice, *, whole: bool = False
             "queue",
             DEAD_LETTER_QUEUE,
             WAY,
+            ROUTE,
             "error_type",
             "error_message",
             "size",
@@ -203,6 +213,15 @@ def plan(run: Run, messages: "DataFrame", choice: Choice, *, whole: bool = False
             .orderBy(F.desc("count"), WAY)
             .limit(_MOST_WAYS)
             .collect()
+        )
+        left = (
+            marked.where(NO_WAY)
+            .groupBy(*(F.col(f"{ROUTE}.{name}").alias(name) for name in _OF_ROUTE))
+            .count()
+            .orderBy(F.desc("count"), *_OF_ROUTE)
+            .collect()
+            if found["no_way"]
+            else []
         )
         without_way = (
             marked.where(NO_WAY)
@@ -258,7 +277,11 @@ def plan(run: Run, messages: "DataFrame", choice: Choice, *, whole: bool = False
         too_often=found["too_often"],
         earlier=sum(row["count"] for row in times if row["start"] is None and row["earlier"]),
         later=sum(row["count"] for row in times if row["start"] is None and not row["earlier"]),
-        no_way_back=found["no_way"],
+        **_stay(left),
+        left=[
+            {**{name: row[name] for name in _OF_ROUTE}, "count": row["count"]}
+            for row in left[:_MOST_WAYS]
+        ],
         without_way_back=[
             {
                 "id": row[ID],
@@ -270,6 +293,18 @@ def plan(run: Run, messages: "DataFrame", choice: Choice, *, whole: bool = False
         ],
         ways={row[WAY]: row["count"] for row in ways},
     )
+
+
+def _stay(left: "Sequence[Row]") -> dict[str, int]:
+    """How many stay for which verdict, by the names of a plan's fields."""
+    counts: Counter[str] = Counter()
+    for row in left:
+        counts[row["verdict"] or Verdict.UNKNOWN.value] += row["count"]
+    return {
+        "no_way_back": counts[Verdict.UNKNOWN.value],
+        "contradicted": counts[Verdict.CONTRADICTED.value],
+        "unchecked": counts[Verdict.UNCHECKED.value],
+    }
 
 
 def _shown(text: str | None) -> str | None:

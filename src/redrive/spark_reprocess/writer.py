@@ -6,8 +6,8 @@ with a ledger it sends nothing twice but what was on its way.
 """
 
 import json
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import (
@@ -20,9 +20,12 @@ from pyspark.sql.types import StructType
 
 from redrive.errors import ConfigurationError, PublishRefused
 from redrive.failures.direction import Direction
+from redrive.failures.route_survey import judge_at
+from redrive.failures.stored_message import DEAD_LETTER_QUEUE
+from redrive.pubsub.blocking.connection import Connector, default_name
 from redrive.pubsub.url import BrokerURL
 from redrive.spark_reprocess.ledger import ArchiveLedger
-from redrive.spark_reprocess.row_message import Mode, check_columns, columns_read, rows_of
+from redrive.spark_reprocess.row_message import SENT_BY, Mode, check_columns, columns_read, rows_of
 from redrive.spark_reprocess.send_task import SendTask
 from redrive.spark_reprocess.settings import BATCH, LEAST_SHARE, TIMEOUT
 from redrive.spark_reprocess.storage import Storage
@@ -172,9 +175,19 @@ def _prepared(options: Mapping[str, str], schema: StructType) -> tuple[SendTask,
         exchanges=ExchangeFamily()
         if (family := options.get("family")) is None
         else ExchangeFamily.from_json(json.loads(family)),
-        direction=Direction(options.get("to"), _flag(options, "via")),
+        direction=_direction(url, options, names),
     )
     return task, columns_read(mode, names)
+
+
+def _direction(url: str, options: Mapping[str, str], names: Collection[str]) -> Direction:
+    """Where messages are requeued to; the broker is asked where they may be a dead-letter queue's,
+    and nobody has said of each."""
+    direction = Direction(options.get("to"), _flag(options, "via"), _flag(options, "unchecked"))
+    if not direction.asks_the_broker or DEAD_LETTER_QUEUE not in names or SENT_BY in names:
+        return direction
+    connector = Connector(url, default_name("spark"))
+    return replace(direction, judge=judge_at(connector, options.get("management_url")))
 
 
 def _mode(text: str) -> Mode:

@@ -2,17 +2,20 @@
 messages come from."""
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 from redrive.topology import dead_letter_names, names
-from redrive.topology.dead_letter_routes import DeadLettering, Routes, dead_letterings
+from redrive.topology.dead_letter_routes import DeadLettering, Routes, dead_letterings, reached
 from redrive.topology.migration import TRANSIT_SUFFIX
 
 _OURS = "redrive."
 """What the names of redrive's locks and logs begin with."""
 _SEPARATORS = "._-:/@"
+_MOST_WAITS = 8
+"""One behind the other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +73,7 @@ def dead_letter_queues(routes: Routes) -> list[DeadLetterQueue]:
     A queue in which messages wait for their next attempt is none, though the broker dead-letters
     into it: it leads back.
     """
-    ways = _Ways(routes)
+    ways = DeadLetterGraph(routes)
     found = (_judged(routes, ways, name) for name in sorted(routes.queues))
     return [one for one in found if one is not None]
 
@@ -84,7 +87,7 @@ def by_name(queue: str) -> DeadLetterQueue:
     return DeadLetterQueue(queue, origins=tuple(origin), dialects=name.dialects)
 
 
-class _Ways:
+class DeadLetterGraph:
     """What goes where by dead-lettering, and what that says of each queue."""
 
     def __init__(self, routes: Routes) -> None:
@@ -111,6 +114,87 @@ class _Ways:
             if binding.source in exchanges
         )
         self.waiting = self.own | {queue for queue in self.out if self._waits(queue)}
+
+    @cached_property
+    def _dead_letter_queues(self) -> frozenset[str]:
+        found = (_judged(self._routes, self, name) for name in self._routes.queues)
+        return frozenset(
+            one.name for one in found if one is not None and (one.certain or _named(one.name))
+        )
+
+    @cached_property
+    def workers(self) -> frozenset[str]:
+        """The queues that messages are worked on in."""
+        return frozenset(filter(self.works, self._routes.queues))
+
+    def has(self, queue: str) -> bool:
+        """Whether a queue is there."""
+        return queue in self._routes.queues
+
+    def is_dead_letter_queue(self, queue: str) -> bool:
+        """Whether a queue is one for certain, or has the name of one and is used as one."""
+        return queue in self._dead_letter_queues
+
+    def works(self, queue: str) -> bool:
+        """Whether messages are worked on in a queue, as far as can be seen: it is there, and is
+        neither a dead-letter queue nor one that they only wait in."""
+        return (
+            self.has(queue)
+            and not self.is_wait(queue)
+            and not self.drops(queue)
+            and not self.is_dead_letter_queue(queue)
+        )
+
+    def is_wait(self, queue: str, keys: Collection[str] = ()) -> bool:
+        """Whether messages with these keys only wait in a queue, or would if nobody were to come
+        for them."""
+        if queue in self.waiting:
+            return True
+        if not self.has(queue) or not self.only_expire(queue):
+            return False
+        targets = {one.target for one in self.out.get(queue, ())}
+        for key in keys:
+            targets |= {target for target, _ in self._after_wait(queue, key, known=True)}
+        return any(not _named(target) for target in targets)
+
+    def drops(self, queue: str) -> bool:
+        """Whether nobody consumes a queue, and what has been in it for long enough is gone."""
+        if not self.has(queue) or not self.only_expire(queue) or self.out.get(queue):
+            return False
+        facts = self._routes.queues[queue]
+        keeps_keys = facts.setting("dead-letter-routing-key") is None
+        # Of a message that keeps its key, nobody knows here whether a queue is called so.
+        return not (keeps_keys and facts.setting("dead-letter-exchange") == "")
+
+    def reached_from(self, exchange: str, key: str) -> set[str]:
+        """The queues that a message may get to that is published with this key."""
+        return set(reached(self._routes, exchange, key))
+
+    def ends_of_wait(self, queue: str, keys: Collection[str]) -> set[str]:
+        """The queues that a message goes on to that waits in a queue, and from there in others, if
+        it has these keys."""
+        ends: set[str] = set()
+        here = {(queue, key) for key in keys or ("",)}
+        for _ in range(_MOST_WAITS):
+            here, before = set(), here
+            for wait, key in before:
+                for end, new in self._after_wait(wait, key, known=bool(keys)):
+                    if self.is_wait(end):
+                        here.add((end, new))
+                    else:
+                        ends.add(end)
+        return ends
+
+    def _after_wait(self, queue: str, key: str, *, known: bool) -> set[tuple[str, str]]:
+        facts = self._routes.queues.get(queue)
+        exchange = None if facts is None else facts.setting("dead-letter-exchange")
+        if facts is None or not isinstance(exchange, str):
+            return set()
+        new = facts.setting("dead-letter-routing-key")
+        if not isinstance(new, str) and not known:
+            return {(one.target, key) for one in self.out.get(queue, ())}
+        new = new if isinstance(new, str) else key
+        return {(target, new) for target in reached(self._routes, exchange, new)}
 
     def leads_back(self, queue: str) -> bool:
         """Whether what is dead-lettered from a queue may come to it again, by way of one that
@@ -208,7 +292,7 @@ class _Ways:
         return self._routes.queues[queue].least("message-ttl") is not None
 
 
-def _judged(routes: Routes, ways: _Ways, name: str) -> DeadLetterQueue | None:
+def _judged(routes: Routes, ways: DeadLetterGraph, name: str) -> DeadLetterQueue | None:
     """A queue as a dead-letter queue; None where it is none, or redrive's."""
     if name in ways.waiting or name in ways.mains:
         return None
@@ -233,7 +317,7 @@ def _judged(routes: Routes, ways: _Ways, name: str) -> DeadLetterQueue | None:
     )
 
 
-def _counts(ways: _Ways, one: DeadLettering) -> bool:
+def _counts(ways: DeadLetterGraph, one: DeadLettering) -> bool:
     """Whether what is dead-lettered there has failed, and does not go to its next attempt."""
     if one.source in ways.mains and any(
         way.target == names.retry_queue(one.source) for way in ways.out[one.source]
@@ -242,7 +326,7 @@ def _counts(ways: _Ways, one: DeadLettering) -> bool:
     return one.source not in ways.own and (_named(one.target) or one.source not in ways.waiting)
 
 
-def _origin(ways: _Ways, one: DeadLettering) -> Origin:
+def _origin(ways: DeadLetterGraph, one: DeadLettering) -> Origin:
     # Where a queue without consumers has a TTL, it may be a delay that leads to work.
     doubtful = ways.only_expire(one.source) and not _named(one.target)
     return Origin(

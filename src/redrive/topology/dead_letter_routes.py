@@ -117,6 +117,12 @@ def dead_letterings(routes: Routes) -> list[DeadLettering]:
     return [one for queue in routes.queues.values() for one in _of(routes, queue)]
 
 
+def reached(routes: Routes, exchange: str, key: str) -> dict[str, bool]:
+    """The queues that an exchange gives a message with this key to, each with whether that is
+    certain: it may depend on the message's headers."""
+    return _targets(routes, exchange, frozenset({_Key(key)}), known=True)
+
+
 def _of(routes: Routes, queue: QueueFacts) -> Iterator[DeadLettering]:
     exchange, key = queue.setting("dead-letter-exchange"), queue.setting("dead-letter-routing-key")
     if not isinstance(exchange, str):

@@ -49,6 +49,7 @@ def requeue_command(place: QueuePlace, order: Order, reason: str) -> str:
     words = [*_source(place), *_filter(order.filter)]
     words += [] if order.limit is None else ["--limit", str(order.limit)]
     words += [] if order.to is None else ["--to", order.to]
+    words += ["--unchecked"] if order.unchecked else []
     words += ["--canary", str(guards.canary)] if guards.canary else []
     words += [] if guards.stop_at is None else ["--stop-at", f"{guards.stop_at * 100:g}%"]
     words += [] if guards.unknown == "stop" else ["--unknown", guards.unknown.value]

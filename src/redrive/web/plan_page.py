@@ -126,6 +126,7 @@ def order_of(desk: Desk, asked: Asked, limit: int | None = None) -> Order:
         ),
         patch=patch,
         pace_by_depth=asked.number("pace", 0, most=10**9) or None,
+        unchecked=bool(asked.text("unchecked")),
     )
 
 

@@ -121,6 +121,8 @@ def _causes_of(record: JobRecord) -> list[tuple[str, str]]:
     why_they_stay = {
         "requeued_too_often": gettext("were requeued too often, and stay"),
         "no_way_back": gettext("do not say where they failed, and stay"),
+        "contradicted": gettext("have a way back that the broker contradicts, and stay"),
+        "unchecked": gettext("have a way back that the broker could not confirm, and stay"),
     }
     return lines + [
         ("", f"{stay[why]} {words}")

@@ -21,7 +21,7 @@ ALIKE = FAMILY | {
     *("--where", "--patch", "--transform", "--rate"),
     *("--canary", "--watch", "--stop-at", "--unknown", "--force"),
     *("--dry-run", "--yes", "--output", "--reason", "--journal"),
-    *("--to", "--via", "--literal"),
+    *("--to", "--via", "--unchecked", "--literal"),
     *("--url", "--management-url"),
 }
 COMMANDS = ("requeue", "drain", "plan", "send", "restore", "discard", "verify", "demo")

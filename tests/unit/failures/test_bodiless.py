@@ -22,6 +22,7 @@ from redrive.errors import ConfigurationError
 from redrive.failures.bodiless import told_of, with_told
 from redrive.failures.cause import cause_of
 from redrive.failures.columns import BODIES, BY_NAME, COLUMNS, row_of
+from redrive.failures.direction import Direction
 from redrive.failures.failed_message import FailedMessage
 from redrive.failures.failure_feed import Copy
 from redrive.failures.feed_keeper import FeedKeeper
@@ -190,5 +191,6 @@ def test_what_dramatiq_says_in_the_body_alone_is_asked_by_sql(tmp_path: Path) ->
     kept = keep_dead_letters(index_without_bodies(tmp_path), "default.XQ", [delivery])
     assert kept.matching(Filter("error_type = 'RuntimeError'")).count() == 1
     assert kept.matching(Filter("traceback like '%/app/tasks.py%'")).count() == 1
-    assert kept.prospects(None, None, 5).going == 1
-    assert [way.queue for way in kept.prospects(None, None, 5).ways] == ["default"]
+    found = kept.prospects(Direction(unchecked=True), None, 5)
+    assert found.going == 1
+    assert [str(route.way) for route in found.routes] == ["default"]

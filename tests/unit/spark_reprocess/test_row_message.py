@@ -84,7 +84,9 @@ def prepared(
     )(row)
 
 
-@pytest.mark.parametrize("direction", [Direction(), Direction(via=True), Direction("elsewhere")])
+@pytest.mark.parametrize(
+    "direction", [Direction(unchecked=True), Direction(via=True), Direction("elsewhere")]
+)
 @pytest.mark.parametrize(
     "delivery",
     [message(death("orders")), CELERY, DRAMATIQ, MASSTRANSIT, RASCAL, SPRING],
@@ -95,7 +97,7 @@ def test_a_dead_letter_goes_the_way_and_looks_as_on_one_machine(
 ) -> None:
     received = dead(delivery)
     found = FailedMessage.of_dead_letter(received)
-    way = direction.way_of(found)
+    way = direction.route_of(found).way
     if way is None:
         with pytest.raises(ConfigurationError, match="nothing says which queue it failed in"):
             prepared(row_of(received), direction)
@@ -111,7 +113,7 @@ def test_what_says_no_way_back_is_refused_and_stays() -> None:
         prepared(row_of(dead(message())))
     assert str(refused.value).splitlines() == [
         "nothing says which queue it failed in",
-        "It stays in the archive: --to names one.",
+        "It stays in the archive: --to names a queue.",
     ]
 
 

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redrive.topology.dead_letter_queues import (
+    DeadLetterGraph,
     DeadLetterQueue,
     Origin,
     by_name,
@@ -449,3 +450,84 @@ def test_no_topology_is_too_strange_and_none_of_ours_is_listed(
         assert one.name in world.queues
         assert not one.name.endswith(("@retry", "@failed"))
         assert {origin.queue for origin in one.origins} <= set(world.queues)
+
+
+# --- where messages are worked on, and where they only wait ---------------------------------------
+
+WAITS = DeadLetterGraph(
+    Routes(
+        {
+            one.name: one
+            for one in (
+                queue("orders", dlx="", key="orders.dlq"),
+                queue("orders.dlq"),
+                queue("shop.delay", dlx="shop", ttl=300),
+                queue("first", dlx="", key="second", ttl=300),
+                queue("second", dlx="", key="orders", ttl=300),
+                queue("kept", dlx="", ttl=300),
+                queue("round", dlx="", key="round", ttl=300),
+                queue("dropped", ttl=300),
+                queue("lost", dlx="gone", ttl=300),
+                queue("taken", 1, dlx="shop", ttl=300),
+                queue("old", dlx="", key="orders.dlq", ttl=300),
+            )
+        },
+        {"shop": "direct", "delay": "fanout"},
+        (Binding("shop", "orders", "order.created"), Binding("delay", "shop.delay", "")),
+    )
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "works"),
+    [
+        ("orders", True),
+        ("taken", True),
+        ("old", True),  # what expires there has failed
+        ("orders.dlq", False),
+        ("shop.delay", False),
+        ("first", False),
+        ("dropped", False),
+        ("lost", False),
+        ("gone", False),
+    ],
+)
+def test_messages_are_worked_on_in_queues_that_they_do_not_only_wait_in(
+    name: str, works: bool
+) -> None:
+    assert WAITS.works(name) is works
+    assert (name in WAITS.workers) is works
+
+
+def test_what_nobody_consumes_and_what_leads_nowhere_is_dropped() -> None:
+    dropped = {name for name in ("orders", "dropped", "lost", "kept", "gone") if WAITS.drops(name)}
+    assert dropped == {"dropped", "lost"}
+
+
+def test_a_queue_that_keeps_keys_is_a_wait_for_those_that_lead_on() -> None:
+    assert not WAITS.is_wait("kept")
+    assert WAITS.is_wait("kept", ["orders"])
+    assert not WAITS.is_wait("kept", ["orders.dlq"])
+    assert not WAITS.is_wait("gone")
+
+
+@pytest.mark.parametrize(
+    ("wait", "keys", "ends"),
+    [
+        ("shop.delay", ["order.created"], {"orders"}),
+        ("shop.delay", ["order.gone"], set()),
+        ("shop.delay", [], {"orders"}),
+        ("first", [], {"orders"}),
+        ("kept", ["orders"], {"orders"}),
+        ("round", [], {"round"}),
+        ("dropped", [], set()),
+        ("gone", [], set()),
+    ],
+)
+def test_a_wait_is_followed_to_its_end(wait: str, keys: list[str], ends: set[str]) -> None:
+    assert WAITS.ends_of_wait(wait, keys) == ends
+
+
+def test_a_key_reaches_the_queues_that_an_exchange_gives_it_to() -> None:
+    assert WAITS.reached_from("shop", "order.created") == {"orders"}
+    assert WAITS.reached_from("", "first") == {"first"}

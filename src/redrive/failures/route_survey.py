@@ -1,0 +1,29 @@
+"""Ask the broker for the topology by which ways back are judged."""
+
+from datetime import timedelta
+
+from redrive.errors import RedriveError
+from redrive.failures.route import Judge
+from redrive.pubsub.admin.management_api import ManagementAPI
+from redrive.pubsub.admin.management_survey import routes_over_management
+from redrive.pubsub.blocking.connection import Connector
+from redrive.pubsub.blocking.declarer import declaring
+from redrive.topology.model import Queue
+
+_PATIENCE = timedelta(seconds=10)
+
+
+def judge_at(connector: Connector, management_url: str | None) -> Judge:
+    """Return what judges ways back by a broker's topology as it is now; where the management API
+    does not tell it, by nothing but whether a queue is there."""
+    try:
+        with ManagementAPI.of(connector, management_url, _PATIENCE) as management:
+            return Judge(routes_over_management(management))
+    except RedriveError as error:
+        why = str(error).partition("\n")[0]
+
+    def exists(queue: str) -> bool:
+        with declaring(connector) as declarer:
+            return declarer.may_exist(Queue(queue))
+
+    return Judge(None, f"nobody could ask the management API: {why}", exists)
