@@ -110,15 +110,18 @@ class World:
                 if others and self._random.random() < 0.4:
                     properties = self._earlier_life(self._random.choice(others), id_)
                 else:
-                    properties = pika.BasicProperties(delivery_mode=2, message_id=id_)
+                    properties = _new(id_)
                 self._fail(service, id_, properties)
                 self.truth[id_], self.places[id_] = service.queue, service.place
 
     def drained(self) -> Iterator[tuple[str, str]]:
         """All messages, each with the queue that it is in; none is there afterwards."""
         for queue in self.queues:
-            while (found := self.channel.basic_get(queue, auto_ack=True))[0] is not None:
-                yield queue, str(found[1].message_id)
+            while True:
+                method, properties, _ = self.channel.basic_get(queue, auto_ack=True)
+                if method is None or properties is None:
+                    break
+                yield queue, str(properties.message_id)
 
     # How a world is made up.
 
@@ -236,7 +239,7 @@ class World:
     def _earlier_life(self, service: Service, id_: str) -> pika.BasicProperties:
         """The properties of a message that has failed in another service's queue before, and was
         moved by somebody who left its headers as they were."""
-        self._fail(service, id_, pika.BasicProperties(delivery_mode=2, message_id=id_))
+        self._fail(service, id_, _new(id_))
         _, properties = self._got(service.place, id_)
         return properties
 
@@ -301,7 +304,7 @@ class World:
 
         def got() -> bool:
             method, properties, _ = self.channel.basic_get(queue)
-            if method is None:
+            if method is None or properties is None:
                 return False
             if properties.message_id == id_:
                 found.append((method.delivery_tag, properties))
@@ -319,3 +322,7 @@ class World:
 
     def _depth(self, queue: str) -> int:
         return int(self.channel.queue_declare(queue, passive=True).method.message_count)
+
+
+def _new(id_: str) -> pika.BasicProperties:
+    return pika.BasicProperties(delivery_mode=2, message_id=id_)  # type: ignore[no-untyped-call]

@@ -135,6 +135,7 @@ class KeepsFailed(Protocol):
         *,
         to: str | None = None,
         via: bool = False,
+        unchecked: bool = False,
         rate: float | None = None,
         pace_by_depth: int | None = None,
         edit: Edit | None = None,

@@ -80,10 +80,43 @@ def test_a_filtered_requeue_sends_exactly_those(dead: DeadLetters) -> None:
 
     assert done.code == 0
     found = done.json()
-    assert (found["planned"], found["requeued"], found["no_way_back"]) == (10, 10, 1)
+    assert (found["planned"], found["requeued"], found["unchecked"]) == (10, 10, 1)
     assert found["ways"] == [{"exchange": "", "routing_key": dead.queue, "count": 10}]
     assert [id_ for id_, _ in dead.drain()] == [str(number) for number in range(5, 15)]
     assert dead.depth() == COUNT - 10 + 1
+
+
+def test_what_nobody_could_check_goes_only_where_that_is_asked_for(
+    dead: DeadLetters, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = dead.fail(3)
+    find_the_management_api(monkeypatch, "http://127.0.0.1:1")
+    left = redrive("failed", "requeue", dead.place, "--yes", url=dead.url)
+
+    assert left.code == 1
+    assert "3 messages not included: the broker could not confirm their way back." in left.out
+    assert "--unchecked includes them" in left.out
+    assert "nobody could ask the management API" in left.out
+    assert dead.depth() == 3
+
+    sent = requeue(dead, "--unchecked")
+    assert (sent.json()["requeued"], sent.json()["unchecked"]) == (3, 0)
+    assert sent.json()["routes"][0]["verdict"] == "unchecked"
+    assert [id_ for id_, _ in dead.drain()] == ids
+
+
+def test_what_the_topology_contradicts_stays_and_is_said_with_the_reason(
+    dead: DeadLetters,
+) -> None:
+    dead.fail(2)
+    with plain_channel(dead.url) as channel:
+        channel.queue_delete(dead.queue)
+    done = redrive("failed", "requeue", dead.place, "--yes", "--unchecked", url=dead.url)
+
+    assert done.code == 1
+    assert "2 messages not included: what they say of their way back is contradicted." in done.out
+    assert f"there is no queue {dead.queue}" in done.out
+    assert dead.depth() == 2
 
 
 def test_the_columns_tell_where_a_message_failed_and_goes(dead: DeadLetters) -> None:
@@ -295,7 +328,7 @@ def test_anothers_exclusive_queue_is_refused(dead: DeadLetters) -> None:
     [
         ({"read": "^$"}, ("groups",)),
         ({"read": "^$"}, ("requeue", "--yes")),
-        ({"write": "^$"}, ("requeue", "--yes")),
+        ({"write": "^$"}, ("requeue", "--yes", "--unchecked")),
     ],
 )
 def test_without_rights_one_line_says_which_and_nothing_is_done(

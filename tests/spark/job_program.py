@@ -2,7 +2,8 @@
 `python job_program.py MASTER URL PLACE RATE RESTORE_RATE WHERE [SETTING=VALUE…]`.
 
 Where it fails and REDRIVE_TEST_REMEDY is a command, it runs that and tries once more.
-REDRIVE_TEST_QUEUE names another queue, and REDRIVE_TEST_JOURNAL the local file of a journal.
+REDRIVE_TEST_QUEUE names another queue, REDRIVE_TEST_JOURNAL the local file of a journal, and
+REDRIVE_TEST_MANAGEMENT_URL where the management API is.
 """
 
 import contextlib
@@ -32,7 +33,11 @@ if __name__ == "__main__":
         },
     )
 
-    options = JobOptions(sending=SendSettings(float(rate), float(restore_rate), batch=100), tasks=4)
+    options = JobOptions(
+        sending=SendSettings(float(rate), float(restore_rate), batch=100),
+        tasks=4,
+        management_url=os.environ.get("REDRIVE_TEST_MANAGEMENT_URL"),
+    )
 
     queue = os.environ.get("REDRIVE_TEST_QUEUE", "shop@orders")
     file = os.environ.get("REDRIVE_TEST_JOURNAL")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cli_support import redrive
+from cli_support import find_the_management_api, redrive
 from dead_letters import DeadLetters
 from redrive.errors import BrokerUnavailable, ConfigurationError
 from redrive.failures.canary import Guards
@@ -28,6 +28,12 @@ if TYPE_CHECKING:
 
 COUNT = 40
 QUICK = JobOptions(sending=SendSettings(timeout=20, batch=50))
+
+
+@pytest.fixture(autouse=True)
+def _management(rabbitmq_management_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What messages say of their way is checked by the management API."""
+    find_the_management_api(monkeypatch, rabbitmq_management_url)
 
 
 @pytest.fixture

@@ -74,21 +74,23 @@ Unchecked = Annotated[
     ),
 ]
 _MOST_REASONS = 5
+_ONE = {"they": "it", "them": "it", "their": "its", "say": "says"}
+_SEVERAL = {word: word for word in _ONE}
 _LEFT = (
     (
         Verdict.UNKNOWN,
-        "nothing says which queue they failed in",
-        "--to names one for them.",
+        "nothing says which queue {they} failed in",
+        "--to names one for {them}.",
     ),
     (
         Verdict.CONTRADICTED,
-        "what they say of their way back is contradicted",
-        "--to names a queue for them; --where or --id chooses some.",
+        "what {they} {say} of {their} way back is contradicted",
+        "--to names a queue for {them}.",
     ),
     (
         Verdict.UNCHECKED,
-        "the broker could not confirm their way back",
-        "--unchecked includes them; --to names a queue.",
+        "the broker could not confirm {their} way back",
+        "--unchecked includes {them}; --to names a queue.",
     ),
 )
 
@@ -134,9 +136,8 @@ def tell_left(printer: Printer, left: Mapping[Route, int]) -> None:
         routes = Counter({one: count for one, count in left.items() if one.verdict is verdict})
         if not routes:
             continue
-        printer.say(
-            f"{count_of(routes.total(), 'message')} not included: {heading}. {remedy}", "yellow"
-        )
+        said = f"{heading}. {remedy}".format_map(_ONE if routes.total() == 1 else _SEVERAL)
+        printer.say(f"{count_of(routes.total(), 'message')} not included: {said}", "yellow")
         shown = [(one, count) for one, count in routes.most_common(_MOST_REASONS) if one.reason]
         if shown and shown != [(NO_WAY, routes.total())]:
             columns = (
@@ -191,10 +192,11 @@ def ask(
         return printer.confirm(question, yes=yes)
     if refused(printer, places, guarded=guarded, yes=yes):
         return False
+    said = " ".join(place.nobody_there for place in places if place.is_unconsumed)
     if yes:
-        printer.say(f"{nobody}: messages wait there until somebody does.", "yellow")
+        printer.say(said, "yellow")
         return True
-    return printer.confirm(f"{nobody}. {question}", yes=False)
+    return printer.confirm(f"{said} {question}", yes=False)
 
 
 def refused(printer: Printer, places: Sequence[Whereabouts], *, guarded: bool, yes: bool) -> bool:

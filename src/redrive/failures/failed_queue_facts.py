@@ -25,7 +25,7 @@ from redrive.failures.outcome_watch import (
     whereabouts,
 )
 from redrive.failures.removals import Removals
-from redrive.failures.route_survey import judge_at
+from redrive.failures.route_survey import going_on, judge_at
 from redrive.pubsub.blocking.connection import Connector, default_name
 from redrive.pubsub.blocking.declarer import Declarer, Depth, declaring
 from redrive.pubsub.service_connection import Address
@@ -254,4 +254,5 @@ def whereabouts_of(failed: FailedQueueFacts, queue: str | None = None) -> Wherea
         BrokerUnavailable: no broker answered.
     """
     source = source_of(failed)
-    return whereabouts(failed._connector, queue or source.main or source.queue)
+    found = whereabouts(failed._connector, queue or source.main or source.queue)
+    return going_on(found, failed._connector, failed._management_url)

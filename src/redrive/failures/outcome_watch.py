@@ -214,17 +214,25 @@ class Whereabouts:
         main: how much is ready in it, and who consumes it.
         retry: the retry queue.
         failed: the failed queue.
+        onward: what becomes of messages there if nobody comes for them, where they do not stay.
     """
 
     queue: str
     main: Depth | None
     retry: Depth | None
     failed: Depth | None
+    onward: str = ""
 
     @property
     def is_unconsumed(self) -> bool:
         """Whether it is sure that nobody consumes the main queue."""
         return self.main is not None and not self.main.consumers
+
+    @property
+    def nobody_there(self) -> str:
+        """A sentence on what becomes of messages there if nobody consumes the main queue."""
+        what = self.onward or "messages wait there until somebody does"
+        return f"Nobody consumes {self.queue}: {what}."
 
     def __str__(self) -> str:
         queues = (

@@ -163,6 +163,20 @@ class Judge:
             return self._unasked(claims)
         return _Case(self._graph, claims).route()
 
+    def onward(self, queue: str) -> str:
+        """What becomes of messages that are sent to a queue and that nobody comes for, as a part of
+        a sentence; empty where they stay there, or nobody knows."""
+        if self._graph is None:
+            return ""
+        if self._graph.drops(queue):
+            return "what waits there is dropped when its time is over"
+        if not self._graph.is_wait(queue, [queue]):
+            return ""
+        ends = sorted(self._graph.ends_of_wait(queue, [queue]))
+        if not ends:
+            return "what waits there is dropped when its time is over: no queue gets it from there"
+        return f"what waits there goes on to {_names(ends)}"
+
     def _unasked(self, claims: Claims) -> Route:
         way = claims.way
         if way is None:

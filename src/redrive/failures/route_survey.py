@@ -1,8 +1,10 @@
 """Ask the broker for the topology by which ways back are judged."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 from redrive.errors import RedriveError
+from redrive.failures.outcome_watch import Whereabouts
 from redrive.failures.route import Judge
 from redrive.pubsub.admin.management_api import ManagementAPI
 from redrive.pubsub.admin.management_survey import routes_over_management
@@ -11,6 +13,15 @@ from redrive.pubsub.blocking.declarer import declaring
 from redrive.topology.model import Queue
 
 _PATIENCE = timedelta(seconds=10)
+
+
+def going_on(place: Whereabouts, connector: Connector, management_url: str | None) -> Whereabouts:
+    """Return what is known of a queue that messages go to, and what becomes of them there if nobody
+    consumes it."""
+    is_main_queue = place.retry is not None or place.failed is not None
+    if is_main_queue or not place.is_unconsumed:
+        return place
+    return replace(place, onward=judge_at(connector, management_url).onward(place.queue))
 
 
 def judge_at(connector: Connector, management_url: str | None) -> Judge:

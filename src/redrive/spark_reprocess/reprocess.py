@@ -28,7 +28,7 @@ from redrive.failures.outcome_watch import (
     whereabouts,
 )
 from redrive.failures.route import Judge
-from redrive.failures.route_survey import judge_at
+from redrive.failures.route_survey import going_on, judge_at
 from redrive.failures.snapshot import Snapshot
 from redrive.failures.stored_message import (
     BODY,
@@ -478,7 +478,11 @@ class Reprocess:
         Raises:
             BrokerUnavailable: no broker answered.
         """
-        return [whereabouts(self._connector, queue) for queue in queues]
+        address = self._options.management_url
+        return [
+            going_on(whereabouts(self._connector, queue), self._connector, address)
+            for queue in queues
+        ]
 
     def send(self, run: Run, choice: Choice, *, chosen: int | None = None) -> None:
         """Send what is chosen, the canary first.

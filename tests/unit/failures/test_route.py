@@ -306,3 +306,22 @@ def test_a_judge_takes_the_topology_to_another_process() -> None:
     assert made(*arguments).route(Claims("graveyard", "", "graveyard", deaths=(died("orders"),)))[
         :2
     ] == (ORDERS, CONFIRMED)
+
+
+@pytest.mark.parametrize(
+    ("name", "onward"),
+    [
+        ("orders", ""),
+        ("orders.wait", "what waits there goes on to orders"),
+        ("dropped", "what waits there is dropped when its time is over"),
+        (
+            "shop.delay",
+            "what waits there is dropped when its time is over: no queue gets it from there",
+        ),
+    ],
+)
+def test_what_becomes_of_messages_that_are_sent_where_nobody_works_is_told(
+    name: str, onward: str
+) -> None:
+    assert Judge(SHOP).onward(name) == onward
+    assert BELIEVING.onward(name) == ""
