@@ -236,6 +236,16 @@ def printable(text: str) -> str:
     return _UNUSUAL.sub(_escape_with(_as_python), text)
 
 
+def text_of(text: str) -> str:
+    """A short string of a message as a text that UTF-8 can encode; other bytes are written as
+    `\\xff`."""
+    return (
+        text
+        if text.isascii()
+        else text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    )
+
+
 def in_one_line(text: str) -> str:
     """`text` as one line of printable characters."""
     return printable(" ".join(text.split()))

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from redrive.failures.failed_message import FailedMessage, cause_known_of, remember_cause
-from redrive.failures.readable_values import text_of
+from redrive.redaction import text_of
 
 _MOST_CHARACTERS = 2000
 """Of an error's message this much tells one cause from another; a bound also keeps a hostile one

@@ -15,6 +15,7 @@ from redrive.amqp.field_table import decode_value
 from redrive.failures import readable_values
 from redrive.failures.cause import cause_of
 from redrive.failures.failed_message import FailedMessage
+from redrive.redaction import text_of
 from redrive.topology.decision import REASONS
 from redrive.topology.headers import Delivery
 
@@ -64,11 +65,8 @@ def row_of(delivery: Delivery, columns: Iterable[Column] | None = None) -> Row:
     }
 
 
-_text_of = readable_values.text_of
-
-
 def _clean(text: str | None) -> str | None:
-    return None if text is None else _text_of(text)
+    return None if text is None else text_of(text)
 
 
 def _headers(message: FailedMessage) -> str:
@@ -80,7 +78,7 @@ def _headers(message: FailedMessage) -> str:
 def _json_of(name: str, raw: bytes) -> tuple[str, str]:
     """A header's name as it can be shown, and the header as a member of a JSON object: a queue's
     messages have most of theirs in common."""
-    text = readable_values.text_of(name)
+    text = text_of(name)
     return (
         text,
         f"{_ENCODER.encode(text)}: {_ENCODER.encode(readable_values.value_of(decode_value(raw)))}",
@@ -110,7 +108,7 @@ COLUMNS = (
         "the publisher's id for the message",
         lambda m: _clean(m.message_id),
     ),
-    Column("queue", _TEXT, False, "the queue that it failed in", lambda m: _text_of(m.queue)),
+    Column("queue", _TEXT, False, "the queue that it failed in", lambda m: text_of(m.queue)),
     Column(
         "dead_letter_queue",
         _TEXT,
@@ -123,7 +121,7 @@ COLUMNS = (
         _TEXT,
         True,
         "where a requeue sends it: a queue, or an exchange with a key",
-        lambda m: None if m.way_back is None else _text_of(str(m.way_back)),
+        lambda m: None if m.way_back is None else text_of(str(m.way_back)),
     ),
     Column(
         "dialect",
@@ -137,7 +135,7 @@ COLUMNS = (
         _TEXT,
         False,
         "the key that it was first published with",
-        lambda m: _text_of(m.routing_key),
+        lambda m: text_of(m.routing_key),
     ),
     Column(
         "exchange",

@@ -6,25 +6,13 @@ import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
-from typing import TYPE_CHECKING
 
 from redrive.errors import InvalidMessage
-
-if TYPE_CHECKING:
-    from redrive.failures.failed_message import FailedMessage
-
-
-def text_of(text: str) -> str:
-    """A short string of a message as a text that UTF-8 can encode; other bytes are written as
-    `\\xff`."""
-    return (
-        text
-        if text.isascii()
-        else text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-    )
+from redrive.failures.failed_message import FailedMessage
+from redrive.redaction import text_of
 
 
-def headers_of(message: "FailedMessage") -> dict[str, object]:
+def headers_of(message: FailedMessage) -> dict[str, object]:
     """The headers as JSON values."""
     return {text_of(name): value_of(value) for name, value in message.headers.items()}
 
@@ -51,7 +39,7 @@ def value_of(value: object) -> object:
             return str(value)
 
 
-def plain_of(message: "FailedMessage") -> bytes:
+def plain_of(message: FailedMessage) -> bytes:
     """A body as its handler reads it, uncompressed and in UTF-8; as it came where it can't be read
     so."""
     try:
@@ -60,7 +48,7 @@ def plain_of(message: "FailedMessage") -> bytes:
         return message.body
 
 
-def body_text_of(message: "FailedMessage") -> str | None:
+def body_text_of(message: FailedMessage) -> str | None:
     """A body as a text; None where it is none."""
     try:
         return message._utf8().decode()
@@ -68,7 +56,7 @@ def body_text_of(message: "FailedMessage") -> str | None:
         return None
 
 
-def body_of(message: "FailedMessage") -> tuple[object, str]:
+def body_of(message: FailedMessage) -> tuple[object, str]:
     """A body as a JSON value, and how it is to be read: `json`, `text` or `base64`."""
     text = body_text_of(message)
     if text is None:
@@ -79,7 +67,7 @@ def body_of(message: "FailedMessage") -> tuple[object, str]:
         return text, "text"
 
 
-def json_text_of(message: "FailedMessage") -> str | None:
+def json_text_of(message: FailedMessage) -> str | None:
     """A body that is JSON as a text; None where it is not, or holds a text that UTF-8 can't
     encode."""
     text = body_text_of(message)

@@ -12,8 +12,8 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from redrive.failures.dialects.failure_notes import FailureNotes
-from redrive.failures.readable_values import text_of
 from redrive.failures.way_back import WayBack, way_back_of
+from redrive.redaction import text_of
 from redrive.topology import dead_letter_names
 from redrive.topology.dead_letter_queues import DeadLetterGraph
 from redrive.topology.dead_letter_routes import DeadLettering, Routes

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 from redrive.amqp.field_table import FieldValue
 from redrive.failures.failed_message import FailedMessage
-from redrive.failures.readable_values import text_of
+from redrive.redaction import text_of
 from redrive.topology import headers, names
 
 _REASONS = {

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Self
 from redrive.errors import ConfigurationError
 from redrive.failures.direction import Direction
 from redrive.failures.edit import patching
-from redrive.failures.readable_values import text_of
 from redrive.failures.route import BELIEVING, Judge
 from redrive.failures.stored_message import DEAD_LETTER_QUEUE, NEEDED, bytes_of, message_of
+from redrive.redaction import text_of
 from redrive.spark_reprocess.row_message import SENT_BY, SENT_BY_TYPE
 from redrive.spark_reprocess.spark_filter import check_filter, is_chosen
 from redrive.spark_reprocess.transform import Transform, of_each, transform_named

@@ -8,8 +8,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 from starlette.responses import HTMLResponse
 
-from redrive.failures.readable_values import text_of
-from redrive.redaction import in_one_line, printable
+from redrive.redaction import in_one_line, printable, text_of
 from redrive.web.catalogue import gettext, language, ngettext
 from redrive.web.histogram import drawn, line_of_hours
 

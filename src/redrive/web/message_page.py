@@ -7,9 +7,9 @@ from redrive.failures.cause import cause_of, parts_of
 from redrive.failures.failed_message import FailedMessage
 from redrive.failures.kept_messages import Around
 from redrive.failures.look import Look
-from redrive.failures.readable_values import body_text_of, text_of, value_of
+from redrive.failures.readable_values import body_text_of, value_of
 from redrive.failures.way import way_of
-from redrive.redaction import printable_json
+from redrive.redaction import printable_json, text_of
 from redrive.web.asked import Asked, QueuePlace
 from redrive.web.body_view import VIEWS, viewed
 from redrive.web.catalogue import gettext

@@ -217,16 +217,17 @@ TRIAGE_API = {
         "headers_of",
         "is_json",
         "plain_of",
-        "text_of",
         "value_of",
     },
     "requeue": {"Cancel", "Progress"},
     "requeue_job": {"SeenOutcomes"},
     "restoration": {"RestorePlace", "place_of", "restored", "there_already"},
     "running_job": {"check_alone", "in_words", "running_on"},
+    "route": {"NO_WAY", "Route", "Verdict"},
     "shared_ids": {"SharedIds"},
     "snapshot": {"Snapshot"},
     "way": {"way_of"},
+    "way_back": {"WayBack"},
 }
 """What a shell may take of `failures`, by module: what is asked and done there, and the values that
 are given and returned. The rest is the engine."""
