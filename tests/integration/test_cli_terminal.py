@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from cli_support import PATIENCE, Terminal, depth_of, give_up_on, redrive, run_redrive
+from dead_letters import DeadLetters
 from effort import nightly
 from redrive import Publisher
 from waiting import wait_until
@@ -37,6 +38,21 @@ def test_a_yes_at_the_terminal_sends_the_messages(rabbitmq_url: str) -> None:
         assert terminal.end() == 0
         assert "2 of 2 messages requeued" in terminal.screen
     assert depth_of(rabbitmq_url, QUEUE) == {"main": 2, "retry": 0, "failed": 0}
+
+
+def test_what_nobody_could_check_is_asked_for_with_the_reason(rabbitmq_url: str) -> None:
+    dead = DeadLetters(rabbitmq_url)
+    dead.declare()
+    ids = dead.fail(2)
+    nowhere = ("--management-url", "http://127.0.0.1:1")
+    with Terminal("failed", "requeue", dead.place, *nowhere, url=rabbitmq_url) as terminal:
+        terminal.wait_for("Include what could not be confirmed? [y/N]")
+        assert "nobody could ask the management API" in terminal.screen
+        terminal.type("y\n")
+        terminal.wait_for("Requeue 2 messages? [y/N]")
+        terminal.type("y\n")
+        assert terminal.end() == 0
+    assert [id_ for id_, _ in dead.drain()] == ids
 
 
 QUESTIONS = {

@@ -157,10 +157,11 @@ def tell_left(printer: Printer, left: Mapping[Route, int]) -> None:
 def ask_unchecked(printer: Printer, left: Mapping[Route, int], *, yes: bool) -> bool:
     """Ask whether messages go, too, whose way back the broker could not confirm; False if there are
     none, or nobody is there to be asked."""
-    count = sum(count for route, count in left.items() if route.verdict is Verdict.UNCHECKED)
-    if not count or yes or not sys.stdin.isatty():
+    unchecked = Counter({one: n for one, n in left.items() if one.verdict is Verdict.UNCHECKED})
+    if not unchecked or yes or not sys.stdin.isatty():
         return False
-    return printer.confirm(f"Send {count_of(count, 'unchecked message')}, too?", yes=False)
+    tell_left(printer, unchecked)
+    return printer.confirm("Include what could not be confirmed?", yes=False)
 
 
 def tell(printer: Printer, places: Sequence[Whereabouts]) -> None:
