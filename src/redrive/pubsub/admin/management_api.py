@@ -203,7 +203,7 @@ class ManagementAPI:
             definitions = [
                 {} if policy is None else policy.definition
                 for policy in (
-                    holding(self._policies(kind), queue)
+                    holding(self.policies(kind), queue)
                     for kind in ("policies", "operator-policies")
                 )
             ]
@@ -279,10 +279,11 @@ class ManagementAPI:
                 for queue in self._get(f"/api/queues/{self._vhost}")
             },
             bindings=frozenset(self.bindings()),
-            policies=self._policies("policies"),
+            policies=self.policies(),
         )
 
-    def _policies(self, kind: str) -> tuple[Policy, ...]:
+    def policies(self, kind: str = "policies") -> tuple[Policy, ...]:
+        """The policies of the virtual host, or its `operator-policies`, as they are now."""
         return tuple(
             Policy(
                 str(policy["name"]),

@@ -5,17 +5,19 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
 
-from redrive.errors import PermissionDenied
+from redrive.errors import ConfigurationError, PermissionDenied
 from redrive.pubsub.admin.management_api import ManagementAPI, table
 from redrive.pubsub.url import is_ours, tags_of
 from redrive.topology.broker_version import BrokerVersion
 from redrive.topology.dead_letter_routes import Routes
+from redrive.topology.delay_policy import Policy, holding
 from redrive.topology.doctor.facts import Access, Consumers, Facts, QueueFacts
 
 _QUEUE_COLUMNS = (
     "name,type,arguments,policy,operator_policy,effective_policy_definition,members,messages,"
     "message_bytes,delayed_retry"
 )
+_EFFECTIVE = "effective_policy_definition"
 _EXCHANGE_COLUMNS = "name,type,arguments,policy"
 _ALARMS = {"mem_alarm": "memory", "disk_free_alarm": "disk space"}
 
@@ -31,7 +33,9 @@ def facts_over_management(
     consumers, nodes = _consumers(management), _nodes(management)
     queues = [
         _queue(queue, consumers)
-        for queue in management.listed(f"queues/{{vhost}}?columns={_QUEUE_COLUMNS}")
+        for queue in _with_policies(
+            management, management.listed(f"queues/{{vhost}}?columns={_QUEUE_COLUMNS}")
+        )
     ]
     exchanges = management.listed(f"exchanges/{{vhost}}?columns={_EXCHANGE_COLUMNS}")
     return Facts(
@@ -59,7 +63,9 @@ def routes_over_management(management: ManagementAPI) -> Routes:
     Raises:
         BrokerUnavailable, PermissionDenied, ConfigurationError: the management API does not tell.
     """
-    queues = management.listed(f"queues/{{vhost}}?columns={_QUEUE_COLUMNS},consumers")
+    queues = _with_policies(
+        management, management.listed(f"queues/{{vhost}}?columns={_QUEUE_COLUMNS},consumers")
+    )
     exchanges = management.listed(f"exchanges/{{vhost}}?columns={_EXCHANGE_COLUMNS}")
     return Routes(
         {str(one["name"]): _queue(one, {str(one["name"]): _consumers_in(one)}) for one in queues},
@@ -67,6 +73,41 @@ def routes_over_management(management: ManagementAPI) -> Routes:
         tuple(management.bindings()),
         _alternates(management, exchanges),
     )
+
+
+def _with_policies(
+    management: ManagementAPI, queues: list[dict[str, object]]
+) -> list[dict[str, object]]:
+    """The queues, each with what its policies set.
+
+    Without statistics the API names a queue's policy, not its operator policy, and says of neither
+    what it sets: then their definitions are looked up. Of two numbers the smaller one counts.
+    Source: measured on RabbitMQ 3.10.8 with `management.disable_stats`; rabbit_policy.erl.
+    """
+    silent = [queue for queue in queues if queue.get(_EFFECTIVE) is None]
+    if silent:
+        own = {policy.name: policy for policy in management.policies()}
+        operators = management.policies("operator-policies")
+        for queue in silent:
+            policy = own.get(str(queue.get("policy")))
+            queue[_EFFECTIVE] = _merged(policy, _holding(operators, str(queue["name"])))
+    return queues
+
+
+def _holding(policies: Iterable[Policy], queue: str) -> Policy | None:
+    try:
+        return holding(policies, queue)
+    except ConfigurationError:  # which one holds can't be told here
+        return None
+
+
+def _merged(policy: Policy | None, operators: Policy | None) -> dict[str, object]:
+    merged = {} if policy is None else dict(policy.definition)
+    for name, value in ({} if operators is None else operators.definition).items():
+        own = merged.get(name)
+        is_less = isinstance(own, int) and isinstance(value, int) and own < value
+        merged[name] = own if is_less else value
+    return merged
 
 
 def _consumers_in(queue: Mapping[str, object]) -> Consumers:
@@ -104,7 +145,7 @@ def _queue(queue: Mapping[str, object], consumers: Mapping[str, Consumers]) -> Q
     return QueueFacts(
         name,
         {"x-queue-type": queue.get("type", "classic"), **table(queue.get("arguments"))},
-        table(queue.get("effective_policy_definition")),
+        table(queue.get(_EFFECTIVE)),
         _name(queue.get("policy")),
         _name(queue.get("operator_policy")),
         consumers.get(name, Consumers(0, 0)),

@@ -7,6 +7,8 @@ import pytest
 
 from redrive.pubsub.admin import dead_letter_survey
 from redrive.pubsub.admin.management_api import ManagementAPI
+from redrive.pubsub.admin.management_survey import routes_over_management
+from redrive.topology.delay_policy import Policy
 from redrive.topology.model import Binding
 
 
@@ -21,6 +23,9 @@ class _Answers:
 
     def bindings(self) -> list[Binding]:
         return []
+
+    def policies(self, kind: str = "policies") -> tuple[Policy, ...]:
+        return ()
 
 
 def counted(**told: object) -> dead_letter_survey.CountedQueue:
@@ -51,3 +56,41 @@ def test_a_time_that_is_none_is_left_out(value: object) -> None:
 def test_a_count_that_is_none_is_left_out(value: object) -> None:
     one = counted(messages=value, consumers=value, arguments=value, policy=value)
     assert (one.messages, one.consumers) == (None, None)
+
+
+# --- what policies set, where the API does not say it of the queue --------------------------------
+
+_DEAD = Policy("dead", "^orders$", {"dead-letter-exchange": "", "message-ttl": 900}, 0, "queues")
+_SHORT = Policy("short", "^orders$", {"message-ttl": 300, "max-length": 5}, 0, "queues")
+_LONG = Policy("long", "^orders$", {"message-ttl": 1000}, 0, "queues")
+
+
+class _WithoutStatistics(_Answers):
+    """A virtual host with the queue `orders`, of which nothing is told but the name of a policy."""
+
+    def __init__(self, *operators: Policy, policy: str | None = "dead") -> None:
+        super().__init__(name="orders", policy=policy)
+        self._operators = operators
+
+    def policies(self, kind: str = "policies") -> tuple[Policy, ...]:
+        return (_DEAD,) if kind == "policies" else self._operators
+
+
+@pytest.mark.parametrize(
+    ("answers", "ttl", "exchange"),
+    [
+        (_WithoutStatistics(), 900, ""),
+        (_WithoutStatistics(_SHORT), 300, ""),
+        (_WithoutStatistics(_LONG), 900, ""),
+        (_WithoutStatistics(_SHORT, policy=None), 300, None),
+        (_WithoutStatistics(_SHORT, _LONG), 900, ""),  # which one holds can't be told
+        (_WithoutStatistics(policy="gone"), None, None),
+    ],
+)
+def test_without_statistics_policies_are_looked_up(
+    answers: _WithoutStatistics, ttl: int | None, exchange: str | None
+) -> None:
+    routes = routes_over_management(cast(ManagementAPI, answers))
+    queue = routes.queues["orders"]
+    assert queue.setting("message-ttl") == ttl
+    assert queue.setting("dead-letter-exchange") == exchange
