@@ -92,4 +92,4 @@ def test_ten_thousand_messages_are_handled_or_set_aside_while_workers_and_the_br
 def held_back(broker: Broker, service: Service) -> int:
     """How many messages the broker says it holds back."""
     with ManagementAPI(service.url, broker.management_url) as management:
-        return management.held_back().get(service.queue, 0)
+        return management.held_back().get(service.queue) or 0

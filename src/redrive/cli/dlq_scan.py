@@ -56,7 +56,7 @@ def scan(
             f"Name those that you know of: redrive dlq scan QUEUE… Or: {remedy}",
         ) from blind
     found = listed if not queues else _named(connector, list(dict.fromkeys(queues)), listed)
-    found = dead_letter_output.fullest_first(found)
+    found = dead_letter_output.fullest_first(_all_counted(connector, found))
     printer.result(
         {
             "virtual_host": connector.url.virtual_host,
@@ -89,6 +89,18 @@ def _listed(
         return [], error
 
 
+def _all_counted(connector: Connector, found: Sequence[CountedQueue]) -> list[CountedQueue]:
+    """Return the queues, counted by AMQP where the management API has not counted some of them, and
+    this user may see them."""
+    if all(one.messages is not None for one in found):
+        return list(found)
+    try:
+        with declaring(connector) as declarer:
+            return list(dead_letter_survey.counted_over_amqp(declarer, found))
+    except RedriveError:
+        return list(found)
+
+
 def _named(
     connector: Connector, queues: Sequence[str], listed: Sequence[CountedQueue]
 ) -> list[CountedQueue]:
@@ -105,13 +117,18 @@ def _print(printer: Printer, found: Sequence[CountedQueue]) -> None:
     if printer.as_json or not found:
         return
     dead_letter_output.print_table(printer, found, in_detail=True)
-    total = sum(one.messages or 0 for one in found)
-    printer.say(f"{count_of(total, 'message')} in {count_of(len(found), 'dead-letter queue')}.")
+    known = [one.messages for one in found if one.messages is not None]
+    left = len(found) - len(known)
+    unknown = f", {left:,} of them not counted" if left else ""
+    printer.say(
+        f"{count_of(sum(known), 'message')} in "
+        f"{count_of(len(found), 'dead-letter queue')}{unknown}."
+    )
     command = next(
         (
             command
             for one in found
-            if one.messages and (command := dead_letter_output.next_command(one.queue))
+            if one.messages != 0 and (command := dead_letter_output.next_command(one.queue))
         ),
         None,
     )

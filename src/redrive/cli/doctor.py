@@ -140,6 +140,7 @@ def doctor(
                 "virtual_host": facts.virtual_host,
                 "queues": names_,
                 "management": listed is not None,
+                "unknown": facts.unknown or None,
                 "findings": [asdict(finding) for finding in findings],
                 "after_upgrade": [asdict(finding) for finding in later],
                 "would_gain": would_gain(facts, questions),
@@ -152,6 +153,8 @@ def doctor(
         _tell_who_would_gain(printer, would_gain(facts, questions))
     if blind:
         printer.note(f"Bindings, policies and consumers were not checked: {blind}.")
+    if facts.unknown:
+        printer.note(f"Not all was checked: {facts.unknown}.")
     if unwatched:
         printer.note(f"Whether dead-lettering is stuck was not watched: {unwatched}.")
     if unchecked:

@@ -244,6 +244,8 @@ def _moving(queue: str, moving: Mapping[str, int] | None) -> int | None:
     known."""
     if moving is None:
         return None
+    if queue not in moving:
+        return None  # it was not counted
     return sum(moving.get(name, 0) for name in (queue, names.retry_queue(queue)))
 
 

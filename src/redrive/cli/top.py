@@ -310,10 +310,10 @@ def _row(flow: Flow) -> list[str | Cell]:
     state = _state_of(flow)
     return [
         Cell(flow.queue, state.style),
-        _depth(flow.main),
-        _depth(flow.retry),
-        _depth(flow.failed, "bold yellow"),
-        Cell(f"{flow.consumers:,}") if flow.consumers else Cell("none", "yellow"),
+        _depth(flow, "main"),
+        _depth(flow, "retry"),
+        _depth(flow, "failed", "bold yellow"),
+        _consumers(flow.consumers),
         *(Cell("–" if rate is None else f"{rate:,.1f}") for rate in rates),
         state,
     ]
@@ -330,15 +330,26 @@ def _state_of(flow: Flow) -> Cell:
     return Cell(f"dead-lettering {moving:,}", "yellow") if moving else Cell("")
 
 
-def _depth(count: int | None, style: str = "") -> Cell:
-    return Cell("missing", "red") if count is None else Cell(f"{count:,}", style if count else "")
+def _depth(flow: Flow, place: str, style: str = "") -> Cell:
+    count = getattr(flow, place)
+    if place in flow.missing:
+        return Cell("missing", "red")
+    return Cell("–") if count is None else Cell(f"{count:,}", style if count else "")
+
+
+def _consumers(count: int | None) -> Cell:
+    if count is None:
+        return Cell("–")
+    return Cell(f"{count:,}") if count else Cell("none", "yellow")
 
 
 def _footer(queues: Mapping[str, QueueCount], found: list[Flow]) -> str:
-    return (
-        f"{count_of(len(found), 'subscription')}; {count_of(on_the_ladder(queues), 'message')} "
-        "on delay ladders"
-    )
+    waiting = on_the_ladder(queues)
+    many = "an unknown number of messages" if waiting is None else count_of(waiting, "message")
+    uncounted = sum(count.total is None for count in queues.values())
+    # A young queue has no counts for some seconds.
+    unknown = f"; {count_of(uncounted, 'queue')} not counted by the broker" if uncounted else ""
+    return f"{count_of(len(found), 'subscription')}; {many} on delay ladders{unknown}"
 
 
 # --- the live view --------------------------------------------------------------------------------

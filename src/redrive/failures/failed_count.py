@@ -13,6 +13,7 @@ from redrive.pubsub.admin.management_api import ManagementAPI
 from redrive.pubsub.blocking.connection import Connector
 from redrive.pubsub.blocking.declarer import Declarer, Depth, declaring
 from redrive.pubsub.lifecycle import BrokerAccess
+from redrive.topology.flow import total_of
 from redrive.topology.names import retry_queue
 
 _PATIENCE = timedelta(seconds=3)
@@ -51,7 +52,8 @@ def held_in(
             count = management.count(name)
     except RedriveError:
         return None
-    return max(0, count.ready + count.held - depth.messages)
+    total = total_of((count.ready, count.held))
+    return None if total is None else max(0, total - depth.messages)
 
 
 def dead_lettering(access: BrokerAccess, management_url: str | None) -> Mapping[str, int] | None:

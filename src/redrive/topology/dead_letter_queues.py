@@ -261,7 +261,7 @@ class DeadLetterGraph:
 
     def only_expire(self, queue: str) -> bool:
         """Whether nothing can be seen to leave a queue but what has been in it for long enough."""
-        return self._expires(queue) and self._routes.queues[queue].consumers.count == 0
+        return self._expires(queue) and not self._routes.queues[queue].consumers.count
 
     def is_shared(self, queue: str) -> bool:
         """Whether an exchange that is published to leads to a queue: one that no queue dead-letters

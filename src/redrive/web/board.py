@@ -8,7 +8,7 @@ from redrive.errors import RedriveError
 from redrive.pubsub.admin import dead_letter_survey
 from redrive.pubsub.admin.management_api import ManagementAPI
 from redrive.pubsub.url import BrokerURL
-from redrive.topology.flow import QueueCount
+from redrive.topology.flow import QueueCount, total_of
 from redrive.topology.names import FAILED_SUFFIX, retry_queue
 from redrive.web.asked import QueuePlace
 from redrive.web.console_settings import ConsoleSettings
@@ -24,11 +24,12 @@ class BoardLine:
     Args:
         place: how pages call it.
         queue: the queue itself.
-        failed: what is in it; None where the queue is too young to have been counted.
+        failed: what is in it; None where that was not counted.
         main: how many messages wait in the main queue; None for a dead-letter queue.
         retry: how many wait for their next attempt; None for a dead-letter queue.
         consumers: who consumes the main queue, or the dead-letter queue; None if unknown.
-        moving: how many the broker is moving from one of its queues to another, or holds back.
+        moving: how many the broker is moving from one of its queues to another, or holds back;
+            None where that was not counted.
     """
 
     place: QueuePlace
@@ -37,7 +38,7 @@ class BoardLine:
     main: int | None = None
     retry: int | None = None
     consumers: int | None = None
-    moving: int = 0
+    moving: int | None = 0
 
 
 class Board:
@@ -106,9 +107,16 @@ def _of_subscription(main: str, counts: dict[str, QueueCount]) -> BoardLine:
         _all_of(own),
         _all_of(retry),
         None if own is None else own.consumers,
-        sum(count.dead_lettering + count.held_back for count in (failed, own, retry) if count),
+        total_of(
+            moving
+            for count in (failed, own, retry)
+            if count is not None
+            for moving in (count.dead_lettering, count.held_back)
+        ),
     )
 
 
 def _all_of(count: QueueCount | None) -> int | None:
-    return None if count is None else count.ready + count.held + count.dead_lettering
+    if count is None:
+        return None
+    return total_of((count.ready, count.held, count.dead_lettering))

@@ -58,7 +58,8 @@ def test_a_broker_that_keeps_no_rates_tells_none() -> None:
 
 def test_a_queue_that_is_not_there_has_neither_depth_nor_rates() -> None:
     (flow,) = flows({"a@retry": QueueCount(ready=1)})
-    assert flow == Flow("a", main=None, retry=1, failed=None, consumers=0)
+    missing = ("main", "failed")
+    assert flow == Flow("a", main=None, retry=1, failed=None, consumers=0, missing=missing)
 
 
 def test_a_node_that_began_to_count_anew_gives_no_negative_rates() -> None:
@@ -91,3 +92,20 @@ def test_what_the_broker_holds_back_in_the_main_queue_waits_for_a_retry() -> Non
     }
     (flow,) = flows(queues)
     assert (flow.main, flow.retry) == (3, 7)
+
+
+def test_what_was_not_counted_is_not_known_and_not_missing() -> None:
+    unknown = QueueCount(None, None, None, dead_lettering=None, held_back=None)
+    (flow,) = flows({"a": unknown, "a@retry": unknown, "a@failed": unknown})
+    assert (flow.main, flow.retry, flow.failed, flow.consumers) == (None, None, None, None)
+    assert (flow.dead_lettering, flow.missing) == (None, ())
+
+
+def test_what_waits_on_ladders_is_not_known_where_one_was_not_counted() -> None:
+    assert on_the_ladder({**QUEUES, "master.delay.4": QueueCount(ready=None)}) is None
+
+
+def test_what_a_broker_holds_back_and_does_not_count_is_not_known() -> None:
+    main = QueueCount(ready=2, held=1, held_back=None, holds_back=True)
+    (flow,) = flows({"shop@orders": main, "shop@orders@failed": QueueCount()})
+    assert (flow.main, flow.retry, flow.missing) == (3, None, ())

@@ -113,12 +113,10 @@ class BrokerWatch:
         counts = self._management.counts()
         problem = self._survey()
         roles = queue_roles(counts, self._dead_letter_queues)
-        self._tell(
-            Told(
-                tuple((role, counts[role.queue]) for role in roles),
-                {DEAD_LETTER_QUEUES: problem} if problem else {},
-            )
-        )
+        problems = {DEAD_LETTER_QUEUES: problem} if problem else {}
+        if counts and all(count.total is None for count in counts.values()):
+            problems[QUEUES] = "the management API counts no queue: the broker has no statistics"
+        self._tell(Told(tuple((role, counts[role.queue]) for role in roles), problems))
 
     def _survey(self) -> str:
         """Finds the dead-letter queues, if it is time to; returns why it can't."""

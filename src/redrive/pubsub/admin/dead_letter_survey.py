@@ -1,7 +1,7 @@
 """Finds the dead-letter queues that redrive did not make, and counts what is in them."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from redrive.pubsub.admin.management_api import ManagementAPI
@@ -61,6 +61,21 @@ def over_amqp(declarer: Declarer, queues: Iterable[str]) -> list[CountedQueue]:
         for name, depth in found
         if depth is not None
     ]
+
+
+def counted_over_amqp(declarer: Declarer, found: Iterable[CountedQueue]) -> Iterator[CountedQueue]:
+    """The queues; those that the management API has not counted, with what AMQP tells of them.
+
+    Raises:
+        PermissionDenied: this user may not see one of them.
+    """
+    for one in found:
+        depth = declarer.depth(one.queue.name) if one.messages is None else None
+        yield (
+            one
+            if depth is None
+            else replace(one, messages=depth.messages, consumers=depth.consumers)
+        )
 
 
 def _counted(queue: DeadLetterQueue, counted: Mapping[str, object]) -> CountedQueue:

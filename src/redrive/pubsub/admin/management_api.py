@@ -223,24 +223,27 @@ class ManagementAPI:
         """What is in a queue, up to five seconds old."""
         return _count_of(self._queue(queue, _COUNTS))
 
-    def message_count(self, queue: str) -> int:
-        """The messages of a queue, those that consumers hold included; some seconds old."""
-        return int(self._queue(queue, "columns=messages").get("messages", 0))
+    def message_count(self, queue: str) -> int | None:
+        """The messages of a queue, those that consumers hold included; some seconds old. None where
+        they were not counted."""
+        return _number(self._queue(queue, "columns=messages"), "messages")
 
     def dead_lettering(self) -> dict[str, int]:
         """How many messages each queue of the virtual host is dead-lettering, up to five seconds
-        old."""
-        return {
-            str(queue["name"]): _dead_lettering(queue)
-            for queue in self._get(f"/api/queues/{self._vhost}?columns=name,messages_dlx")
+        old; without those that were not counted."""
+        asked = "columns=name,messages,messages_dlx"
+        found = {
+            str(queue["name"]): _unless_told(queue, "messages_dlx")
+            for queue in self._get(f"/api/queues/{self._vhost}?{asked}")
         }
+        return {name: count for name, count in found.items() if count is not None}
 
-    def held_back(self) -> dict[str, int]:
+    def held_back(self) -> dict[str, int | None]:
         """How many failed messages the broker holds back in each queue of the virtual host that was
-        declared so, up to five seconds old."""
-        asked = "columns=name,messages_delayed,arguments"
+        declared so, up to five seconds old; None where they were not counted."""
+        asked = "columns=name,messages,messages_delayed,arguments"
         return {
-            str(queue["name"]): _held_back(queue)
+            str(queue["name"]): _unless_told(queue, "messages_delayed")
             for queue in self._get(f"/api/queues/{self._vhost}?{asked}")
             if _holds_back(queue)
         }
@@ -317,7 +320,7 @@ class ManagementAPI:
             PermissionDenied: the user may not ask this.
             BrokerUnavailable: it does not answer.
         """
-        return [dict(item) for item in self._get(f"/api/{path.replace('{vhost}', self._vhost)}")]
+        return list(self._get(f"/api/{path.replace('{vhost}', self._vhost)}"))
 
     def set_policy(self, policy: Policy) -> None:
         """Sets a policy, in place of one of the same name. It holds at once, for queues that are
@@ -405,6 +408,13 @@ class ManagementAPI:
             )
         if answer.status_code >= 500:
             raise self._failed(answer)
+        if answer.status_code == 400 and (reason := _reason_in(content)):
+            raise BrokerUnavailable(
+                where,
+                f"its management API does not answer {path.split('?')[0]}{reason}",
+                "Have the broker collect statistics (management.disable_stats, "
+                "management_agent.disable_metrics_collector), or go by what AMQP tells.",
+            )
         if answer.status_code != 200 or content is None:
             raise BrokerUnavailable(where, "what answers there is no management API", _ENABLE)
         return content
@@ -500,10 +510,22 @@ def _cause(error: BaseException | None, kind: type[_Error]) -> _Error | None:
     return None
 
 
+class _Object(dict[str, Any]):
+    """An object that the API tells of. What is asked of it by its name is expected: without it, the
+    answer can't be read."""
+
+    def __missing__(self, name: str) -> Any:
+        raise BrokerUnavailable(
+            "the management API",
+            f"what it answers can't be read: an object has no {name!r}",
+            "Check that the address is the broker's own, and look into its log.",
+        )
+
+
 def _json_in(answer: "httpx.Response") -> Any:
     """An answer's JSON; None where it is none."""
     try:
-        return answer.json()
+        return answer.json(object_hook=_Object)
     except ValueError:
         return None
 
@@ -522,32 +544,35 @@ def _count_of(queue: Mapping[str, Any]) -> QueueCount:
     idle = None if growth is None else 0.0
     head = queue.get("head_message_timestamp")
     return QueueCount(
-        ready=int(queue.get("messages_ready", 0)),
-        held=int(queue.get("messages_unacknowledged", 0)),
-        consumers=int(queue.get("consumers", 0)),
+        ready=_number(queue, "messages_ready"),
+        held=_number(queue, "messages_unacknowledged"),
+        consumers=_number(queue, "consumers"),
         published=_rate_of(counted, "publish", idle),
         delivered=_rate_of(counted, "deliver_get", idle),
         acked=_rate_of(counted, "ack", idle),
         held_growth=growth or 0.0,
-        dead_lettering=_dead_lettering(queue),
-        held_back=_held_back(queue),
+        dead_lettering=_unless_told(queue, "messages_dlx"),
+        held_back=_unless_told(queue, "messages_delayed"),
         holds_back=_holds_back(queue),
         head_published=head if isinstance(head, int) else None,
     )
 
 
-def _dead_lettering(queue: Mapping[str, Any]) -> int:
-    """What a quorum queue that dead-letters at least once is dead-lettering; others don't say."""
-    return int(queue.get("messages_dlx") or 0)
+def _number(told: Mapping[str, Any], name: str) -> int | None:
+    value = told.get(name)
+    return value if isinstance(value, int) else None
+
+
+def _unless_told(queue: Mapping[str, Any], name: str) -> int | None:
+    """A count that only some queues have: what is being dead-lettered at least once, or held back.
+    A queue that was counted and does not have it has none; of any other, nothing is known."""
+    told = _number(queue, name)
+    counted = {"messages", "messages_ready"} & queue.keys()
+    return 0 if told is None and counted else told
 
 
 def _holds_back(queue: Mapping[str, Any]) -> bool:
     return "x-delayed-retry-type" in table(queue.get("arguments"))
-
-
-def _held_back(queue: Mapping[str, Any]) -> int:
-    """What a quorum queue holds back; brokers before 4.3 don't say."""
-    return int(queue.get("messages_delayed") or 0)
 
 
 def _rate_of(counts: Mapping[str, Any], name: str, unknown: float | None) -> float | None:

@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
 
-from redrive.errors import ConfigurationError, PermissionDenied
+from redrive.errors import BrokerUnavailable, ConfigurationError, PermissionDenied
 from redrive.pubsub.admin.management_api import ManagementAPI, table
 from redrive.pubsub.url import is_ours, tags_of
 from redrive.topology.broker_version import BrokerVersion
@@ -19,6 +19,8 @@ _QUEUE_COLUMNS = (
 )
 _EFFECTIVE = "effective_policy_definition"
 _EXCHANGE_COLUMNS = "name,type,arguments,policy"
+_NOT_TOLD = (BrokerUnavailable, PermissionDenied)
+"""What is raised where the API does not tell this user, or without statistics tells nobody."""
 _ALARMS = {"mem_alarm": "memory", "disk_free_alarm": "disk space"}
 
 
@@ -30,13 +32,12 @@ def facts_over_management(
     Raises:
         BrokerUnavailable, PermissionDenied, ConfigurationError: it tells nothing.
     """
-    consumers, nodes = _consumers(management), _nodes(management)
-    queues = [
-        _queue(queue, consumers)
-        for queue in _with_policies(
-            management, management.listed(f"queues/{{vhost}}?columns={_QUEUE_COLUMNS}")
-        )
-    ]
+    listed = _with_policies(
+        management, management.listed(f"queues/{{vhost}}?columns={_QUEUE_COLUMNS}")
+    )
+    consumers, unknown = _consumers(management)
+    nodes = _nodes(management)
+    queues = [_queue(queue, consumers) for queue in listed]
     exchanges = management.listed(f"exchanges/{{vhost}}?columns={_EXCHANGE_COLUMNS}")
     return Facts(
         version,
@@ -53,6 +54,7 @@ def facts_over_management(
             if (short_of := [what for name, what in _ALARMS.items() if node.get(name) is True])
         },
         alternates=_alternates(management, exchanges),
+        unknown=unknown,
     )
 
 
@@ -140,7 +142,7 @@ def _alternates(
     return {name: other for name, other in found.items() if isinstance(other, str)}
 
 
-def _queue(queue: Mapping[str, object], consumers: Mapping[str, Consumers]) -> QueueFacts:
+def _queue(queue: Mapping[str, object], consumers: Mapping[str, Consumers] | None) -> QueueFacts:
     name = str(queue["name"])
     return QueueFacts(
         name,
@@ -148,7 +150,7 @@ def _queue(queue: Mapping[str, object], consumers: Mapping[str, Consumers]) -> Q
         table(queue.get(_EFFECTIVE)),
         _name(queue.get("policy")),
         _name(queue.get("operator_policy")),
-        consumers.get(name, Consumers(0, 0)),
+        Consumers() if consumers is None else consumers.get(name, Consumers(0, 0)),
         len(members) if isinstance(members := queue.get("members"), list) else None,
         _average(queue.get("message_bytes"), queue.get("messages")),
         holding_back=_holding_back(queue.get("delayed_retry")),
@@ -174,13 +176,18 @@ def _name(value: object) -> str | None:
     return value if isinstance(value, str) and value else None
 
 
-def _consumers(management: ManagementAPI) -> dict[str, Consumers]:
-    """Who consumes each queue that has consumers."""
+def _consumers(management: ManagementAPI) -> tuple[dict[str, Consumers] | None, str]:
+    """Who consumes each queue that has consumers; or None, and why that is not known."""
     properties = _connections(management)
     found: dict[str, list[Mapping[str, object]]] = defaultdict(list)
-    for consumer in management.listed("consumers/{vhost}"):
+    try:
+        listed = management.listed("consumers/{vhost}")
+    except BrokerUnavailable as error:
+        return None, f"who consumes is not known: {str(error).partition(chr(10))[0]}"
+    for consumer in listed:
         found[str(table(consumer.get("queue")).get("name"))].append(consumer)
-    return {queue: _summary(queue, consumers, properties) for queue, consumers in found.items()}
+    summaries = {queue: _summary(queue, some, properties) for queue, some in found.items()}
+    return summaries, ""
 
 
 def _summary(
@@ -209,7 +216,7 @@ def _connections(management: ManagementAPI) -> dict[str, Mapping[str, object]]:
     """What each connection that this user may see has told the broker about itself."""
     try:
         connections = management.listed("vhosts/{vhost}/connections?columns=name,client_properties")
-    except PermissionDenied:
+    except _NOT_TOLD:
         return {}
     return {
         str(connection["name"]): table(connection.get("client_properties"))
@@ -220,7 +227,7 @@ def _connections(management: ManagementAPI) -> dict[str, Mapping[str, object]]:
 def _nodes(management: ManagementAPI) -> list[dict[str, object]] | None:
     try:
         return management.listed(f"nodes?columns=name,{','.join(_ALARMS)}")
-    except PermissionDenied:
+    except _NOT_TOLD:
         return None
 
 
@@ -233,7 +240,7 @@ def _access(management: ManagementAPI) -> tuple[Access, ...] | None:
         }
         permissions = management.listed("vhosts/{vhost}/permissions")
         topics = management.listed("vhosts/{vhost}/topic-permissions")
-    except PermissionDenied:
+    except _NOT_TOLD:
         return None
     return tuple(
         Access(

@@ -60,11 +60,16 @@ HEAD_AGE = Gauge(
     "s",
     "How long ago the message at the head of a queue was published. Only classic queues tell.",
 )
-GAUGES = (MESSAGES, CONSUMERS, HEAD_AGE)
+UNCOUNTED = Gauge(
+    "redrive.queue.uncounted",
+    "1",
+    "Whether the broker does not tell how much is in a queue: it may collect no statistics.",
+)
+GAUGES = (MESSAGES, CONSUMERS, HEAD_AGE, UNCOUNTED)
 
 
 def samples_of(role: QueueRole, count: QueueCount, now: float) -> Iterator[Sample]:
-    """What is measured of a queue.
+    """What is measured of a queue; there is no sample of what the broker does not tell.
 
     Args:
         role: which queue, and what it is for.
@@ -83,8 +88,11 @@ def samples_of(role: QueueRole, count: QueueCount, now: float) -> Iterator[Sampl
         ("dead-lettering", count.dead_lettering),
         *((("held-back", count.held_back),) if count.holds_back else ()),
     ):
-        yield Sample(MESSAGES, messages, {**attributes, "redrive.state": state})
-    yield Sample(CONSUMERS, count.consumers, attributes)
+        if messages is not None:
+            yield Sample(MESSAGES, messages, {**attributes, "redrive.state": state})
+    if count.consumers is not None:
+        yield Sample(CONSUMERS, count.consumers, attributes)
+    yield Sample(UNCOUNTED, count.total is None, attributes)
     age = seconds_since(count.head_published, now)
     if age is not None:
         yield Sample(HEAD_AGE, age, attributes)
@@ -96,8 +104,8 @@ def observe_queues(
     meter_provider: "MeterProvider | None" = None,
 ) -> None:
     """Measures the queues of these subscribers: `redrive.queue.messages`, by queue and by state,
-    `redrive.queue.consumers`, and `redrive.queue.head_age`. They are asked for when the metrics are
-    collected, and at most every five seconds.
+    `redrive.queue.consumers`, `redrive.queue.head_age`, and `redrive.queue.uncounted`. They are
+    asked for when the metrics are collected, and at most every five seconds.
 
     A number that the API does not tell is not made up: there is none then, and a warning in the
     log.

@@ -170,12 +170,21 @@ class Migration:
             depth = declarer.depth(queue)
             if step.place != "main" and (depth is None or not (depth.messages or depth.consumers)):
                 return True
+            uncounted = False
             while time.monotonic() < deadline:
                 depth = declarer.depth(queue)
-                if (depth is not None and depth.messages) or self._management.message_count(queue):
+                count = self._management.message_count(queue)
+                uncounted = count is None
+                if (depth is not None and depth.messages) or count:
                     time.sleep(_SETTLING)
                     return False
                 time.sleep(_SETTLING)
+        if uncounted:
+            raise ConfigurationError(
+                f"the management API does not tell how many messages of {queue!r} consumers hold",
+                "Have the broker collect statistics (management.disable_stats, "
+                "management_agent.disable_metrics_collector); then run this again.",
+            )
         return True
 
     def _replace(self, step: Step) -> None:

@@ -127,6 +127,7 @@ class Facts:
         access: what each user may write; None where that can't be seen.
         alarms: what each node with an alarm is short of, by its name.
         alternates: the alternate exchange of each exchange that has one.
+        unknown: what could not be asked, and why; empty where all could.
     """
 
     version: BrokerVersion
@@ -139,3 +140,4 @@ class Facts:
     access: tuple[Access, ...] | None = None
     alarms: Mapping[str, str] = field(default_factory=dict)
     alternates: Mapping[str, str] = field(default_factory=dict)
+    unknown: str = ""

@@ -132,12 +132,12 @@ def test_what_it_lists_is_read() -> None:
         assert names(address) == ["a", "b"]
 
 
-def test_a_queue_that_the_broker_knows_nothing_of_yet_is_empty() -> None:
+def test_of_a_queue_that_the_broker_has_not_counted_yet_nothing_is_known() -> None:
     with answering(200, "[]") as address, ManagementAPI(BROKER, address) as management:
-        assert management.message_count("young") == 0
+        assert management.message_count("young") is None
         assert management.arguments_of("young") == {}
         assert management.delivery_limits("young") == []
-        assert management.count("young").ready == 0
+        assert management.count("young").ready is None
 
 
 def test_a_certificate_that_is_not_trusted_is_said_with_how_to_name_its_ca(
@@ -382,3 +382,50 @@ def test_where_no_host_answers_the_last_one_is_named(monkeypatch: pytest.MonkeyP
         pytest.raises(BrokerUnavailable, match="does not answer"),
     ):
         management.queue_names()
+
+
+# --- what is not told -----------------------------------------------------------------------------
+
+
+def test_statistics_that_are_off_are_said_to_be_and_not_taken_for_another_server() -> None:
+    said = "Stats in management UI are disabled on this node"
+    body = json.dumps({"error": "bad_request", "reason": said})
+    with (
+        answering(400, body) as address,
+        ManagementAPI(BROKER, address) as management,
+        pytest.raises(BrokerUnavailable, match=said) as refused,
+    ):
+        management.listed("consumers/{vhost}")
+    assert "management.disable_stats" in str(refused.value)
+    assert SECRET not in str(refused.value)
+
+
+def test_what_a_queue_was_not_counted_for_is_not_known() -> None:
+    body = json.dumps([{"name": "a"}])
+    with answering(200, body) as address, ManagementAPI(BROKER, address) as management:
+        (count,) = management.counts().values()
+        assert management.dead_lettering() == {}
+    assert (count.ready, count.held, count.consumers, count.total) == (None, None, None, None)
+    assert (count.dead_lettering, count.held_back) == (None, None)
+
+
+def test_what_only_some_queues_have_is_none_of_a_queue_that_was_counted() -> None:
+    told = {"name": "a", "messages": 3, "messages_ready": 3, "messages_unacknowledged": 0}
+    body = json.dumps([told])
+    with answering(200, body) as address, ManagementAPI(BROKER, address) as management:
+        assert management.counts()["a"].total == 3
+        assert management.dead_lettering() == {"a": 0}
+
+
+def test_messages_that_were_not_counted_are_unknown() -> None:
+    with answering(200, "{}") as address, ManagementAPI(BROKER, address) as management:
+        assert management.message_count("a") is None
+
+
+def test_an_answer_that_lacks_what_has_to_be_there_is_an_error() -> None:
+    with (
+        answering(200, "[{}]") as address,
+        ManagementAPI(BROKER, address) as management,
+        pytest.raises(BrokerUnavailable, match="an object has no 'name'"),
+    ):
+        management.counts()

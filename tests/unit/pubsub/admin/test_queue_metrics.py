@@ -56,8 +56,17 @@ def test_each_queue_is_measured_in_each_state() -> None:
     }
 
 
+def test_what_the_broker_does_not_count_has_no_sample_and_is_said_to_be_uncounted() -> None:
+    with answering(200, json.dumps({"name": "shop@orders"})) as address:
+        reader = observing(address)
+        assert measured(reader) == {}
+        assert measured(reader, "redrive.queue.consumers") == {}
+        assert set(measured(reader, "redrive.queue.uncounted").values()) == {1}
+
+
 def test_what_the_broker_holds_back_is_measured_where_it_holds_something_back() -> None:
     held = {"arguments": {"x-delayed-retry-type": "failed"}, "messages_delayed": 4}
+    held |= {"messages_ready": 0}
     with answering(200, json.dumps(held)) as address:
         found = measured(observing(address))
     assert found["shop@orders", "held-back"] == 4
