@@ -1,16 +1,22 @@
 """Runs the blocks of a page one after the other, as one program: a name, its code, and whether each
 of its lines has to run, as JSON on standard input. What was printed, and a traceback with the
-block's own lines, is the output; lines that no thread has come to are an error."""
+block's own lines, is the output; lines that no thread has come to are an error.
+
+The management API is where REDRIVE_TEST_MANAGEMENT_URL says, as if that were its usual port.
+"""
 
 import json
 import linecache
+import os
 import sys
 import threading
 import time
 import traceback
 from collections.abc import Callable
+from urllib.parse import urlsplit
 
 from line_trace import LineTrace
+from redrive.pubsub.admin import management_api
 
 _DEADLINE = 60.0
 _BETWEEN_LOOKS = 0.02
@@ -45,6 +51,9 @@ if __name__ == "__main__":
     sys.excepthook = traceback.print_exception
     lines = LineTrace()
     lines.start()
+    if address := os.environ.get("REDRIVE_TEST_MANAGEMENT_URL"):
+        port = urlsplit(address).port
+        vars(management_api)["_PORTS"] = {False: port, True: port}
     for label, text, is_to_run_whole in json.load(sys.stdin):
         linecache.cache[label] = (len(text), None, text.splitlines(keepends=True), label)
         code = compile(text, label, "exec")

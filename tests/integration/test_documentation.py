@@ -317,11 +317,14 @@ def pages() -> Iterator[object]:
 
 
 @pytest.mark.parametrize("page", list(pages()))
-def test_the_code_of_a_page_runs(page: str, rabbitmq_url: str, tmp_path: Path) -> None:
+def test_the_code_of_a_page_runs(
+    page: str, rabbitmq_url: str, rabbitmq_management_url: str, tmp_path: Path
+) -> None:
     # A page that makes a broker of its own makes a private one.
     unset = ("REDRIVE_URL", "REDRIVE_MANAGEMENT_URL")
     environment = {name: value for name, value in os.environ.items() if name not in unset}
     environment["XDG_STATE_HOME"] = str(tmp_path)
+    environment["REDRIVE_TEST_MANAGEMENT_URL"] = rabbitmq_management_url
     run_blocks(program_of(page), rabbitmq_url, environment, tmp_path)
 
 

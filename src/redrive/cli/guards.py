@@ -193,11 +193,12 @@ def ask(
         return printer.confirm(question, yes=yes)
     if refused(printer, places, guarded=guarded, yes=yes):
         return False
-    said = " ".join(place.nobody_there for place in places if place.is_unconsumed)
+    onward = "".join(f" {place.queue}: {place.onward}." for place in places if place.onward)
     if yes:
-        printer.say(said, "yellow")
+        waits = "." if onward else ": messages wait there until somebody does."
+        printer.say(f"{nobody}{waits}{onward}", "yellow")
         return True
-    return printer.confirm(f"{said} {question}", yes=False)
+    return printer.confirm(f"{nobody}.{onward} {question}", yes=False)
 
 
 def refused(printer: Printer, places: Sequence[Whereabouts], *, guarded: bool, yes: bool) -> bool:

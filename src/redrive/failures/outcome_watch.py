@@ -228,12 +228,6 @@ class Whereabouts:
         """Whether it is sure that nobody consumes the main queue."""
         return self.main is not None and not self.main.consumers
 
-    @property
-    def nobody_there(self) -> str:
-        """A sentence on what becomes of messages there if nobody consumes the main queue."""
-        what = self.onward or "messages wait there until somebody does"
-        return f"Nobody consumes {self.queue}: {what}."
-
     def __str__(self) -> str:
         queues = (
             (self.retry, names.retry_queue(self.queue)),
