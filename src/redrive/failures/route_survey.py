@@ -31,10 +31,10 @@ def judge_at(connector: Connector, management_url: str | None) -> Judge:
         with ManagementAPI.of(connector, management_url, _PATIENCE) as management:
             return Judge(routes_over_management(management))
     except RedriveError as error:
-        why = str(error).partition("\n")[0]
+        why = f"nobody could ask the management API: {str(error).partition(chr(10))[0]}"
 
     def exists(queue: str) -> bool:
         with declaring(connector) as declarer:
             return declarer.may_exist(Queue(queue))
 
-    return Judge(None, f"nobody could ask the management API: {why}", exists)
+    return Judge(None, why, exists)

@@ -275,10 +275,7 @@ class ManagementAPI:
                 for exchange in self._get(f"/api/exchanges/{self._vhost}")
             },
             queues={
-                queue["name"]: {
-                    "x-queue-type": queue.get("type", "classic"),
-                    **table(queue.get("arguments")),
-                }
+                queue["name"]: {"x-queue-type": queue["type"], **table(queue["arguments"])}
                 for queue in self._get(f"/api/queues/{self._vhost}")
             },
             bindings=frozenset(self.bindings()),
@@ -514,18 +511,27 @@ class _Object(dict[str, Any]):
     """An object that the API tells of. What is asked of it by its name is expected: without it, the
     answer can't be read."""
 
+    address = ""
+    """Where the API is."""
+
     def __missing__(self, name: str) -> Any:
         raise BrokerUnavailable(
-            "the management API",
-            f"what it answers can't be read: an object has no {name!r}",
+            self.address,
+            f"what its management API answers can't be read: an object has no {name!r}",
             "Check that the address is the broker's own, and look into its log.",
         )
 
 
 def _json_in(answer: "httpx.Response") -> Any:
     """An answer's JSON; None where it is none."""
+
+    def told(values: dict[str, Any]) -> _Object:
+        found = _Object(values)
+        found.address = redact(str(answer.url.join("/")))
+        return found
+
     try:
-        return answer.json(object_hook=_Object)
+        return answer.json(object_hook=told)
     except ValueError:
         return None
 

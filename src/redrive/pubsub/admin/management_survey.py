@@ -8,6 +8,7 @@ from datetime import timedelta
 from redrive.errors import BrokerUnavailable, ConfigurationError, PermissionDenied
 from redrive.pubsub.admin.management_api import ManagementAPI, table
 from redrive.pubsub.url import is_ours, tags_of
+from redrive.redaction import redact
 from redrive.topology.broker_version import BrokerVersion
 from redrive.topology.dead_letter_routes import Routes
 from redrive.topology.delay_policy import Policy, holding
@@ -69,6 +70,13 @@ def routes_over_management(management: ManagementAPI) -> Routes:
         management, management.listed(f"queues/{{vhost}}?columns={_QUEUE_COLUMNS},consumers")
     )
     exchanges = management.listed(f"exchanges/{{vhost}}?columns={_EXCHANGE_COLUMNS}")
+    for queue in queues:
+        if _arguments(queue) is None:
+            raise BrokerUnavailable(
+                redact(management.address),
+                f"its management API does not tell the arguments of queue {str(queue['name'])!r}",
+                "Ask as a user with the tag 'monitoring' or 'management'.",
+            )
     return Routes(
         {str(one["name"]): _queue(one, {str(one["name"]): _consumers_in(one)}) for one in queues},
         {str(one["name"]): str(one["type"]) for one in exchanges},
@@ -146,7 +154,7 @@ def _queue(queue: Mapping[str, object], consumers: Mapping[str, Consumers] | Non
     name = str(queue["name"])
     return QueueFacts(
         name,
-        {"x-queue-type": queue.get("type", "classic"), **table(queue.get("arguments"))},
+        _arguments(queue),
         table(queue.get(_EFFECTIVE)),
         _name(queue.get("policy")),
         _name(queue.get("operator_policy")),
@@ -155,6 +163,13 @@ def _queue(queue: Mapping[str, object], consumers: Mapping[str, Consumers] | Non
         _average(queue.get("message_bytes"), queue.get("messages")),
         holding_back=_holding_back(queue.get("delayed_retry")),
     )
+
+
+def _arguments(queue: Mapping[str, object]) -> Mapping[str, object] | None:
+    """The arguments of a queue, its type among them; None where they are not told."""
+    if "arguments" not in queue or "type" not in queue:
+        return None
+    return {"x-queue-type": queue["type"], **table(queue["arguments"])}
 
 
 def _holding_back(said: object) -> bool | None:

@@ -22,7 +22,8 @@ SOON = timedelta(milliseconds=10)
 
 def counted(name: str, ready: int) -> dict[str, object]:
     """What the API tells of a queue."""
-    return {"name": name, "messages_ready": ready, "messages_unacknowledged": 0}
+    counts = {"messages_ready": ready, "messages_unacknowledged": 0}
+    return {"name": name, "type": "classic", "arguments": {}, **counts}
 
 
 class API:
@@ -110,7 +111,8 @@ def test_a_broker_without_statistics_has_queues_of_unknown_depths_and_that_is_a_
 
 
 def test_a_young_queue_that_was_not_counted_yet_is_no_problem(api: API, watch: BrokerWatch) -> None:
-    api.queues = [{"name": "shop@orders@failed"}, counted("shop@orders", 3)]
+    young: dict[str, object] = {"name": "shop@orders@failed", "type": "classic", "arguments": {}}
+    api.queues = [young, counted("shop@orders", 3)]
     watch.start()
     assert depths(watch)["shop@orders@failed"] == ("failed", None)
     assert watch.now().problems == {}

@@ -5,6 +5,7 @@ from typing import Any, cast
 
 import pytest
 
+from redrive.errors import BrokerUnavailable
 from redrive.pubsub.admin import dead_letter_survey
 from redrive.pubsub.admin.management_api import ManagementAPI
 from redrive.pubsub.admin.management_survey import routes_over_management
@@ -15,8 +16,10 @@ from redrive.topology.model import Binding
 class _Answers:
     """A virtual host with one queue, `q.dlq`, of which this is told."""
 
+    address = "http://localhost:15672"
+
     def __init__(self, **told: object) -> None:
-        self._told = {"name": "q.dlq", "type": "classic", **told}
+        self._told = {"name": "q.dlq", "type": "classic", "arguments": {}, **told}
 
     def listed(self, path: str) -> list[dict[str, Any]]:
         return [self._told] if path.startswith("queues/") else []
@@ -69,7 +72,7 @@ class _WithoutStatistics(_Answers):
     """A virtual host with the queue `orders`, of which nothing is told but the name of a policy."""
 
     def __init__(self, *operators: Policy, policy: str | None = "dead") -> None:
-        super().__init__(name="orders", policy=policy)
+        super().__init__(name="orders", policy=policy, arguments={})
         self._operators = operators
 
     def policies(self, kind: str = "policies") -> tuple[Policy, ...]:
@@ -94,3 +97,10 @@ def test_without_statistics_policies_are_looked_up(
     queue = routes.queues["orders"]
     assert queue.setting("message-ttl") == ttl
     assert queue.setting("dead-letter-exchange") == exchange
+
+
+def test_what_the_arguments_of_a_queue_are_is_not_made_up() -> None:
+    answers = cast(ManagementAPI, _Answers())
+    del answers._told["arguments"]  # type: ignore[attr-defined]
+    with pytest.raises(BrokerUnavailable, match=r"does not tell the arguments of queue 'q\.dlq'"):
+        routes_over_management(answers)
