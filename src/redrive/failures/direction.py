@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from redrive.errors import ConfigurationError
 from redrive.failures.failed_message import FailedMessage
-from redrive.failures.route import BELIEVING, NO_WAY, Claims, Judge, Route, Verdict
+from redrive.failures.route import NO_WAY, WITHOUT_TOPOLOGY, Claims, Judge, Route, Verdict
 from redrive.failures.way_back import WayBack
 
 
@@ -28,7 +28,7 @@ class Direction:
     to: str | None = None
     via: bool = False
     unchecked: bool = False
-    judge: Judge = BELIEVING
+    judge: Judge = WITHOUT_TOPOLOGY
 
     @property
     def asks_the_broker(self) -> bool:

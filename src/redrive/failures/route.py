@@ -186,7 +186,7 @@ class Judge:
         return Route(way, Verdict.UNCHECKED, self._problem)
 
 
-BELIEVING = Judge(None)
+WITHOUT_TOPOLOGY = Judge(None)
 """For what is sent where somebody has said, and for subscriptions' failed queues: nothing has to be
 asked."""
 
@@ -264,7 +264,7 @@ class _Case:
         said = f"its framework says that it failed in {_name(queue)}"
         if not self._graph.has(queue):
             return _contradicted(WayBack("", queue), f"{said}, and there is no such queue")
-        if self._graph.is_wait(queue):
+        if self._graph.is_wait(queue, [queue]):
             waited = next((one for one in self._claims.deaths if one.queue == queue), None)
             return self._followed(waited or Death(queue, "", ()), ())
         if self._named not in (None, queue):

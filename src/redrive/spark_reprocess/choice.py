@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Self
 from redrive.errors import ConfigurationError
 from redrive.failures.direction import Direction
 from redrive.failures.edit import patching
-from redrive.failures.route import BELIEVING, Judge
+from redrive.failures.route import WITHOUT_TOPOLOGY, Judge
 from redrive.failures.stored_message import DEAD_LETTER_QUEUE, NEEDED, bytes_of, message_of
 from redrive.redaction import text_of
 from redrive.spark_reprocess.row_message import SENT_BY, SENT_BY_TYPE
@@ -67,7 +67,7 @@ class Choice:
         Raises:
             ConfigurationError: a queue and the way by the first exchange are both given.
         """
-        return Direction(self.to, self.via, self.unchecked, self.judge or BELIEVING)
+        return Direction(self.to, self.via, self.unchecked, self.judge or WITHOUT_TOPOLOGY)
 
     def change(self) -> Transform | None:
         """Return what changes the bodies; None if they are sent as they are.

@@ -140,7 +140,7 @@ class DeadLetterGraph:
         neither a dead-letter queue nor one that they only wait in."""
         return (
             self.has(queue)
-            and not self.is_wait(queue)
+            and not self.is_wait(queue, [queue])  # the key of what is sent there alone
             and not self.drops(queue)
             and not self.is_dead_letter_queue(queue)
         )
@@ -179,7 +179,7 @@ class DeadLetterGraph:
             here, before = set(), here
             for wait, key in before:
                 for end, new in self._after_wait(wait, key, known=bool(keys)):
-                    if self.is_wait(end):
+                    if self.is_wait(end, [new]):
                         here.add((end, new))
                     else:
                         ends.add(end)

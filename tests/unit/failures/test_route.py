@@ -5,7 +5,7 @@ import json
 import pytest
 
 from redrive.failures.route import (
-    BELIEVING,
+    WITHOUT_TOPOLOGY,
     Claims,
     Death,
     Judge,
@@ -46,6 +46,7 @@ SHOP = Routes(
             queue("shop.delay", ttl=300, dlx="shop"),
             queue("orders.wait", ttl=300, dlx="", key="orders"),
             queue("to.nowhere", ttl=300, dlx="gone"),
+            queue("keeps.keys", ttl=300, dlx=""),
             queue("dropped", ttl=300),
             queue("archive"),
         )
@@ -141,6 +142,12 @@ def test_a_framework_is_contradicted_by_the_name_of_the_place() -> None:
 def test_a_framework_is_contradicted_where_the_broker_would_have_brought_others() -> None:
     route = judged("billing.dlq", "dead", "billing", queue="stock")
     assert route.verdict is CONTRADICTED
+
+
+def test_a_wait_that_keeps_keys_gets_nothing_though_a_framework_names_it() -> None:
+    assert judged("lost", queue="keeps.keys").verdict is UNKNOWN
+    deaths = (died("keeps.keys", "expired", "orders"),)
+    assert judged("lost", queue="keeps.keys", deaths=deaths)[:2] == (ORDERS, CONFIRMED)
 
 
 def test_a_wait_that_a_framework_names_is_followed() -> None:
@@ -287,11 +294,11 @@ def test_without_the_topology_a_queue_that_is_gone_is_still_found_to_be() -> Non
 
 
 def test_without_the_topology_what_says_nothing_stays() -> None:
-    assert BELIEVING.route(Claims("lost")).verdict is UNKNOWN
+    assert WITHOUT_TOPOLOGY.route(Claims("lost")).verdict is UNKNOWN
 
 
 def test_a_subscriptions_message_goes_to_its_main_queue_unasked() -> None:
-    assert BELIEVING.route(Claims("", way=ORDERS)) == Route(ORDERS, CONFIRMED)
+    assert WITHOUT_TOPOLOGY.route(Claims("", way=ORDERS)) == Route(ORDERS, CONFIRMED)
 
 
 @pytest.mark.parametrize("published", [None, WayBack("shop", "\udcff")])
@@ -324,4 +331,4 @@ def test_what_becomes_of_messages_that_are_sent_where_nobody_works_is_told(
     name: str, onward: str
 ) -> None:
     assert Judge(SHOP).onward(name) == onward
-    assert BELIEVING.onward(name) == ""
+    assert WITHOUT_TOPOLOGY.onward(name) == ""
