@@ -58,8 +58,10 @@ def places_of(failed: FailedQueue, queue: str | None, plan: Plan) -> list[Wherea
         queue: the one that all go to; None where the plan says it of each.
         plan: how many go where.
     """
-    queues = plan.queues[:_MOST_PLACES] if queue is None else [queue]
-    return [whereabouts_of(failed, one) for one in queues]
+    if queue is not None:
+        return [whereabouts_of(failed, queue)]
+    judge = plan.direction.judge
+    return [whereabouts_of(failed, one, judge) for one in plan.queues[:_MOST_PLACES]]
 
 
 def where_to(plan: Plan) -> str:

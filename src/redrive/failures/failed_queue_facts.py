@@ -25,6 +25,7 @@ from redrive.failures.outcome_watch import (
     whereabouts,
 )
 from redrive.failures.removals import Removals
+from redrive.failures.route import Judge
 from redrive.failures.route_survey import going_on, judge_at
 from redrive.pubsub.blocking.connection import Connector, default_name
 from redrive.pubsub.blocking.declarer import Declarer, Depth, declaring
@@ -243,16 +244,19 @@ def consumers_of(failed: FailedQueueFacts) -> int:
         return failed._counted(declarer).consumers
 
 
-def whereabouts_of(failed: FailedQueueFacts, queue: str | None = None) -> Whereabouts:
+def whereabouts_of(
+    failed: FailedQueueFacts, queue: str | None = None, judge: Judge | None = None
+) -> Whereabouts:
     """How much is in the queues of a subscription, and who consumes its main queue.
 
     Args:
         failed: the failed queue.
         queue: the main queue; None for the failed queue's own.
+        judge: knows the topology; None to ask for it if need be.
 
     Raises:
         BrokerUnavailable: no broker answered.
     """
     source = source_of(failed)
     found = whereabouts(failed._connector, queue or source.main or source.queue)
-    return going_on(found, failed._connector, failed._management_url)
+    return going_on(found, lambda: judge or judge_at(failed._connector, failed._management_url))

@@ -1,5 +1,6 @@
 """Ask the broker for the topology by which ways back are judged."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 
@@ -15,13 +16,13 @@ from redrive.topology.model import Queue
 _PATIENCE = timedelta(seconds=10)
 
 
-def going_on(place: Whereabouts, connector: Connector, management_url: str | None) -> Whereabouts:
+def going_on(place: Whereabouts, judge: Callable[[], Judge]) -> Whereabouts:
     """Return what is known of a queue that messages go to, and what becomes of them there if nobody
-    consumes it."""
+    consumes it, for which the judge is asked."""
     is_main_queue = place.retry is not None or place.failed is not None
     if is_main_queue or not place.is_unconsumed:
         return place
-    return replace(place, onward=judge_at(connector, management_url).onward(place.queue))
+    return replace(place, onward=judge().onward(place.queue))
 
 
 def judge_at(connector: Connector, management_url: str | None) -> Judge:

@@ -478,11 +478,8 @@ class Reprocess:
         Raises:
             BrokerUnavailable: no broker answered.
         """
-        address = self._options.management_url
-        return [
-            going_on(whereabouts(self._connector, queue), self._connector, address)
-            for queue in queues
-        ]
+        places = (whereabouts(self._connector, queue) for queue in queues)
+        return [going_on(place, lambda: self._judge) for place in places]
 
     def send(self, run: Run, choice: Choice, *, chosen: int | None = None) -> None:
         """Send what is chosen, the canary first.

@@ -241,7 +241,9 @@ def _places(desk: Desk, place: QueuePlace, order: Order, plan: Plan) -> list[Whe
     it."""
     failed = desk.recollection.queue(place)
     try:
-        queues = [order.to] if order.to is not None else plan.queues[:5]
-        return [whereabouts_of(failed, queue) for queue in queues]
+        if order.to is not None:
+            return [whereabouts_of(failed, order.to)]
+        judge = plan.direction.judge
+        return [whereabouts_of(failed, queue, judge) for queue in plan.queues[:5]]
     except RedriveError:
         return []
