@@ -1,6 +1,7 @@
 """A broker whose users log in with tokens that expire."""
 
 import json
+import time
 from base64 import urlsafe_b64encode
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -22,23 +23,27 @@ pytestmark = pytest.mark.versions("how the broker takes a new secret, and what i
 class TokenService:
     """An OAuth2 broker, and what signs its tokens.
 
+    A token counts for longer than it says, so that a process that got no processor for some
+    seconds still renews it in time.
+
     Args:
         broker: the broker.
         key: signs.
-        lifetime: how long a token counts.
     """
 
-    def __init__(self, broker: Broker, key: RSAPrivateKey, lifetime: timedelta) -> None:
+    TOLD = timedelta(seconds=6)
+    COUNTS = timedelta(seconds=30)
+
+    def __init__(self, broker: Broker, key: RSAPrivateKey) -> None:
         self.broker = broker
         self._key = key
-        self._lifetime = lifetime
         self.given = 0
 
     def credentials(self) -> tuple[str, str, datetime]:
         """A login with a new token."""
         self.given += 1
-        expires = datetime.now(UTC) + self._lifetime
-        return "service", self._token(expires), expires
+        now = datetime.now(UTC)
+        return "service", self._token(now + self.COUNTS), now + self.TOLD
 
     def _token(self, expires: datetime) -> str:
         rights = [f"rabbitmq.{right}:*/*/*" for right in ("configure", "write", "read")]
@@ -77,7 +82,7 @@ def tokens(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TokenService]:
     with private_broker(
         config=config, plugins=["rabbitmq_auth_backend_oauth2"], folder=folder
     ) as broker:
-        yield TokenService(broker, key, timedelta(seconds=6))
+        yield TokenService(broker, key)
 
 
 @both_shells
@@ -91,11 +96,14 @@ def test_a_login_is_renewed_before_it_expires_and_no_connection_is_lost(
         service.publisher(credentials=tokens.credentials) as publisher,
     ):
         ids = [publisher.publish("socks", "order.paid")]
-        # Each of the two connections has logged in by now, and is to renew twice.
+        # Each of the two connections has logged in by now. Each is to renew twice, and to outlive
+        # its first login.
         enough = tokens.given + 4
-        while tokens.given < enough:
+        over = datetime.now(UTC) + TokenService.COUNTS + timedelta(seconds=2)
+        while tokens.given < enough or datetime.now(UTC) < over:
             ids.append(publisher.publish("socks", "order.paid"))
             recorder.wait_for_handled(ids)
+            time.sleep(0.2)
 
     assert recorder.tried.total() == len(ids)
     assert "trying again" not in caplog.text
