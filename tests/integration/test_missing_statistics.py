@@ -1,17 +1,15 @@
 """What the management API does not tell is not known: no reader of it says 0, and none breaks."""
 
-import json
-import threading
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
 
 from cli_support import Outcome, redrive
 from contract.plain import plain_channel
-from effort import effort
+from effort import effort, nightly
+from live_shop import EACH, NEW, OLD, Shop
+from management_proxy import FIELDS, REFUSED, UNCOUNTED, Proxy, proxy_before
 from redrive.pubsub.admin.broker_watch import BrokerWatch
 from redrive.pubsub.admin.queue_metrics import MESSAGES, samples_of
 from redrive.pubsub.url import BrokerURL
@@ -22,76 +20,13 @@ from waiting import wait_until
 
 QUEUE, FAILED, GRAVEYARD = "svc@job", "svc@job@failed", "orders-graveyard"
 COUNT = 5
-FIELDS = (
-    *("messages", "messages_ready", "messages_unacknowledged", "messages_dlx", "message_stats"),
-    *("consumers", "head_message_timestamp", "message_bytes", "members", "state", "node"),
-    *("type", "arguments", "policy", "operator_policy", "effective_policy_definition"),
-)
 USUAL = ("messages_ready", "messages", "consumers", "effective_policy_definition", "arguments")
-UNCOUNTED = frozenset(FIELDS) - {"type", "arguments", "policy", "state", "node"}
-"""What RabbitMQ 3.10.8 leaves out of a queue where it collects no statistics."""
-REFUSED = ("consumers", "overview", "nodes", "connections", "policies", "users")
-
-
-class Proxy:
-    """Stands before the management API, and leaves out of its answers what it is told to."""
-
-    def __init__(self, origin: str) -> None:
-        self.left_out: frozenset[str] = frozenset()
-        self.refused: frozenset[str] = frozenset()
-        proxy = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                kind = self.path.removeprefix("/api/").partition("/")[0].partition("?")[0]
-                if kind in proxy.refused or (
-                    "connections" in self.path and "connections" in proxy.refused
-                ):
-                    self._say(400, b'{"error":"bad_request","reason":"Stats are disabled"}')
-                    return
-                asked = urllib.request.Request(
-                    origin + self.path, headers={"Authorization": self.headers["Authorization"]}
-                )
-                try:
-                    with urllib.request.urlopen(asked) as answer:
-                        content = answer.read()
-                except urllib.error.HTTPError as error:
-                    self._say(error.code, error.read())
-                    return
-                if kind == "queues":
-                    content = json.dumps(proxy.without(json.loads(content))).encode()
-                self._say(200, content)
-
-            def _say(self, status: int, content: bytes) -> None:
-                self.send_response(status)
-                self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", str(len(content)))
-                self.end_headers()
-                self.wfile.write(content)
-
-            def log_message(self, format: str, *args: object) -> None:
-                """Says nothing."""
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.address = f"http://127.0.0.1:{self.server.server_port}"
-
-    def without(self, told: object) -> object:
-        """The same, without what is left out of each queue."""
-        if isinstance(told, list):
-            return [self.without(one) for one in told]
-        assert isinstance(told, dict)
-        return {name: value for name, value in told.items() if name not in self.left_out}
 
 
 @pytest.fixture
 def proxy(rabbitmq_management_url: str) -> Iterator[Proxy]:
-    found = Proxy(rabbitmq_management_url.rstrip("/"))
-    thread = threading.Thread(target=found.server.serve_forever, args=(0.01,), daemon=True)
-    thread.start()
-    yield found
-    found.server.shutdown()
-    found.server.server_close()
-    thread.join()
+    with proxy_before(rabbitmq_management_url) as found:
+        yield found
 
 
 @pytest.fixture
@@ -190,7 +125,7 @@ def test_no_reader_breaks_or_says_0_of_what_the_management_api_does_not_tell(
 def test_without_statistics_everything_that_counts_says_that_it_does_not_know(
     url: str, proxy: Proxy
 ) -> None:
-    proxy.left_out, proxy.refused = UNCOUNTED, frozenset(REFUSED) - {"policies"}
+    proxy.left_out, proxy.refused = UNCOUNTED, REFUSED
     assert_nobody_says_that_there_is_none(url, proxy, all_queues=True)
     assert failed_in_top(url, proxy) is None
     assert "not counted by the broker" in asked(url, proxy, "top", "--once").out
@@ -202,3 +137,35 @@ def test_a_list_that_could_not_be_read_is_not_empty(url: str, proxy: Proxy) -> N
     for command in (("top", "--once"), ("dlq", "scan")):
         done = asked(url, proxy, *command)
         assert (done.code, "Stats are disabled" in done.err) == (2, True), done
+
+
+@pytest.mark.versions("what the management API tells without statistics")
+@pytest.mark.parametrize(
+    "left_out",
+    [
+        UNCOUNTED,
+        *(
+            nightly(frozenset({field}), why="one field of what is left out each time")
+            for field in FIELDS
+        ),
+    ],
+    ids=lambda fields: "all" if len(fields) > 1 else min(fields),
+)
+def test_a_migration_loses_nothing_whatever_the_management_api_does_not_tell(
+    rabbitmq_url: str, proxy: Proxy, tmp_path: Path, left_out: frozenset[str]
+) -> None:
+    shop = Shop(rabbitmq_url, proxy.address, tmp_path / "team.yaml", OLD["another delay"])
+    with shop.consuming(shop.old):
+        shop.publish(EACH)
+        shop.wait_until_half_is_done()
+    proxy.left_out = left_out
+    proxy.refused = REFUSED if left_out == UNCOUNTED else frozenset()
+    done = asked(rabbitmq_url, proxy, "topology", "migrate", str(shop.file), "--yes")
+    proxy.left_out = proxy.refused = frozenset()
+    if "arguments" in left_out or "type" in left_out:
+        assert done.code == 2, done
+        asked(rabbitmq_url, proxy, "topology", "migrate", str(shop.file), "--yes")
+    else:
+        assert done.code == 0, done
+    with shop.consuming(NEW):
+        shop.assert_nothing_is_lost()

@@ -17,6 +17,7 @@ from contract.plain import RawProperties, plain_channel, properties_of
 from dead_letters import BYSTANDER, EXCHANGE, KEY, Arrival, DeadLetters
 from effort import nightly
 from framework_messages import CELERY, DRAMATIQ, EASYNETQ, MASSTRANSIT
+from management_proxy import FIELDS, REFUSED, UNCOUNTED, proxy_before
 from redrive import FailedQueue
 from redrive.errors import ConfigurationError
 from redrive.failures.canary import Guards, Unknown
@@ -72,6 +73,34 @@ def put(url: str, queue: str, some: Iterable[tuple[str, Delivery]]) -> None:
         for id_, delivery in some:
             given = properties_of(delivery.properties.headers, id_)
             channel.basic_publish("", queue, delivery.body, given)
+
+
+@pytest.mark.parametrize(
+    "left_out",
+    [
+        frozenset({"arguments"}),
+        nightly(UNCOUNTED, why="what it leaves out is tried over all other readers each time"),
+        *(nightly(frozenset({field}), why="one field each") for field in FIELDS),
+    ],
+    ids=lambda fields: "all" if len(fields) > 1 else min(fields),
+)
+def test_nothing_is_lost_whatever_the_management_api_does_not_tell(
+    spark: "SparkSession",
+    archive: Archive,
+    quorum: DeadLetters,
+    rabbitmq_management_url: str,
+    left_out: frozenset[str],
+) -> None:
+    wanted = quorum.fail(COUNT)
+    with proxy_before(rabbitmq_management_url) as proxy:
+        proxy.left_out = left_out
+        proxy.refused = REFUSED if left_out == UNCOUNTED else frozenset()
+        options = replace(QUICK, management_url=proxy.address)
+        identity = requeue(spark, archive, quorum.url, [quorum.place], options=options)
+    sent = ids(quorum.drain())
+    assert set(sent) <= set(wanted)
+    assert len(sent) == identity.requeued
+    assert (identity.drained, identity.kept) == (COUNT, COUNT - len(sent))
 
 
 @pytest.mark.versions("x-death, which tells the way back")
