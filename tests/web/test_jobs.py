@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from cli_support import run_redrive
+from cli_support import Outcome, run_redrive
 from contract.administration import Administration
 from contract.plain import drain
 from contract.support import Recorder, Service
@@ -216,6 +216,16 @@ def asked_for(console: OpenConsole, **form: str) -> str:
     return str(answer.headers["location"].rpartition("=")[2])
 
 
+def approved(id_: str, url: str, digest: str) -> Outcome:
+    """What the command line says that approves a job of this digest."""
+    return run_redrive("jobs", "approve", id_, "--digest", digest, "--yes", url=url)
+
+
+def digest_of(id_: str, url: str) -> str:
+    """What the command line shows for what a job would send."""
+    return str(run_redrive("jobs", "show", id_, "--output", "json", url=url).json()["digest"])
+
+
 @pytest.fixture
 def other_user(rabbitmq_url: str, rabbitmq_management_url: str) -> Iterator[str]:
     """The broker's address for somebody else."""
@@ -236,10 +246,12 @@ def test_whoever_asked_can_not_approve_and_somebody_else_can(
     assert console.post("/resume", id=id_).status_code == 400
     shown = run_redrive("jobs", "list", url=other_user)
     assert "asked" in shown.out
-    own = run_redrive("jobs", "approve", id_, "--yes", url=service.url)
-    assert own.code == 2
-    approved = run_redrive("jobs", "approve", id_, "--yes", url=other_user)
-    assert approved.code == 0, approved.err
+    digest = digest_of(id_, other_user)
+    assert approved(id_, service.url, digest).code == 2
+    unseen = run_redrive("jobs", "approve", id_, "--yes", url=other_user)
+    assert (unseen.code, "approve what nobody has seen" in unseen.err) == (2, True)
+    done = approved(id_, other_user, digest)
+    assert done.code == 0, done.err
     assert len(handled_by(service.url)) == LOOKUP
     proof = console.get("/proof", id=id_, format="text").text
     assert "asked for by" in proof
@@ -252,7 +264,7 @@ def test_what_was_not_asked_for_is_not_approved(
     id_ = asked_for(console, planned=str(ALL), reason="fixed", canary="0")
     FailedQueue(service.url, QUEUE).discard("failure_id = 'sku-1'")
     fail(service, failure("another", "KeyError", "'x'"))
-    refused = run_redrive("jobs", "approve", id_, "--yes", url=other_user)
+    refused = approved(id_, other_user, digest_of(id_, other_user))
     assert refused.code == 2
     assert "the queue has changed since" in refused.err
     assert FailedQueue(service.url, QUEUE).depth() == ALL
@@ -291,7 +303,7 @@ def test_a_job_that_was_declined_is_never_run(
     id_ = asked_for(console, planned=str(ALL), reason="fixed")
     assert console.post("/decline", id=id_).status_code == 303
     assert "declined" in console.get("/job", id=id_).text
-    assert run_redrive("jobs", "approve", id_, "--yes", url=other_user).code == 2
+    assert approved(id_, other_user, digest_of(id_, other_user)).code == 2
     assert FailedQueue(service.url, QUEUE).depth() == ALL
 
 

@@ -135,4 +135,9 @@ def json_of(job: JobRecord) -> dict[str, object]:
     """Return a job as JSON values, a requeue with what became of its messages."""
     if job.kind != "requeue":
         return job.as_json()
-    return {**job.as_json(), **job.outcome._asdict(), "reported_twice": job.reported_twice}
+    return {
+        **job.as_json(),
+        **job.outcome._asdict(),
+        "reported_twice": job.reported_twice,
+        "digest": job.digest,
+    }

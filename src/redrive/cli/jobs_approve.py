@@ -1,23 +1,34 @@
 """`redrive jobs approve`: approves and runs a job that somebody else has asked for."""
 
 from functools import partial
+from typing import Annotated
 
 import typer
 
-from redrive.cli import job_options, job_run, options
-from redrive.cli.output import Form, Printer, count_of
+from redrive.cli import job_options, job_run, jobs_show, options
+from redrive.cli.output import Form, Printer
+from redrive.errors import ConfigurationError
 from redrive.failures.approval import approve as approve_job
-from redrive.failures.approval_rule import check_may_approve, waits_for_none
+from redrive.failures.approval_rule import check_may_approve, check_seen, waits_for_none
 from redrive.failures.job_record import State
 from redrive.failures.order import Order
 from redrive.failures.plan import Plan
-from redrive.redaction import in_one_line
 
 
 @options.expanded
 def approve(
     id_: job_options.JobId,
     journal: job_options.JournalFile = None,
+    digest: Annotated[
+        str | None,
+        typer.Option(
+            "--digest",
+            metavar="TEXT",
+            show_default=False,
+            help="The digest of the order that you have seen, as jobs show prints it. Without a "
+            "terminal it is needed.",
+        ),
+    ] = None,
     yes: options.Yes = False,
     *,
     broker: job_options.RecordedJobOptions,
@@ -26,7 +37,9 @@ def approve(
     """Approve a job that somebody else has asked for, and run it.
 
     It sends the very messages that were asked for, or none: the failed queue is looked at first.
-    Who has asked can't approve: you need a broker account of your own.
+    Who has asked can't approve: you need a broker account of your own. On a terminal the whole
+    order is shown first. A script says with --digest which order it approves: another one under the
+    same id is refused.
 
     \b
     Example:
@@ -38,15 +51,20 @@ def approve(
         if record.state is not State.ASKED:
             raise waits_for_none(record)
         check_may_approve(record, opened.signed(record))
-        printer.say(
-            f"{in_one_line(record.by)} asks to requeue {count_of(record.planned, 'message')} of "
-            f"{in_one_line(record.queue)}: {in_one_line(record.reason) or 'no reason given'}. "
-            f"See: redrive jobs show {record.id}."
-        )
-        if not printer.confirm("Approve, and start it?", yes=yes):
+        order = Order.from_json(record.order)
+        if digest is not None:
+            check_seen(record, digest)
+        elif yes:
+            raise ConfigurationError(
+                "--yes alone would approve what nobody has seen",
+                f"Say what was seen, with --digest: redrive jobs show {record.id} prints it.",
+            )
+        jobs_show.tell(printer, record)
+        runs = "" if order.function is None else f", which imports and runs {order.function}"
+        if not printer.confirm(f"Approve, and start it{runs}?", yes=yes):
             printer.note("Nothing was requeued.")
             raise typer.Exit(1)
         failed = job_run.failed_queue_of(printer, record, broker)
         run = partial(approve_job, failed, opened, record)
         plan = Plan(looked_at=record.planned, count=record.planned)
-        job_run.run_job(printer, failed, Order.from_json(record.order), plan, run)
+        job_run.run_job(printer, failed, order, plan, run)

@@ -5,14 +5,13 @@ from typing import Any, cast
 from redrive.cli import job_options, job_run, messages, options, spark_command
 from redrive.cli.look_output import showing
 from redrive.cli.output import Form, Printer, count_of
-from redrive.duration_text import format_duration
 from redrive.errors import RedriveError
-from redrive.failures.canary import Unknown
 from redrive.failures.failed_queue import FailedQueue
 from redrive.failures.failed_queue_facts import source_of
 from redrive.failures.job_record import JobRecord, State
 from redrive.failures.local_journal import LocalJournal
 from redrive.failures.order import Order
+from redrive.failures.order_facts import order_facts
 from redrive.redaction import in_one_line
 
 _DONE = {
@@ -61,8 +60,13 @@ def show(
             job = _brought_up_to_date(printer, opened, job, failed)
     printer.result(job_options.json_of(job))
     if not printer.as_json:
-        for name, value in _facts(job):
-            printer.say(f"{name:<13} {value}")
+        tell(printer, job)
+
+
+def tell(printer: Printer, job: JobRecord) -> None:
+    """Print what the journal has of a job, and all that its order says."""
+    for name, value in _facts(job):
+        printer.say(f"{name:<13} {value}")
 
 
 def _brought_up_to_date(
@@ -89,39 +93,8 @@ def _manner(job: JobRecord) -> list[tuple[str, str]]:
         return _manner_on_spark(job)
     if job.kind != "requeue" or not job.order:
         return []
-    order = Order.from_json(job.order)
-    guards = order.guards
-    canary = ""
-    if guards.canary:
-        watch = (
-            "" if guards.watch is None else f", watched for {format_duration(guards.watch)} at most"
-        )
-        unknown = ", going on when unknown" if guards.unknown is Unknown.GO_ON else ""
-        canary = f"{guards.canary:,}{watch}{unknown}"
-    facts = (
-        ("exchanges", _exchanges_of(job)),
-        ("limit", "" if order.limit is None else f"{order.limit:,}"),
-        ("to", order.to or ""),
-        ("via", "the exchange that each was first published to" if order.via else ""),
-        ("rate", "" if order.rate is None else f"{order.rate:g}/s"),
-        (
-            "pace",
-            ""
-            if order.pace_by_depth is None
-            else f"while fewer than {order.pace_by_depth:,} messages are ready in their queue",
-        ),
-        ("canary", canary),
-        ("stop at", "" if guards.stop_at is None else f"{guards.stop_at:.1%}"),
-        ("patch", in_one_line(order.patch or "")),
-        ("transform", order.function or ""),
-        (
-            "edited",
-            f"{len(order.edits):,} {'body' if len(order.edits) == 1 else 'bodies'}"
-            if order.edits
-            else "",
-        ),
-        ("force", "yes" if order.force else ""),
-    )
+    facts = [("exchanges", _exchanges_of(job))]
+    facts += [(name, in_one_line(text)) for name, text in order_facts(Order.from_json(job.order))]
     return [(name, value) for name, value in facts if value]
 
 
@@ -198,6 +171,7 @@ def _facts(job: JobRecord) -> list[tuple[str, str]]:
         ("why", job.reason or "–"),
         ("which", ", ".join(which) or "all"),
         *_manner(job),
+        *([("digest", job.digest)] if job.state is State.ASKED else []),
         ("begun at", messages.moment_of(job.begun_at)),
         ("changed at", messages.moment_of(job.changed_at)),
         ("state", job.state.value + (f": {job.problem}" if job.problem else "")),

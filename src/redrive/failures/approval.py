@@ -10,7 +10,7 @@ from redrive.failures.approval_rule import waits_for_none
 from redrive.failures.failed_message import FailedMessage
 from redrive.failures.failed_queue_access import FailedQueueAccess
 from redrive.failures.failed_queue_facts import directed, source_of
-from redrive.failures.job import Job, carried_out
+from redrive.failures.job import Job, carried_out, check_whole
 from redrive.failures.job_record import JobRecord, State
 from redrive.failures.message_source import answer_of
 from redrive.failures.order import Order
@@ -80,15 +80,17 @@ def approve(
     Args:
         failed: the failed queue.
         journal: where it waits.
-        record: the job.
+        record: the job, as whoever approves has seen it.
         on_progress, on_notice, on_outcome, cancel: as for `FailedQueue.requeue`.
 
     Raises:
-        ConfigurationError: it waits for no approval, or was asked for by this very person; or the
+        ConfigurationError: it waits for no approval, or was asked for by this very person, or the
+            broker does not vouch for one of them; or the job is not the one that was seen, or the
             queue has changed since.
     """
     if record.state is not State.ASKED:
         raise waits_for_none(record)
+    check_whole(record)
     order = Order.from_json(record.order)
     direction = directed(failed, order.direction)
     plan, look = answer_of(

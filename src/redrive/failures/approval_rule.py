@@ -1,8 +1,8 @@
-"""Who may approve a job that somebody has asked for: anybody else.
+"""Who may approve a job that somebody has asked for: another user of the broker's, as the broker
+vouches for both.
 
-Who somebody is, the broker's user says, for whom the broker vouches: two people who share one are
-one here. Where the broker does not vouch, as with a certificate, it is the user of the operating
-system and its host.
+Two people who share an account are one here. Where the broker vouches for nobody, as with a
+certificate, nobody can approve: anybody could write that somebody else has asked.
 """
 
 from dataclasses import replace
@@ -11,49 +11,84 @@ from redrive.errors import ConfigurationError
 from redrive.failures.job_record import JobRecord, State
 
 
-def approved(known: JobRecord, job: JobRecord) -> JobRecord:
-    """A job that somebody wants to run now, with who has asked for it and who has approved it.
+def resumed(known: JobRecord, job: JobRecord) -> JobRecord:
+    """Return a job that somebody wants to run now, with who has asked for it and who has approved
+    it.
 
     Args:
         known: what the journal has of it.
-        job: it, with who wants to run it; `approved_by` says whether that is to approve it.
+        job: it as that person has seen it, signed by them; `approved_by` says whether they approve
+            it.
 
     Raises:
-        ConfigurationError: it waits for an approval, and this is none, or by whoever has asked; or
-            it was declined.
+        ConfigurationError: it is another one than they have seen; or it waits for an approval, and
+            this is none, or by whoever has asked; or it was declined.
     """
     if known.state is State.DECLINED:
         raise ConfigurationError(f"job {job.id} was {known.problem}", "Plan it again.")
+    if known.kind == "requeue":
+        check_seen(known, job.digest)
     if known.state is not State.ASKED:
-        return replace(job, asked_by=known.asked_by, approved_by=known.approved_by)
+        return job.with_order_of(known)
     if not job.approved_by:
         raise ConfigurationError(
             f"job {job.id} waits for approval, asked for by {known.by}",
             f"Somebody else may: redrive jobs approve {job.id}.",
         )
     check_may_approve(known, job)
-    return replace(job, asked_by=known.by, approved_by=job.by)
+    return replace(job.with_order_of(known), asked_by=known.by, approved_by=job.by)
+
+
+def check_seen(known: JobRecord, digest: str) -> None:
+    """Check that what somebody has seen of a job is what it would do.
+
+    Raises:
+        ConfigurationError: it is not.
+    """
+    if digest != known.digest:
+        raise ConfigurationError(
+            f"job {known.id} is not what was shown: it would send something else",
+            f"Look at it again: redrive jobs show {known.id}.",
+        )
 
 
 def check_may_approve(known: JobRecord, job: JobRecord) -> None:
-    """Checks that somebody else approves a job than has asked for it.
+    """Check that somebody else approves a job than has asked for it, as the broker vouches.
 
     Args:
         known: the job, with who has asked.
-        job: it, with who approves.
+        job: it, signed by whoever approves.
 
     Raises:
-        ConfigurationError: they are one, as far as anybody can tell.
+        ConfigurationError: they are one, or nobody vouches for one of them.
     """
-    if is_same(known, job):
+    if not known.user:
+        raise ConfigurationError(
+            f"job {job.id} can't be approved: {known.who} has asked for it by their own word, and "
+            "the broker vouches for nobody",
+            "Have it declined, and asked for again by a user who logs in with a password or token.",
+        )
+    if not job.user:
+        raise ConfigurationError(
+            f"job {job.id} can't be approved by who logs in with a certificate: the broker vouches "
+            "for nobody",
+            "Approve it as a user who logs in with a password or token.",
+        )
+    if known.user == job.user:
         raise ConfigurationError(
             f"job {job.id} was asked for by {known.by}, who can't approve it",
             "Somebody else has to, with a broker account of their own.",
         )
 
 
+def may_approve(known: JobRecord, job: JobRecord) -> bool:
+    """Whether an entry that approves a job counts."""
+    return bool(known.user and job.user) and known.user != job.user
+
+
 def is_same(one: JobRecord, other: JobRecord) -> bool:
-    """Whether two records are by the same person, as far as anybody can tell."""
+    """Whether two records are by the same person, as far as anybody can tell; to be read, and never
+    to decide anything."""
     if one.user and other.user:
         return one.user == other.user
     return one.who == other.who

@@ -113,7 +113,7 @@ class Job(RequeueReport):
             ConfigurationError: the journal has not all of it.
         """
         if self._order is None:
-            _check_whole(self.record)
+            check_whole(self.record)
             self._order = Order.from_json(self.record.order)
         return self._order
 
@@ -221,15 +221,10 @@ class Job(RequeueReport):
                 unknown=guards.unknown if unknown is None else unknown,
             ),
         )
-        record = replace(
-            self.record,
-            order=order.as_json(),
-            exchanges=self._failed._exchanges.as_json(),
-        )
         return carried_out(
             self._failed,
             self._journal,
-            record,
+            self.record,
             order,
             self.left() if plan is None else plan,
             on_progress=on_progress,
@@ -297,8 +292,12 @@ def _watch(failed: FailedQueueAccess, order: Order, plan: Plan) -> timedelta | N
     return longest_watch(failed._retry_delay(order.to), plan.retries, plan.retried_for)
 
 
-def _check_whole(record: JobRecord) -> None:
-    """Raises ConfigurationError where the shared journal has not all that a job needs."""
+def check_whole(record: JobRecord) -> None:
+    """Check that the shared journal has all that a job needs.
+
+    Raises:
+        ConfigurationError: it has not.
+    """
     if not record.order:
         raise ConfigurationError(
             f"the beginning of job {record.id} is not in the shared journal any more, or never was",

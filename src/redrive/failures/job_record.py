@@ -1,5 +1,7 @@
 """A job, as the journal has it."""
 
+import hashlib
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -124,6 +126,22 @@ class JobRecord:
     approved_by: str = ""
 
     @property
+    def digest(self) -> str:
+        """What tells apart what jobs send: the queue, the order, how many messages and which. It is
+        that of the job for good: nothing that is written of a job later changes its order."""
+        sends = [
+            self.kind,
+            self.queue,
+            self.literal,
+            self.exchanges,
+            self.order,
+            self.planned,
+            self.plan.get("fingerprint"),
+        ]
+        written = json.dumps(sends, sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(written.encode()).hexdigest()[:32]
+
+    @property
     def origin(self) -> str:
         """Where it was begun or resumed last, in words; empty where the journal does not say."""
         return "Spark" if self.kind.startswith("spark ") else self.program
@@ -202,6 +220,20 @@ class JobRecord:
         )
         return replace(found, sent=max(found.sent, min(found._settled, handed_over)))
 
+    def with_order_of(self, first: Self) -> Self:
+        """Return it with the order of the first record of the same job, whatever it says itself:
+        what is sent, how much of it, why, and who has asked for it.
+
+        What the first record lacks is taken from this one: the broker may have dropped where a job
+        began, and an entry may be too long for its order.
+        """
+        kept = {name: getattr(first, name) for name in _OF_THE_ORDER}
+        filled = {name: getattr(self, name) for name in _MAY_BE_LACKING if not kept[name]}
+        if self.kind.startswith("spark "):
+            # How many there are in all turns out while it runs.
+            filled["planned"] = self.planned
+        return replace(self, **{**kept, **filled})
+
     def with_known_of(self, other: Self) -> Self:
         """It with what another record of the same job knows of its outcome."""
         return replace(self, **{name: getattr(other, name) for name in _TOLD})
@@ -224,4 +256,11 @@ class JobRecord:
         return cls(**{**known, **times, "state": State(known["state"])})
 
 
+_MAY_BE_LACKING = ("order", "exchanges", "plan", "file")
+_OF_THE_ORDER = (
+    *_MAY_BE_LACKING,
+    *("kind", "queue", "broker", "literal", "planned", "reason", "begun_at"),
+    *("asked_by", "approved_by"),
+)
+"""What is said of a job once, when it begins or is asked for."""
 _TOLD = ("handled", "failed_told", "failed_here", "retrying_told", "retried_told")

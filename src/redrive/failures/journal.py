@@ -617,14 +617,19 @@ class Journal(LocalJournal):
     def _apply_again(self, jobs: set[str], mark: str) -> None:
         """Has what is known of some jobs be as the stream's order has it, with what is not in it
         yet behind all else."""
+        began = set()
         with self._transaction() as sqlite:
             for job in jobs:
                 sqlite.execute("DELETE FROM under_way WHERE job = ?", (job,))
             for row in self._stream.read(None, mark):
                 with contextlib.suppress(NewerEntry, Unreadable):
                     entry = JournalEntry.decode(row.body, row.user)
-                    if entry.job in jobs and not journal_tables.is_additive(entry):
-                        journal_tables.apply(sqlite, entry)
+                    if entry.job not in jobs or journal_tables.is_additive(entry):
+                        continue
+                    if entry.step is JobStep.ASKED and entry.job not in began:
+                        journal_tables.wait_again(sqlite, entry)
+                    began.add(entry.job)
+                    journal_tables.apply(sqlite, entry)
             left_over = sqlite.execute(
                 "SELECT body FROM own WHERE place = ? AND body IS NOT NULL ORDER BY number",
                 (self.place,),

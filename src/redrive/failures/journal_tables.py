@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime
 
+from redrive.failures.approval_rule import may_approve
 from redrive.failures.cause_remark import CauseRemark
 from redrive.failures.job_record import JobRecord, State
 from redrive.failures.journal_entry import WHOLE, JobStep, JournalEntry, Original
@@ -148,20 +149,10 @@ def is_additive(entry: JournalEntry) -> bool:
 
 
 def apply(sqlite: sqlite3.Connection, entry: JournalEntry) -> None:
-    """Does to the tables what an entry says. Each but an additive one may be done again: it says
-    how things stand, not what is to be added.
-
-    What comes late of a run, when another has had the job go on, says no more how things stand.
-    """
+    """Do to the tables what an entry says. Each but an additive one may be done again: it says
+    how things stand, not what is to be added."""
     known = found(sqlite, entry.job)
-    if not _may_apply(entry, known):
-        return
-    if (
-        known is not None
-        and known.run != entry.run
-        and entry.step not in (JobStep.BEGUN, JobStep.RESUMED)
-        and not is_additive(entry)
-    ):
+    if known is not None and not _may_follow(entry, known):
         return
     if entry.step is JobStep.STOP:
         put_stop(sqlite, entry.run, entry.by)
@@ -176,12 +167,52 @@ def apply(sqlite: sqlite3.Connection, entry: JournalEntry) -> None:
         _keep(sqlite, entry, entry.original)
 
 
-def _may_apply(entry: JournalEntry, known: JobRecord | None) -> bool:
-    """Whether an entry about an approval is in its place: a job is asked for once, before all else,
-    and declined only while it waits."""
-    if entry.step is JobStep.ASKED:
-        return known is None
-    return entry.step is not JobStep.DECLINED or (known is not None and known.state is State.ASKED)
+def _may_follow(entry: JournalEntry, known: JobRecord) -> bool:
+    """Whether an entry counts, by what is known of its job.
+
+    A job that waits for an approval can be approved or declined, and nothing else; one that was
+    declined stays so. Of a run only whoever runs it can tell, and not late, when another run has
+    begun.
+    """
+    match entry.step:
+        case JobStep.ASKED:
+            return False
+        case JobStep.DECLINED:
+            return known.state is State.ASKED
+        case _ if known.state is State.DECLINED:
+            return False
+        case JobStep.RESUMED if known.state is State.ASKED:
+            return entry.record is not None and may_approve(
+                known, replace(entry.record, user=entry.user)
+            )
+        case _ if known.state is State.ASKED:
+            return False
+        case JobStep.BEGUN | JobStep.RESUMED:
+            return True
+        case _ if is_additive(entry):
+            return True
+        case _:
+            return known.run == entry.run and entry.user == known.user
+
+
+def wait_again(sqlite: sqlite3.Connection, asked: JournalEntry) -> None:
+    """Take a job back to where it waited for an approval, as the entry says that asked for it."""
+    known = found(sqlite, asked.job)
+    is_the_asker = known is not None and asked.user and asked.by in (known.by, known.asked_by)
+    if known is not None and is_the_asker:
+        put(
+            sqlite,
+            replace(
+                known,
+                state=State.ASKED,
+                run="",
+                who=asked.who,
+                user=asked.user,
+                problem="",
+                asked_by="",
+                approved_by="",
+            ),
+        )
 
 
 def _apply_record(
@@ -189,33 +220,21 @@ def _apply_record(
 ) -> None:
     record = replace(record, user=entry.user)
     if known is None:
-        put(sqlite, record)
+        put(sqlite, replace(record, asked_by="", approved_by=""))
         return
     if entry.step is JobStep.HEARD:
         told = {name: getattr(known, name) + count for name, count in entry.told.items()}
         here = replace(known, failed_here=record.failed_here, **told)
         put(sqlite, replace(here, sent=max(known.sent, record.sent)))
         return
-    record = replace(record.with_known_of(known), begun_at=known.begun_at)
-    record = replace(record, asked_by=known.asked_by, approved_by=known.approved_by)
+    record = record.with_known_of(known).with_order_of(known)
     if known.state is State.ASKED and entry.step is JobStep.RESUMED:
         # Who has asked, and who has approved, is what the broker vouches for.
         record = replace(record, asked_by=known.by, approved_by=record.by)
-    if not record.order or _lacks_edits(record, known):
-        record = replace(record, order=known.order)
-    if not record.exchanges:
-        record = replace(record, exchanges=known.exchanges)
-    if not record.plan:
-        record = replace(record, plan=known.plan)
     if entry.step not in WHOLE:
         ids = {name: getattr(known, name) for name in ("duplicate_ids", "not_sent_ids")}
         record = replace(record, **ids)
     put(sqlite, record)
-
-
-def _lacks_edits(record: JobRecord, known: JobRecord) -> bool:
-    """Whether the shared record is without the edited bodies that this file has."""
-    return bool(known.order.get("edits")) and not record.order.get("edits")
 
 
 def _keep(sqlite: sqlite3.Connection, entry: JournalEntry, original: Original) -> None:

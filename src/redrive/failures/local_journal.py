@@ -25,7 +25,7 @@ from typing import Self
 from redrive.amqp.properties import Properties
 from redrive.errors import ConfigurationError
 from redrive.failures import journal_tables
-from redrive.failures.approval_rule import approved, waits_for_none
+from redrive.failures.approval_rule import resumed, waits_for_none
 from redrive.failures.cause_book import CauseBook
 from redrive.failures.cause_remark import CauseRemark
 from redrive.failures.disk_room import NO_ROOM
@@ -165,7 +165,7 @@ class LocalJournal:
             if known is not None and self._is_running(known):
                 raise is_running(known)
             if known is not None:
-                job = approved(known, self.signed(job))
+                job = resumed(known, self.signed(job))
             begun = self._signed(
                 replace(
                     job,
@@ -188,8 +188,12 @@ class LocalJournal:
         return self._signed(replace(job, who=whoami()))
 
     def ask(self, job: JobRecord) -> JobRecord:
-        """Writes down a job that waits for the approval of somebody else; returns it with who has
-        asked."""
+        """Write down a job that waits for the approval of somebody else; return it with who has
+        asked.
+
+        Raises:
+            ConfigurationError: the broker vouches for nobody, so that it could not be approved.
+        """
         with self.writing() as sqlite:
             asked = self._signed(
                 replace(
@@ -200,6 +204,11 @@ class LocalJournal:
                     program=self.program or job.program,
                 )
             )
+            if not asked.user:
+                raise ConfigurationError(
+                    "an approval can't be asked for here: the broker does not vouch for who asks",
+                    "Log in with a password or token, not with a certificate.",
+                )
             journal_tables.put(sqlite, asked)
             self._note_whole(sqlite, JobStep.ASKED, asked)
         return asked

@@ -71,6 +71,11 @@ class Order:
         return self.most_redrives is None or message.redrive_count < self.most_redrives
 
     @property
+    def changes_bodies(self) -> bool:
+        """Whether messages go with other bodies."""
+        return bool(self.patch is not None or self.function or self.edits or self.transform)
+
+    @property
     def takes_the_first(self) -> bool:
         """Whether the oldest go as they are, whatever they are: a number of them that nothing is
         chosen from, nor changed."""

@@ -184,9 +184,7 @@ class JobRecorder:
             if known.state is State.RUNNING:
                 raise is_running(known)
             # Who begins it in the meantime is told of here.
-            return RecordedJob(
-                journal, journal.begin(self._again(known, order, planned)), self._on_note
-            )
+            return RecordedJob(journal, journal.begin(self._again(known, planned)), self._on_note)
         new = replace(new, order={**new.order, _COUNTED_BEFORE: counted_before()})
         try:
             return RecordedJob(journal, journal.begin(new), self._on_note)
@@ -217,14 +215,9 @@ class JobRecorder:
             self._journal = None
             return None
 
-    def _again(self, known: JobRecord, order: Mapping[str, object], planned: int) -> JobRecord:
+    def _again(self, known: JobRecord, planned: int) -> JobRecord:
         """A job that goes on: what is left is to be sent besides what it has sent."""
-        return replace(
-            known,
-            order={**known.order, **order},
-            reason=self._reason or known.reason,
-            planned=max(known.planned, known.sent + planned),
-        )
+        return replace(known, planned=max(known.planned, known.sent + planned))
 
 
 def _goes_on_without(error: RedriveError) -> str:

@@ -49,6 +49,7 @@ def requeue_command(place: QueuePlace, order: Order, reason: str) -> str:
     words = [*_source(place), *_filter(order.filter)]
     words += [] if order.limit is None else ["--limit", str(order.limit)]
     words += [] if order.to is None else ["--to", order.to]
+    words += ["--via"] if order.via else []
     words += ["--unchecked"] if order.unchecked else []
     words += ["--canary", str(guards.canary)] if guards.canary else []
     words += [] if guards.stop_at is None else ["--stop-at", f"{guards.stop_at * 100:g}%"]
@@ -56,6 +57,8 @@ def requeue_command(place: QueuePlace, order: Order, reason: str) -> str:
     words += [] if order.rate is None else ["--rate", f"{order.rate:g}/s"]
     words += [] if order.pace_by_depth is None else ["--pace-by-depth", str(order.pace_by_depth)]
     words += [] if order.patch is None else ["--patch", "patch.json"]
+    words += [] if order.function is None else ["--transform", order.function]
+    words += ["--force"] if order.force else []
     words += ["--reason", reason] if reason else []
     return _joined("failed", "requeue", *words)
 

@@ -35,6 +35,7 @@ class Task:
         journal: the local file of the journal; None for the usual one.
         order: what to do, as JSON values; empty where the journal has it.
         reason: why.
+        digest: that of the journal's order, as whoever has it go on has seen it.
         operator: whom the console serves, where a proxy says it; empty for nobody.
     """
 
@@ -48,6 +49,7 @@ class Task:
     journal: str | None = None
     order: Mapping[str, object] = field(default_factory=dict)
     reason: str = ""
+    digest: str = ""
     operator: str = ""
 
     @property

@@ -8,11 +8,12 @@ from urllib.parse import urlsplit
 
 from starlette.responses import Response
 
-from redrive.errors import BrokerUnavailable, PermissionDenied
+from redrive.errors import BrokerUnavailable, ConfigurationError, PermissionDenied, RedriveError
 from redrive.failures.filter import Filter
 from redrive.failures.job_record import JobRecord
 from redrive.failures.look import Look
 from redrive.failures.operator_rights import OperatorRights
+from redrive.failures.order import Order
 from redrive.pubsub.url import BrokerURL
 from redrive.redaction import in_one_line
 from redrive.topology.doctor.act_rights import OperatorAct, rights_needed, rights_to_remark
@@ -117,6 +118,14 @@ class Desk:
         except (BrokerUnavailable, PermissionDenied):
             return False
 
+    def why_not(self, order: Order, place: QueuePlace) -> str:
+        """Say why an order can't be carried out here; empty where it can."""
+        try:
+            self.check_order(order, place)
+        except RedriveError as error:
+            return str(error)
+        return ""
+
     def ask_rights(self, places: Iterable[QueuePlace]) -> None:
         """Finds out together what the user may look at: one by one, it would take a connection for
         each queue.
@@ -158,6 +167,35 @@ class Desk:
             self.settings.check_allowed(act)
         if self.rights.missing(act, place.name, literal=place.literal):
             raise not_permitted(act, place, self.rights)
+
+    def check_order(self, order: Order, place: QueuePlace) -> None:
+        """Check that an order may be carried out here, whoever has written it down and however it
+        is begun.
+
+        Raises:
+            ConfigurationError: this console does not do it, or its pages can't show what it does.
+            PermissionDenied: the broker does not let the user.
+            BrokerUnavailable: the broker does not say it.
+        """
+        if order.function is not None:
+            raise ConfigurationError(
+                gettext(
+                    "this order changes bodies by the function %(name)s, and a console runs none",
+                    name=in_one_line(order.function),
+                ),
+                gettext("Use redrive jobs on a machine that has the function."),
+            )
+        self.check(OperatorAct.EDIT if order.changes_bodies else OperatorAct.REQUEUE, place)
+        if order.changes_bodies and self.settings.hide_bodies:
+            raise ConfigurationError(
+                gettext("this order changes bodies, and this console hides them"),
+                gettext("Use redrive jobs, or a console without --hide-bodies."),
+            )
+        if order.edits and self.settings.mask is not None:
+            raise ConfigurationError(
+                gettext("this order has whole bodies in it, and this console masks parts of them"),
+                gettext("Use redrive jobs, or a console without --mask."),
+            )
 
     def check_remark(self) -> None:
         """Checks that the user may say something of causes, which all then see.

@@ -6,12 +6,18 @@ from typing import Any, NamedTuple, assert_never, cast
 
 from starlette.responses import JSONResponse, RedirectResponse, Response
 
-from redrive.errors import ConfigurationError
-from redrive.failures.approval_rule import check_may_approve, is_same, waits_for_none
+from redrive.errors import ConfigurationError, RedriveError
+from redrive.failures.approval_rule import (
+    check_may_approve,
+    check_seen,
+    is_same,
+    waits_for_none,
+)
 from redrive.failures.facet import Facet
 from redrive.failures.job_record import JobRecord, State
 from redrive.failures.job_stop import ask_to_stop
 from redrive.failures.order import Order
+from redrive.failures.order_facts import OrderFact, filter_facts, order_facts
 from redrive.failures.running_job import check_alone
 from redrive.redaction import in_one_line
 from redrive.topology.doctor.act_rights import OperatorAct
@@ -76,11 +82,12 @@ class JobSum:
 def show(desk: Desk, asked: Asked) -> Response:
     """A job."""
     own = desk.worker.job(asked.text("id"))
-    record, is_own, stopped_by = _known(desk, asked, own)
+    record, is_own, unapproved, stopped_by = _known(desk, asked, own)
     place = _place_of(record) if record is not None else None if own is None else own.place
     if place is not None:
         desk.check_look(place)
     may = place is not None and desk.may(OperatorAct.REQUEUE, place)
+    order = None if record is None else _order_of(record)
     return desk.page(
         "job",
         asked,
@@ -103,6 +110,9 @@ def show(desk: Desk, asked: Asked) -> Response:
             and record.state in RESUMABLE
             and (own is None or own.has_ended),
             "is_own": is_own,
+            "unapproved": unapproved,
+            "why_not": "" if order is None or place is None else desk.why_not(order, place),
+            "facts": [] if order is None else _facts(desk, order),
             "chosen": [] if record is None else causes_of(record),
             "sent_by_it": "" if record is None else sent_by(record),
             "begun_with": "" if record is None else begun_with(record),
@@ -178,7 +188,10 @@ def resume(desk: Desk, asked: Asked) -> Response:
         )
     place = _place_of(record)
     desk.check(OperatorAct.REQUEUE, place)
-    desk.worker.resume(place, record.id)
+    order = _order_of(record)
+    if order is not None:
+        desk.check_order(order, place)
+    desk.worker.resume(place, record.id, record.digest)
     return _back(asked)
 
 
@@ -186,17 +199,21 @@ def approve(desk: Desk, asked: Asked) -> Response:
     """Approves a job that somebody else has asked for, and has it begun.
 
     Raises:
-        ConfigurationError: it waits for no approval, or somebody requeues messages of its queue.
+        ConfigurationError: it waits for no approval, or is not the one that the page has shown, or
+            somebody requeues messages of its queue.
     """
     desk.settings.check_allowed(OperatorAct.REQUEUE)
     with desk.worker.journal() as journal:
         record = journal.job(asked.text("id"))
-        desk.check(OperatorAct.REQUEUE, _place_of(record))
+        place = _place_of(record)
+        desk.check(OperatorAct.REQUEUE, place)
         if record.state is not State.ASKED:
             raise waits_for_none(record)
         check_may_approve(record, journal.signed(record))
+        check_seen(record, asked.text("digest"))
+        desk.check_order(Order.from_json(record.order), place)
         check_alone(journal, record.queue)
-    desk.worker.approve(_place_of(record), record.id)
+    desk.worker.approve(place, record.id, record.digest)
     return _back(asked)
 
 
@@ -253,11 +270,13 @@ class _Known(NamedTuple):
     Args:
         record: the job; None where it begins just now.
         is_own: whether whoever looks has begun it, or asked for it.
+        unapproved: why whoever looks can't approve it; empty where they can.
         stopped_by: who has asked that it be stopped, in words; empty for nobody.
     """
 
     record: JobRecord | None
     is_own: bool = True
+    unapproved: str = ""
     stopped_by: str = ""
 
 
@@ -274,8 +293,13 @@ def _known(desk: Desk, asked: Asked, own: ConsoleJob | None) -> _Known:
             if own is None:
                 raise
             return _Known(None)
-        is_own = is_same(record, journal.signed(record))
-        return _Known(record, is_own, journal.stop_asked_by(record))
+        signed = journal.signed(record)
+        unapproved = ""
+        try:
+            check_may_approve(record, signed)
+        except ConfigurationError as error:
+            unapproved = str(error)
+        return _Known(record, is_same(record, signed), unapproved, journal.stop_asked_by(record))
 
 
 def _place_of(record: JobRecord) -> QueuePlace:
@@ -311,6 +335,30 @@ def causes_of(record: JobRecord) -> list[ChosenCause]:
     ]
 
 
+def _order_of(record: JobRecord) -> Order | None:
+    """What a requeue was told to do; None where the journal has not all of it, or of another
+    job."""
+    if record.kind != "requeue" or not record.order:
+        return None
+    try:
+        return Order.from_json(record.order)
+    except (RedriveError, KeyError, TypeError, ValueError):
+        return None
+
+
+def _facts(desk: Desk, order: Order) -> list[OrderFact]:
+    """Return all that an order says; of bodies only what this console shows."""
+    hidden = desk.settings.hide_bodies
+    masked = desk.settings.mask is not None
+    return [
+        OrderFact(name, gettext("hidden by this console"))
+        if (hidden and (name == "patch" or name.startswith("edited ")))
+        or (masked and name.startswith("edited "))
+        else OrderFact(name, text)
+        for name, text in (*filter_facts(order.filter), *order_facts(order))
+    ]
+
+
 def sent_by(record: JobRecord) -> str:
     """The filter that means the failed messages that a job has sent."""
     return Facet.named(f"header:{JOB}").term(record.id)
@@ -318,9 +366,5 @@ def sent_by(record: JobRecord) -> str:
 
 def begun_with(record: JobRecord) -> str:
     """The command line that would have begun it; empty where the journal has not all of it."""
-    if record.kind != "requeue" or not record.order:
-        return ""
-    try:
-        return requeue_command(_place_of(record), Order.from_json(record.order), record.reason)
-    except (ConfigurationError, KeyError, TypeError, ValueError):
-        return ""
+    order = _order_of(record)
+    return "" if order is None else requeue_command(_place_of(record), order, record.reason)

@@ -3,6 +3,7 @@ one."""
 
 import contextlib
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -35,6 +36,7 @@ class JobWorker:
         self._lock = threading.Lock()
         self._jobs: dict[str, ConsoleJob] = {}
         self._process: subprocess.Popen[bytes] | None = None
+        self._orders: IO[bytes] | None = None
         self._hearing: list[threading.Thread] = []
         self._is_closed = False
 
@@ -85,21 +87,31 @@ class JobWorker:
         self._start(place, TaskKind.BEGIN, id_, order, reason)
         return id_
 
-    def resume(self, place: QueuePlace, id_: str) -> None:
-        """Takes up a job of the journal again.
+    def resume(self, place: QueuePlace, id_: str, digest: str) -> None:
+        """Take up a job of the journal again.
+
+        Args:
+            place: the queue.
+            id_: the job's id.
+            digest: that of the order that was checked.
 
         Raises:
             ConfigurationError: a job of this queue runs here.
         """
-        self._start(place, TaskKind.RESUME, id_)
+        self._start(place, TaskKind.RESUME, id_, digest=digest)
 
-    def approve(self, place: QueuePlace, id_: str) -> None:
-        """Begins a job that somebody else has asked for.
+    def approve(self, place: QueuePlace, id_: str, digest: str) -> None:
+        """Begin a job that somebody else has asked for.
+
+        Args:
+            place: the queue.
+            id_: the job's id.
+            digest: that of the order that was seen.
 
         Raises:
             ConfigurationError: a job of this queue runs here.
         """
-        self._start(place, TaskKind.APPROVE, id_)
+        self._start(place, TaskKind.APPROVE, id_, digest=digest)
 
     def stop(self, id_: str) -> bool:
         """Stops a job that runs here; what is on its way is settled first. Returns whether it
@@ -125,9 +137,9 @@ class JobWorker:
             return
         if is_busy:
             on_wait()
-        assert process.stdin is not None
+        assert self._orders is not None
         with contextlib.suppress(OSError):  # it may be gone
-            process.stdin.close()
+            self._orders.close()
         process.wait()
         for thread in self._hearing:
             thread.join()
@@ -139,6 +151,7 @@ class JobWorker:
         id_: str,
         order: Order | None = None,
         reason: str = "",
+        digest: str = "",
     ) -> None:
         settings = self._settings
         task = Task(
@@ -152,6 +165,7 @@ class JobWorker:
             journal=None if settings.journal is None else str(settings.journal),
             order={} if order is None else order.as_json(),
             reason=reason,
+            digest=digest,
             operator=settings.operator,
         )
         with self._lock:
@@ -177,33 +191,39 @@ class JobWorker:
         """Has a process that runs jobs; a new one where the former was killed."""
         if self._process is not None and self._process.poll() is None:
             return
-        # In a session of its own: Ctrl-C at a terminal is the console's, which ends it cleanly.
-        process = self._process = subprocess.Popen(
-            _COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
-        )
+        read, write = os.pipe()
+        orders = self._orders = os.fdopen(write, "wb")
+        try:
+            # In a session of its own: Ctrl-C at a terminal is the console's, which ends it cleanly.
+            process = self._process = subprocess.Popen(
+                [*_COMMAND, str(read)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                start_new_session=True,
+                pass_fds=(read,),
+            )
+        finally:
+            os.close(read)
         thread = threading.Thread(
-            target=self._hear, args=(process,), name="redrive-worker", daemon=True
+            target=self._hear, args=(process, orders), name="redrive-worker", daemon=True
         )
         self._hearing = [one for one in self._hearing if one.is_alive()] + [thread]
         thread.start()
 
     def _send(self, task: Task) -> None:
-        assert self._process is not None
-        stream = self._process.stdin
-        assert stream is not None
+        assert self._orders is not None
         with contextlib.suppress(OSError):  # killed just now: whoever hears it says so
-            stream.write(task.encode())
-            stream.flush()
+            self._orders.write(task.encode())
+            self._orders.flush()
 
-    def _hear(self, process: subprocess.Popen[bytes]) -> None:
+    def _hear(self, process: subprocess.Popen[bytes], orders: IO[bytes]) -> None:
         assert process.stdout is not None
         with process.stdout as told:
             self._take(told)
         code = process.wait()
-        assert process.stdin is not None
         with self._lock:
             with contextlib.suppress(OSError):  # what was told it last may not have got through
-                process.stdin.close()
+                orders.close()
             for job in self._jobs.values():
                 if not job.has_ended and (self._process is process):
                     job.problem = job.problem or _ended(code)

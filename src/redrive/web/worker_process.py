@@ -1,9 +1,10 @@
 """The process that runs a console's jobs, each in a thread: what a page is asked for can't disturb
 them, nor they a page.
 
-It reads what it is to do from its standard input, a line each, and writes how its jobs stand. When
-the console ends, in whatever way, that input ends too: then all jobs stop cleanly, what is on its
-way is settled first, and the journal has them. `python -m redrive.web.worker_process` runs it.
+It reads what it is to do from a pipe, a line each, and writes how its jobs stand. When the console
+ends, in whatever way, that pipe ends too: then all jobs stop cleanly, what is on its way is settled
+first, and the journal has them. `python -m redrive.web.worker_process 3` runs it, with the pipe's
+file descriptor: the address of the broker comes by it, so it is no input that anything else reads.
 """
 
 import contextlib
@@ -19,8 +20,10 @@ from typing import BinaryIO, cast
 
 from redrive.errors import ConfigurationError, RedriveError
 from redrive.failures.approval import approve
+from redrive.failures.approval_rule import check_seen
 from redrive.failures.failed_queue import FailedQueue, carry_out, plan_order
 from redrive.failures.job import Job
+from redrive.failures.job_record import JobRecord
 from redrive.failures.journal import Journal
 from redrive.failures.operator_name import acting_for
 from redrive.failures.order import Order
@@ -112,7 +115,7 @@ class WorkerRun:
                     cancel=self.cancel,
                 )
             case TaskKind.APPROVE:
-                record = journal.job(task.id)
+                record = self._seen(journal)
                 self._job.planned = record.planned
                 return approve(
                     self._failed(record.family or ExchangeFamily.from_json(task.family)),
@@ -124,7 +127,7 @@ class WorkerRun:
                     cancel=self.cancel,
                 )
             case TaskKind.RESUME:
-                record = journal.job(task.id)
+                record = self._seen(journal)
                 job = self._failed(record.family or ExchangeFamily.from_json(task.family)).job(
                     task.id, journal
                 )
@@ -139,6 +142,12 @@ class WorkerRun:
                 )
             case TaskKind.STOP:
                 raise ConfigurationError("what runs is stopped, and nothing else", "Begin a job.")
+
+    def _seen(self, journal: Journal) -> JobRecord:
+        """The job of the journal, which is the one that the page has checked."""
+        record = journal.job(self._task.id)
+        check_seen(record, self._task.digest)
+        return record
 
     @contextlib.contextmanager
     def _journal(self) -> Iterator[Journal]:
@@ -252,8 +261,8 @@ def _own_output() -> Iterator[BinaryIO]:
 
 def main() -> None:
     """Runs a worker for the console that has started this process."""
-    with _own_output() as told:
-        worker = Worker(sys.stdin.buffer, told)
+    with _own_output() as told, os.fdopen(int(sys.argv[1]), "rb") as orders:
+        worker = Worker(orders, told)
         for one in (signal.SIGINT, signal.SIGTERM):
             signal.signal(one, lambda *_: worker.ended.set())
         worker.run()

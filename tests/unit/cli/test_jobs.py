@@ -1,5 +1,6 @@
 """`redrive jobs` on a local journal, where no broker answers."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -74,11 +75,18 @@ def test_outcomes_that_are_more_than_the_messages_are_explained(
     assert "reported twice 2 more outcomes than messages: some were delivered twice" in shown
 
 
+class JournalOfAnna(LocalJournal):
+    """A journal that somebody has open, whom the broker vouches for."""
+
+    def _signed(self, job: JobRecord) -> JobRecord:
+        return replace(job, user="anna")
+
+
 def test_a_job_that_waits_is_not_declined_where_nobody_else_would_see_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "journal.sqlite3"
-    with LocalJournal(path) as opened:
+    with JournalOfAnna(path) as opened:
         opened.ask(JobRecord("job-1", "requeue", QUEUE, "amqp://elsewhere/", planned=7))
     assert main(["jobs", "decline", "job-1", "--journal", str(path)]) == 2
     assert "nobody else would see it" in capsys.readouterr().err

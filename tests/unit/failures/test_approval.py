@@ -12,6 +12,7 @@ from redrive.errors import ConfigurationError
 from redrive.failures.approval import approve, ask
 from redrive.failures.filter import Filter
 from redrive.failures.job_record import JobRecord, State
+from redrive.failures.journal_entry import EDITS_LEFT_OUT
 from redrive.failures.local_journal import LocalJournal
 from redrive.failures.message_source import answer_of
 from redrive.failures.order import Order
@@ -133,6 +134,36 @@ def test_who_has_asked_can_not_approve(
         approve(failed, anna, record)
     assert in_main_queue(broker) == []
     assert anna.job(record.id).state is State.ASKED
+
+
+def test_what_was_asked_for_is_not_approved_by_who_has_seen_something_else(
+    broker: MemoryBroker, failed: FailedQueue, anna: LocalJournal, ben: LocalJournal
+) -> None:
+    seen = asked(failed, anna)
+    seen = replace(seen, order={**seen.order, "rate": 5.0})
+    with pytest.raises(ConfigurationError, match="is not what was shown"):
+        approve(failed, ben, seen)
+    assert in_main_queue(broker) == []
+
+
+def test_what_has_not_all_of_its_edits_is_not_approved(
+    broker: MemoryBroker, failed: FailedQueue, anna: LocalJournal, ben: LocalJournal
+) -> None:
+    seen = asked(failed, anna)
+    seen = replace(seen, order={**seen.order, EDITS_LEFT_OUT: 1})
+    with pytest.raises(ConfigurationError, match="are not in the shared journal"):
+        approve(failed, ben, seen)
+    assert in_main_queue(broker) == []
+
+
+def test_where_the_broker_vouches_for_nobody_no_approval_can_be_asked_for(
+    failed: FailedQueue, tmp_path: Path
+) -> None:
+    with (
+        LocalJournal(tmp_path / "journal.sqlite3") as journal,
+        pytest.raises(ConfigurationError, match="does not vouch for who asks"),
+    ):
+        asked(failed, journal)
 
 
 def test_a_queue_with_more_of_what_was_asked_for_is_not_approved(

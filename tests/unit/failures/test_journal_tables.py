@@ -1,14 +1,22 @@
-"""The tables of the local journal: a file of a newer version is left alone."""
+"""The tables of the local journal: what an entry changes in them, whoever has written it, and that
+a file of a newer version is left alone."""
 
 import sqlite3
+import uuid
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from redrive.errors import ConfigurationError
 from redrive.failures import journal_tables
+from redrive.failures.filter import Filter
+from redrive.failures.job_record import JobRecord, State
+from redrive.failures.journal_entry import WITH_RECORD, JobStep, JournalEntry
 from redrive.failures.local_journal import LocalJournal
+from redrive.failures.order import Order
 
 
 def test_a_file_of_a_newer_version_is_told_of_in_a_line_and_left_as_it_is(tmp_path: Path) -> None:
@@ -31,3 +39,100 @@ def test_an_entry_is_new_only_once() -> None:
     with closing(sqlite3.connect(":memory:")) as sqlite:
         sqlite.executescript(journal_tables.SCHEMA)
         assert [journal_tables.is_new(sqlite, b"id") for _ in range(3)] == [True, False, False]
+
+
+ORDER = Order(Filter("error_type = 'KeyError'"), limit=2)
+ASKED = JobRecord(
+    str(uuid.uuid4()),
+    "requeue",
+    "shop@orders",
+    "amqp://localhost/",
+    ORDER.as_json(),
+    who="anna@laptop",
+    state=State.ASKED,
+    planned=2,
+    plan={"fingerprint": "f" * 16},
+)
+CHANGES: list[dict[str, object]] = [
+    {"order": replace(ORDER, patch="{}").as_json()},
+    {"order": replace(ORDER, filter=Filter()).as_json()},
+    {"planned": 30},
+    {"plan": {"fingerprint": "e" * 16}},
+    {"queue": "payroll@salaries"},
+    {"who": "carol@desk", "asked_by": "carol@desk", "approved_by": "dave@desk"},
+    {"state": State.DONE},
+]
+
+
+def entry(step: JobStep, user: str, run: str = "", **changes: Any) -> JournalEntry:
+    """An entry that somebody has written, whose record says what they like."""
+    record = replace(ASKED, run=run, **changes) if step in WITH_RECORD else None
+    return JournalEntry(step, ASKED.id, f"{user}@desk", user, run=run, record=record)
+
+
+def after(*entries: JournalEntry) -> JobRecord:
+    """The job after these entries."""
+    with closing(sqlite3.connect(":memory:")) as sqlite:
+        sqlite.executescript(journal_tables.SCHEMA)
+        for one in entries:
+            journal_tables.apply(sqlite, one)
+        found = journal_tables.found(sqlite, ASKED.id)
+    assert found is not None
+    return found
+
+
+OF_ANNA = entry(JobStep.ASKED, "anna")
+WAITS = after(OF_ANNA)
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=min)
+@pytest.mark.parametrize("user", ["anna", "mallory", ""])
+def test_nothing_but_an_answer_changes_a_job_that_waits_for_an_approval(
+    change: dict[str, Any], user: str
+) -> None:
+    for step in set(JobStep) - {JobStep.RESUMED, JobStep.DECLINED, JobStep.READ, JobStep.REMARK}:
+        assert after(OF_ANNA, entry(step, user, **change)) == WAITS, step
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=min)
+def test_who_approves_a_job_changes_neither_what_it_sends_nor_who_has_asked(
+    change: dict[str, Any],
+) -> None:
+    approved = after(OF_ANNA, entry(JobStep.RESUMED, "ben", **{"state": State.RUNNING, **change}))
+    assert (approved.digest, approved.asked_by) == (WAITS.digest, "anna@laptop as anna")
+    assert approved.approved_by.endswith("as ben")
+
+
+@pytest.mark.parametrize("user", ["anna", ""])
+def test_neither_who_has_asked_nor_nobody_approves(user: str) -> None:
+    assert after(OF_ANNA, entry(JobStep.RESUMED, user, state=State.RUNNING)) == WAITS
+
+
+def test_what_nobody_vouches_for_is_approved_by_nobody() -> None:
+    asked = entry(JobStep.ASKED, "", who="ben@desk")
+    assert after(asked, entry(JobStep.RESUMED, "anna", state=State.RUNNING)) == after(asked)
+
+
+def test_a_job_that_was_declined_stays_so() -> None:
+    declined = (OF_ANNA, entry(JobStep.DECLINED, "ben", state=State.DECLINED))
+    for step in WITH_RECORD - {JobStep.HEARD}:
+        assert after(*declined, entry(step, "carol", state=State.RUNNING)) == after(*declined)
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=min)
+def test_no_step_of_a_job_changes_what_it_sends(change: dict[str, Any]) -> None:
+    begun = entry(JobStep.BEGUN, "anna", "first", state=State.RUNNING)
+    for step in WITH_RECORD:
+        changed = after(begun, entry(step, "anna", "first", **change))
+        assert changed.digest == ASKED.digest, step
+
+
+def test_only_who_runs_a_job_tells_how_far_it_is() -> None:
+    begun = entry(JobStep.BEGUN, "anna", "first", state=State.RUNNING)
+    forged = entry(JobStep.ENDED, "mallory", "first", state=State.DONE, sent=2)
+    assert after(begun, forged) == after(begun)
+
+
+def test_who_has_approved_a_job_is_not_believed_of_what_ends_it() -> None:
+    ended = entry(JobStep.ENDED, "anna", state=State.DONE, asked_by="carol", approved_by="dave")
+    assert (after(ended).asked_by, after(ended).approved_by) == ("", "")
