@@ -8,9 +8,11 @@ import pytest
 from contract.support import Service
 from redrive.failures.mask import Mask
 from redrive.web.console_settings import Permit
-from web.conftest import QUEUE, OpenConsole, Opens, fail, failure
+from web.conftest import LOOKUP, QUEUE, SLOW, OpenConsole, Opens, fail, failure
+from web.test_acting import group_of
 
 SECRET = "4111-1111-1111-1111"
+ALL = LOOKUP + SLOW + 2
 
 
 @pytest.fixture
@@ -20,7 +22,11 @@ def console(opens: Opens, service: Service) -> OpenConsole:
     fail(service, failure("paid", "OSError", "card refused", body=body.encode()))
     fail(service, failure("form", "OSError", "card refused", body=f"card={SECRET}".encode()))
     console = opens(
-        Permit.REQUEUE, Permit.EDIT, Permit.NOTE, mask=Mask.of(["$.card.number", "$.lines[*].iban"])
+        Permit.REQUEUE,
+        Permit.EDIT,
+        Permit.NOTE,
+        Permit.DISCARD,
+        mask=Mask.of(["$.card.number", "$.lines[*].iban"]),
     )
     console.look()
     return console
@@ -62,12 +68,37 @@ def test_a_query_by_it_finds_nothing(console: OpenConsole) -> None:
     assert json.loads(console.get("/query", queue=QUEUE, sql=sql, format="json").text) == []
 
 
-def test_no_filter_asks_for_it(console: OpenConsole) -> None:
-    filters = ("body->>'$.card.number' like '4%'", "failed::varchar like '%4111%'")
-    for path, where in product(("/causes", "/plan", "/discard"), filters):
-        answer = console.get(path, queue=QUEUE, where=where)
-        assert answer.status_code == 400 or "1 message" not in answer.text, (path, where)
+WAYS_TO_A_BODY = (
+    *("body->>'$.card.number'", "body_text", "body_bytes::varchar", "BODY::varchar"),
+    *("failed.body::varchar", '"body"::varchar', "cast(body as varchar)", "columns('^body$')"),
+    *("failed::varchar", "to_json(failed)::varchar", "FAILED::varchar", '"failed"::varchar'),
+    *("hash(failed)::varchar", "md5(failed::varchar)", "row(failed)::varchar", "[failed]::varchar"),
+    *("list_transform([failed], x -> x::varchar)[1]", "struct_pack(a := failed).a::varchar"),
+)
+
+
+@pytest.mark.parametrize("path", ["/causes", "/cause", "/plan", "/discard"])
+def test_no_page_answers_a_filter_that_asks_for_it(console: OpenConsole, path: str) -> None:
+    group = group_of(console, "OSError")
+    told = []
+    for way in WAYS_TO_A_BODY:
+        answer = console.get(path, queue=QUEUE, group=group, where=f"{way} like '%4111%'")
         assert SECRET not in answer.text
+        if answer.status_code != 400:
+            told.append(way)
+    assert told == []
+
+
+@pytest.mark.parametrize("path", ["/begin", "/ask", "/discard/begin"])
+def test_no_act_is_done_by_a_filter_that_asks_for_it(
+    console: OpenConsole, service: Service, path: str
+) -> None:
+    for way in WAYS_TO_A_BODY:
+        form = {"planned": "1", "typed": "1", "reason": "a guess", "canary": "0"}
+        answer = console.post(path, queue=QUEUE, where=f"{way} like '%4111%'", **form)
+        assert (answer.status_code, SECRET in answer.text) == (400, False), way
+    assert service.failed_queue.depth() == ALL
+    assert console.server.console.desk.worker.process is None
 
 
 def test_the_difference_that_a_patch_makes_does_not_have_it(console: OpenConsole) -> None:

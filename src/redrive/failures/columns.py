@@ -59,10 +59,12 @@ class Column:
 def row_of(delivery: Delivery, columns: Iterable[Column] | None = None) -> Row:
     """A failed message as a row: the value of each of these columns by name, of all where none are
     given. Never raises."""
-    message = FailedMessage(delivery)
-    return {
-        column.name: column.read(message) for column in (COLUMNS if columns is None else columns)
-    }
+    return row_of_message(FailedMessage(delivery), COLUMNS if columns is None else columns)
+
+
+def row_of_message(message: FailedMessage, columns: Iterable[Column]) -> Row:
+    """Return a failed message as a row; of one that is masked, what it shows."""
+    return {column.name: column.read(message) for column in columns}
 
 
 def _clean(text: str | None) -> str | None:

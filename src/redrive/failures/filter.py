@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from redrive.errors import ConfigurationError
 from redrive.failures.cause import cause_of
-from redrive.failures.columns import COLUMNS, Column, SqlType, row_of
+from redrive.failures.columns import COLUMNS, Column, SqlType, row_of_message
 from redrive.failures.failed_message import FailedMessage
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ class OpenFilter:
         """Of each message, whether the expression or the function means it."""
         if self._database is None or not isinstance(where, str):
             return [bool(where(message)) for message in messages]  # type: ignore[operator]
-        rows = (row_of(message.delivery, self._columns) for message in messages)
+        rows = (row_of_message(message, self._columns) for message in messages)
         return self._database.meant(where, rows, self._columns)
 
     @property

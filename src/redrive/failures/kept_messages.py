@@ -108,6 +108,13 @@ class KeptMessages(ABC, Iterator[FailedMessage]):
     Whatever is asked of them raises IndexUnusable where they can't answer it.
     """
 
+    def check(self, filter_: Filter) -> None:
+        """Check that a filter may be asked of them.
+
+        Raises:
+            ConfigurationError: its answer would tell what they do not show.
+        """
+
     @abstractmethod
     def matching(self, filter_: Filter) -> "KeptMessages":
         """Those that a filter without a function and without digests means.
@@ -176,6 +183,8 @@ class KeptMessages(ABC, Iterator[FailedMessage]):
 def matching(messages: Iterator[FailedMessage], open_filter: OpenFilter) -> Iterator[FailedMessage]:
     """Those of the messages that a filter means; kept ones are not made for it."""
     asked = open_filter.filter
+    if isinstance(messages, KeptMessages):
+        messages.check(asked)
     if (
         isinstance(messages, KeptMessages)
         and not asked.digests

@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Literal, NamedTuple, Self
 
 from redrive.errors import ConfigurationError
-from redrive.failures.columns import BY_NAME, Column, row_of
+from redrive.failures.columns import BY_NAME, Column, row_of_message
 from redrive.failures.failed_message import FailedMessage
 from redrive.failures.filter import OpenFilter
 from redrive.failures.groups import Groups
@@ -234,7 +234,7 @@ class Look(Iterator[FailedMessage]):
             with self.messages.database(columns) as kept:
                 return QueryResult(*kept.query(sql))
         with Database(columns=columns) as database:
-            database.insert(row_of(message.delivery, columns) for message in self.messages)
+            database.insert(row_of_message(message, columns) for message in self.messages)
             return QueryResult(*database.query(sql))
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from redrive.errors import ConfigurationError
-from redrive.failures.columns import BODIES, BY_NAME, COLUMNS, Column
+from redrive.failures.columns import BODIES, BY_NAME, COLUMNS, Column, row_of_message
 from redrive.failures.database import Database
 from redrive.failures.direction import Direction
 from redrive.failures.failed_message import FailedMessage
@@ -26,10 +26,13 @@ class MaskedMessages(KeptMessages):
         self._kept = kept
         self._mask = mask
 
-    def matching(self, filter_: Filter) -> "MaskedMessages":
-        """Those that a filter means, which must not ask for a body: by what it finds, it would
-        tell."""
+    def check(self, filter_: Filter) -> None:
+        """Check that a filter does not ask for a body: by what it finds, it would tell."""
         check_filter(filter_)
+
+    def matching(self, filter_: Filter) -> "MaskedMessages":
+        """Return those that match a filter."""
+        self.check(filter_)
         return MaskedMessages(self._kept.matching(filter_), self._mask)
 
     def count(self) -> int:
@@ -90,9 +93,7 @@ class MaskedMessages(KeptMessages):
         if not BODIES & {column.name for column in columns}:
             return self._kept.database(columns)
         database = Database(columns=columns)
-        database.insert(
-            {column.name: column.read(message) for column in columns} for message in self
-        )
+        database.insert(row_of_message(message, columns) for message in self)
         return database
 
     def __next__(self) -> FailedMessage:
