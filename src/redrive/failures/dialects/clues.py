@@ -1,7 +1,9 @@
 """What dialects look at in a message. Nothing here raises, whatever bytes a peer has sent, and what
 is damaged counts as not there."""
 
+import binascii
 import json
+from base64 import b64decode
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import cached_property
@@ -137,6 +139,24 @@ def moment_of(value: object) -> datetime | None:
             return None
         return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
     except (ValueError, OverflowError):
+        return None
+
+
+def moment_of_milliseconds(value: object) -> datetime | None:
+    """A time in milliseconds since 1970, in digits."""
+    text = text_of(value)
+    try:
+        return datetime.fromtimestamp(int(text or "") / 1000, UTC)
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
+def bytes_of_base64(value: object) -> bytes | None:
+    """What a text in base64 stands for, in however many lines it was written."""
+    text = text_of(value)
+    try:
+        return None if text is None else b64decode("".join(text.split()), validate=True)
+    except (binascii.Error, ValueError):
         return None
 
 

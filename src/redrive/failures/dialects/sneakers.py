@@ -5,12 +5,17 @@ an envelope around the body, and nothing of the properties; kicks publishes the 
 rest in a header.
 """
 
-import binascii
-from base64 import b64decode
 from collections.abc import Mapping
 from dataclasses import replace
 
-from redrive.failures.dialects.clues import Clues, count_of, mapping_of, moment_of, text_of
+from redrive.failures.dialects.clues import (
+    Clues,
+    bytes_of_base64,
+    count_of,
+    mapping_of,
+    moment_of,
+    text_of,
+)
 from redrive.failures.dialects.dialect import Dialect
 from redrive.failures.dialects.failure_notes import FailureNotes
 from redrive.failures.dialects.renewal import HeaderEdit, of_headers
@@ -61,13 +66,9 @@ def _renew(delivery: Delivery) -> Delivery:
             properties = delivery.properties._replace(content_type=content_type)
             delivery = replace(delivery, properties=properties)
         return _TAKE_OFF(delivery)
-    payload = text_of(clues.envelope.get("payload"))
-    try:
-        # As Ruby writes it: in lines of sixty characters.
-        body = b64decode("".join((payload or "").split()), validate=True)
-    except (binascii.Error, ValueError):
-        return delivery
-    return delivery if payload is None else replace(delivery, body=body)
+    # In lines of sixty characters, as Ruby writes it.
+    body = bytes_of_base64(clues.envelope.get("payload"))
+    return delivery if body is None else replace(delivery, body=body)
 
 
 DIALECT = Dialect("sneakers", read, _renew)

@@ -4,9 +4,7 @@ Source: Wolverine 6.29.2, Transports/DeadLetterQueueConstants.cs. An endpoint wi
 nacks the message as it came: then nothing is said of the error.
 """
 
-from datetime import UTC, datetime
-
-from redrive.failures.dialects.clues import Clues
+from redrive.failures.dialects.clues import Clues, moment_of_milliseconds
 from redrive.failures.dialects.dialect import Dialect
 from redrive.failures.dialects.failure_notes import FailureNotes
 from redrive.failures.dialects.renewal import HeaderEdit, of_headers
@@ -22,16 +20,9 @@ def read(clues: Clues) -> FailureNotes | None:
         error_type=clues.text("exception-type"),
         error_message=clues.text("exception-message"),
         traceback=clues.text("exception-stack"),
-        failed_at=_moment(clues.text("failed-at")) or clues.died_at,
+        failed_at=moment_of_milliseconds(clues.text("failed-at")) or clues.died_at,
         queue=destination.rpartition("/")[2] if destination else clues.died_in,
     )
-
-
-def _moment(milliseconds: str | None) -> datetime | None:
-    try:
-        return datetime.fromtimestamp(int(milliseconds or "") / 1000, UTC)
-    except (ValueError, OverflowError, OSError):
-        return None
 
 
 DIALECT = Dialect(
