@@ -119,5 +119,5 @@ lowest: ## run the unit and contract tests and the recipes with the oldest depen
 	@.ci/lowest.sh -n 2 $(TESTS) $(ARGS)
 
 clean: ## delete .venv and what the tools leave behind in this folder
-	@rm -rf .venv .cache tests/interop/peers/node/node_modules tests/web/browser/node_modules .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage dist build mutants
+	@rm -rf .venv .cache tests/interop/peers/node/node_modules tests/interop/peers/node/moleculer/node_modules tests/web/browser/node_modules .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage dist build mutants
 	@.ci/kept.sh

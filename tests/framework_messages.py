@@ -3,7 +3,7 @@ that each dialect names."""
 
 import json
 import random
-from base64 import encodebytes
+from base64 import b64encode, encodebytes
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -142,6 +142,27 @@ RASCAL = message(
         **death("registration:user:save"),
     }
 )
+MOLECULER = message(
+    {
+        "x-original-channel": "order.placed",
+        "x-original-group": "billing",
+        "x-error-message": "Customer is blocked",
+        "x-error-code": "422",
+        "x-error-type": "CUSTOMER_BLOCKED",
+        "x-error-name": "MoleculerClientError",
+        "x-error-retryable": "false",
+        "x-error-stack": b64encode(
+            b"MoleculerClientError: Customer is blocked\n"
+            b"    at Service.handler (/app/services/billing.service.js:31:11)"
+        ).decode(),
+        "x-error-data": b64encode(b'{"customer":17}').decode(),
+        "x-error-timestamp": "1790239001482",
+    },
+    b'{"id":17}',
+)
+MOLECULER_WITHOUT_ERROR = message(
+    {"x-original-channel": "order.placed", "x-original-group": "billing"}, b'{"id":17}'
+)
 NESTJS = message(death("orders_queue"), b'{"pattern":"order.created","data":{"id":17}}')
 
 MASSTRANSIT = message(
@@ -274,6 +295,8 @@ BY_NAME = {
     "symfony": SYMFONY,
     "symfony in php": SYMFONY_IN_PHP,
     "rascal": RASCAL,
+    "moleculer": MOLECULER,
+    "moleculer without an error": MOLECULER_WITHOUT_ERROR,
     "nestjs": NESTJS,
     "masstransit": MASSTRANSIT,
     "nservicebus": NSERVICEBUS,

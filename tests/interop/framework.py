@@ -33,6 +33,7 @@ class Framework:
         dialect: what redrive says that its messages are in.
         errors: the error's type by the order's cause; empty where it leaves none.
         order: where the order is in the body, in DuckDB's words.
+        queue: the queue that it consumes.
         dead_letters: the queue that failed messages are in.
         first_way: the exchange and the key that the messages were first published with.
     """
@@ -42,6 +43,7 @@ class Framework:
     dialect: str = "unknown"
     errors: Mapping[str, str] = field(default_factory=dict)
     order: str = "$"
+    queue: str = QUEUE
     dead_letters: str = f"{QUEUE}.dlq"
     first_way: tuple[str, str] = ("", QUEUE)
 
@@ -67,7 +69,7 @@ class Framework:
             [*self.command(folder), mode],
             env={
                 **login(url),
-                "PEER_QUEUE": QUEUE,
+                "PEER_QUEUE": self.queue,
                 "PEER_DEAD_LETTERS": self.dead_letters,
                 "PEER_COUNT": str(count),
             },
@@ -115,7 +117,7 @@ FRAMEWORKS = (
         "dramatiq",
         _OF_PYTHON,
         "$.args[0]",
-        f"{QUEUE}.XQ",
+        dead_letters=f"{QUEUE}.XQ",
     ),
     Framework("faststream", _python("faststream")),
     Framework(
@@ -126,6 +128,14 @@ FRAMEWORKS = (
         first_way=("shop", "order.placed"),
     ),
     Framework("nestjs", _node("nestjs"), "nestjs", order="$.data"),
+    Framework(
+        "moleculer",
+        _node("moleculer/moleculer"),
+        "moleculer",
+        queue="shop.orders",
+        dead_letters="FAILED_MESSAGES",
+        first_way=("orders", ""),
+    ),
     Framework(
         "php-amqplib",
         lambda _: php_command("dead_letters.php"),

@@ -9,7 +9,7 @@ import pytest
 
 from contract.plain import depth
 from effort import some_of
-from interop.framework import CAUSES, FRAMEWORKS, MANY, QUEUE, Framework
+from interop.framework import CAUSES, FRAMEWORKS, MANY, Framework
 from interop.peer import NotInstalled
 from prerequisites import unavailable
 from redrive import FailedQueue
@@ -47,7 +47,7 @@ def test_what_a_framework_failed_is_understood_requeued_and_handled_by_it(
     messages = list(failed.browse())
 
     assert {message.dialect for message in messages} == {framework.dialect}
-    assert {str(message.way_back) for message in messages} == {QUEUE}
+    assert {str(message.way_back) for message in messages} == {framework.queue}
     assert {message.first_way for message in messages} == {framework.first_way}
     groups = Groups()
     groups.add(messages)
@@ -67,5 +67,7 @@ def test_what_a_framework_failed_is_understood_requeued_and_handled_by_it(
     )
     handled = framework.succeed(rabbitmq_url, tmp_path, len(expected))
     assert Counter(handled) == Counter(expected)
-    wait_until(lambda: depth(rabbitmq_url, QUEUE) == 0, "all that was requeued is handled")
+    wait_until(
+        lambda: depth(rabbitmq_url, framework.queue) == 0, "all that was requeued is handled"
+    )
     assert depth(rabbitmq_url, framework.dead_letters) == MANY - len(expected)

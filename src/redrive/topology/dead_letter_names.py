@@ -35,6 +35,9 @@ _NAMES: dict[str, tuple[str, ...]] = {
 }
 """Whole names of queues that an application, or all of them, share."""
 
+_OF_MOLECULER = re.compile(r"(?:.+\.)?FAILED_MESSAGES", re.DOTALL)
+"""Source: @moleculer/channels, base.js, its default, which a namespace comes before."""
+
 _SUFFIXES: tuple[tuple[str, tuple[str, ...]], ...] = (
     # Source: dramatiq, common.py, its xq_name. `.DQ` beside it has what is delayed.
     (".XQ", ("dramatiq",)),
@@ -69,6 +72,8 @@ def read(queue: str) -> DeadLetterName | None:
     """What a queue's name says; None for one that dead-letter queues do not have."""
     if queue in _NAMES:
         return DeadLetterName(None, _NAMES[queue])
+    if _OF_MOLECULER.fullmatch(queue):
+        return DeadLetterName(None, ("moleculer",))
     for suffix, dialects in _SUFFIXES:
         if queue.endswith(suffix) and queue != suffix:
             return DeadLetterName(queue.removesuffix(suffix), dialects, suffix.endswith(_OF_EVENTS))

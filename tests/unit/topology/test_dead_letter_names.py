@@ -12,6 +12,8 @@ from redrive.topology import dead_letter_names
         ("wolverine-dead-letter-queue", None, ("wolverine",)),
         ("error", None, ("nservicebus", "rebus")),
         ("failed", None, ("symfony",)),
+        ("FAILED_MESSAGES", None, ("moleculer",)),
+        ("shop-eu.FAILED_MESSAGES", None, ("moleculer",)),
         ("default.XQ", "default", ("dramatiq",)),
         ("submit-order_error", "submit-order", ("masstransit",)),
         ("submit-order_skipped", "submit-order", ("masstransit",)),

@@ -17,6 +17,8 @@ from framework_messages import (
     KICKS,
     LARAVEL,
     MASSTRANSIT,
+    MOLECULER,
+    MOLECULER_WITHOUT_ERROR,
     NESTJS,
     NSERVICEBUS,
     PEER,
@@ -144,6 +146,24 @@ NOTES = [
             routing_key="user.save",
         ),
     ),
+    (
+        MOLECULER,
+        FailureNotes(
+            "moleculer",
+            error_type="MoleculerClientError",
+            error_message="Customer is blocked",
+            failed_at=datetime(2026, 9, 24, 8, 36, 41, 482000, tzinfo=UTC),
+            queue="billing.order.placed",
+            exchange="order.placed",
+            routing_key="",
+        ),
+    ),
+    (
+        MOLECULER_WITHOUT_ERROR,
+        FailureNotes(
+            "moleculer", queue="billing.order.placed", exchange="order.placed", routing_key=""
+        ),
+    ),
     (NESTJS, FailureNotes("nestjs", failed_at=DIED_AT, queue="orders_queue")),
     *(
         (
@@ -236,6 +256,7 @@ RENEWED: list[tuple[Delivery, set[str], dict[str, FieldValue]]] = [
         },
         {"retry-count": 0},
     ),
+    (MOLECULER, set(MOLECULER.properties.headers), {}),
     (NESTJS, set(), {}),
     (KICKS, {"retry_info"}, {}),
     (WATERMILL, WATERMILL.properties.headers.keys() - {"_watermill_message_uuid"}, {}),
@@ -296,6 +317,12 @@ def test_kicks_gets_its_body_with_the_content_type_that_it_had() -> None:
 def test_the_lines_of_a_backtrace_are_told_apart() -> None:
     assert notes_of(KICKS).traceback == "worker.rb:12\npool.rb:7"
     assert notes_of(SNEAKERS).traceback == "worker.rb:12, pool.rb:7"
+
+
+def test_the_stack_that_moleculer_has_written_in_base64_is_read() -> None:
+    trace = notes_of(MOLECULER).traceback
+    assert trace is not None
+    assert trace.splitlines()[-1].endswith("billing.service.js:31:11)")
 
 
 def test_dramatiq_gets_its_message_without_what_the_attempts_have_left() -> None:
