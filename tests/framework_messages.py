@@ -93,6 +93,26 @@ DRAMATIQ = message(
         }
     ).encode(),
 )
+TASKIQ = message(
+    {
+        "task_id": "0f6a2b1c5d3e4f708192a3b4c5d6e7f8",
+        "task_name": "shop.tasks:send_email",
+        "retry_on_error": "True",
+        "max_retries": "3",
+        "_retries": "2",
+        **death("taskiq"),
+    },
+    json.dumps(
+        {
+            "task_id": "0f6a2b1c5d3e4f708192a3b4c5d6e7f8",
+            "task_name": "shop.tasks:send_email",
+            "labels": {"retry_on_error": "True", "max_retries": "3", "_retries": "2"},
+            "labels_types": {"retry_on_error": 5, "max_retries": 2, "_retries": 2},
+            "args": [42],
+            "kwargs": {},
+        }
+    ).encode(),
+)
 LARAVEL = message(
     {"laravel": {"attempts": 2}, **death("default")},
     rb'{"displayName":"App\\Jobs\\SendEmail","job":"Illuminate\\Queue\\CallQueuedHandler@call",'
@@ -291,6 +311,7 @@ BY_NAME = {
     "spring": SPRING,
     "celery": CELERY,
     "dramatiq": DRAMATIQ,
+    "taskiq": TASKIQ,
     "laravel": LARAVEL,
     "symfony": SYMFONY,
     "symfony in php": SYMFONY_IN_PHP,

@@ -119,6 +119,9 @@ FRAMEWORKS = (
         "$.args[0]",
         dead_letters=f"{QUEUE}.XQ",
     ),
+    Framework(
+        "taskiq", _python("taskiq"), "taskiq", order="$.args[0]", first_way=("taskiq", QUEUE)
+    ),
     Framework("faststream", _python("faststream")),
     Framework(
         "rascal",

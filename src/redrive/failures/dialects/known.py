@@ -15,6 +15,7 @@ from redrive.failures.dialects import (
     sneakers,
     spring,
     symfony,
+    taskiq,
     watermill,
     wolverine,
 )
@@ -38,6 +39,7 @@ DIALECTS: tuple[Dialect, ...] = (
     watermill.DIALECT,
     celery.DIALECT,
     peer.DIALECT,
+    taskiq.DIALECT,
     dramatiq.DIALECT,
     nestjs.DIALECT,
     sneakers.DIALECT,

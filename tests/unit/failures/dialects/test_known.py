@@ -29,6 +29,7 @@ from framework_messages import (
     STAMP,
     SYMFONY,
     SYMFONY_IN_PHP,
+    TASKIQ,
     WATERMILL,
     WOLVERINE,
     WOLVERINE_BY_NACK,
@@ -112,6 +113,7 @@ NOTES = [
             queue="default",
         ),
     ),
+    (TASKIQ, FailureNotes("taskiq", failed_at=DIED_AT, retries=2, queue="taskiq")),
     (LARAVEL, FailureNotes("laravel", failed_at=DIED_AT, retries=2, queue="default")),
     (
         SYMFONY,
@@ -259,6 +261,7 @@ RENEWED: list[tuple[Delivery, set[str], dict[str, FieldValue]]] = [
     (MOLECULER, set(MOLECULER.properties.headers), {}),
     (NESTJS, set(), {}),
     (KICKS, {"retry_info"}, {}),
+    (TASKIQ, {"_retries"}, {}),
     (WATERMILL, WATERMILL.properties.headers.keys() - {"_watermill_message_uuid"}, {}),
     (PEER, set(), {}),
     (SYMFONY_IN_PHP, set(), {}),
@@ -342,6 +345,27 @@ def test_what_a_sender_has_told_dramatiq_stays() -> None:
     given = {**json.loads(DRAMATIQ.body), "options": {"retries": 1, **told}}
     fresh = renewed(replace(DRAMATIQ, body=json.dumps(given).encode()))
     assert json.loads(fresh.body)["options"] == told
+
+
+def test_taskiq_gets_its_message_without_the_retries_that_its_labels_repeat() -> None:
+    fresh = json.loads(renewed(TASKIQ).body)
+    assert fresh == {
+        **json.loads(TASKIQ.body),
+        "labels": {"retry_on_error": "True", "max_retries": "3"},
+        "labels_types": {"retry_on_error": 5, "max_retries": 2},
+    }
+
+
+def test_a_message_of_taskiq_that_was_not_retried_keeps_its_bytes() -> None:
+    first = {**json.loads(TASKIQ.body), "labels": {"max_retries": "3"}}
+    body = json.dumps(first, indent=1).encode()
+    assert renewed(replace(TASKIQ, body=body)).body == body
+
+
+def test_a_message_of_taskiq_is_known_whatever_has_serialized_it() -> None:
+    packed = b"\x86\xa9task_name\xa4mail\xa6labels\x80\xa4args\x91\x2a"
+    assert notes_of(replace(TASKIQ, body=packed)).dialect == "taskiq"
+    assert renewed(replace(TASKIQ, body=packed)).body == packed
 
 
 def test_laravel_gets_its_job_without_an_end_that_has_passed() -> None:

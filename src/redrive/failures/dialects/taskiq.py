@@ -1,0 +1,46 @@
+"""taskiq's broker for RabbitMQ.
+
+Source: taskiq-aio-pika 0.6.1, broker.py; taskiq 0.13.0, receiver/receiver.py and
+middlewares/simple_retry_middleware.py. A worker acknowledges what its task has failed at. What ends
+in the dead-letter queue was given up by the broker, and comes as it was.
+"""
+
+from redrive.failures.dialects.clues import Clues, mapping_of
+from redrive.failures.dialects.dialect import Dialect
+from redrive.failures.dialects.failure_notes import FailureNotes
+from redrive.failures.dialects.renewal import HeaderEdit, of_headers, with_json
+from redrive.topology.headers import Delivery
+
+_RETRIES = "_retries"
+_TAKE_OFF = of_headers(HeaderEdit(drop=frozenset({_RETRIES})))
+
+
+def read(clues: Clues) -> FailureNotes | None:
+    """Reads what taskiq leaves."""
+    # The names are in the body whatever has serialized it.
+    if not clues.has("task_id", "task_name") or not clues.body_has(b"task_name", b"labels"):
+        return None
+    return FailureNotes(
+        "taskiq", failed_at=clues.died_at, retries=clues.count(_RETRIES), queue=clues.died_in
+    )
+
+
+def _renew(delivery: Delivery) -> Delivery:
+    """The message with all of its retries: workers ask for their count in the body, which repeats
+    the headers."""
+    delivery = _TAKE_OFF(delivery)
+    message = Clues(delivery).envelope
+    labels, types = mapping_of(message.get("labels")), mapping_of(message.get("labels_types"))
+    if _RETRIES not in labels:
+        return delivery
+    return with_json(
+        delivery,
+        {
+            **message,
+            "labels": {name: value for name, value in labels.items() if name != _RETRIES},
+            "labels_types": {name: value for name, value in types.items() if name != _RETRIES},
+        },
+    )
+
+
+DIALECT = Dialect("taskiq", read, _renew)
