@@ -185,6 +185,27 @@ MOLECULER_WITHOUT_ERROR = message(
 )
 NESTJS = message(death("orders_queue"), b'{"pattern":"order.created","data":{"id":17}}')
 
+_EVENT = {
+    "data": {"id": 17, "total": 10.1},
+    "datacontenttype": "application/json",
+    "id": "5929aaac-a5e2-4ca1-859c-edfe73f11565",
+    "pubsubname": "orderpubsub",
+    "source": "checkout",
+    "specversion": "1.0",
+    "time": "2026-09-24T08:36:40Z",
+    "topic": "orders",
+    "traceid": "00-113ad9c4e42b27583ae98ba698d54255-e3743e35ff56f219-01",
+    "traceparent": "00-113ad9c4e42b27583ae98ba698d54255-e3743e35ff56f219-01",
+    "tracestate": "",
+    "type": "com.dapr.event.sent",
+}
+DAPR = message(death("billing-orders"), json.dumps(_EVENT, separators=(",", ":")).encode())
+DAPR_BY_TOPIC = message(
+    {},
+    json.dumps({**_EVENT, "expiration": "2026-09-24T08:37:40Z"}, separators=(",", ":")).encode(),
+    routing_key="",
+)
+
 MASSTRANSIT = message(
     {
         "MT-Host-MachineName": "orders-7d9c6",
@@ -319,6 +340,8 @@ BY_NAME = {
     "moleculer": MOLECULER,
     "moleculer without an error": MOLECULER_WITHOUT_ERROR,
     "nestjs": NESTJS,
+    "dapr": DAPR,
+    "dapr by topic": DAPR_BY_TOPIC,
     "masstransit": MASSTRANSIT,
     "nservicebus": NSERVICEBUS,
     "wolverine": WOLVERINE,

@@ -2,6 +2,7 @@
 
 from redrive.failures.dialects import (
     celery,
+    dapr,
     dramatiq,
     easynetq,
     laravel,
@@ -42,6 +43,7 @@ DIALECTS: tuple[Dialect, ...] = (
     taskiq.DIALECT,
     dramatiq.DIALECT,
     nestjs.DIALECT,
+    dapr.DIALECT,
     sneakers.DIALECT,
 )
 """Those that headers tell come before those whose bodies have to be looked at."""

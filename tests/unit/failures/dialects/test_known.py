@@ -11,6 +11,8 @@ from failed_deliveries import failed_deliveries
 from field_tables import field, field_of, long_value, values
 from framework_messages import (
     CELERY,
+    DAPR,
+    DAPR_BY_TOPIC,
     DIED_AT,
     DRAMATIQ,
     EASYNETQ,
@@ -167,6 +169,8 @@ NOTES = [
         ),
     ),
     (NESTJS, FailureNotes("nestjs", failed_at=DIED_AT, queue="orders_queue")),
+    (DAPR, FailureNotes("dapr", failed_at=DIED_AT, queue="billing-orders")),
+    (DAPR_BY_TOPIC, FailureNotes("dapr", exchange="orders", routing_key="")),
     *(
         (
             one,
@@ -260,6 +264,7 @@ RENEWED: list[tuple[Delivery, set[str], dict[str, FieldValue]]] = [
     ),
     (MOLECULER, set(MOLECULER.properties.headers), {}),
     (NESTJS, set(), {}),
+    (DAPR, set(), {}),
     (KICKS, {"retry_info"}, {}),
     (TASKIQ, {"_retries"}, {}),
     (WATERMILL, WATERMILL.properties.headers.keys() - {"_watermill_message_uuid"}, {}),
@@ -376,6 +381,21 @@ def test_laravel_gets_its_job_without_an_end_that_has_passed() -> None:
 def test_a_job_of_laravel_without_an_end_keeps_its_bytes() -> None:
     endless = replace(LARAVEL, body=rb'{"job": "a\/b", "retryUntil": null}')
     assert renewed(endless).body == endless.body
+
+
+def test_dapr_gets_its_event_without_an_end_that_has_passed() -> None:
+    assert renewed(DAPR_BY_TOPIC).body == DAPR.body
+
+
+def test_an_event_of_dapr_without_an_end_keeps_its_bytes() -> None:
+    spaced = replace(DAPR, body=json.dumps(json.loads(DAPR.body), indent=1).encode())
+    assert renewed(spaced).body == spaced.body
+
+
+def test_an_event_that_dapr_has_not_published_is_not_one_of_dapr() -> None:
+    event = {**json.loads(DAPR.body), "note": '"pubsubname"'}
+    del event["pubsubname"]
+    assert notes_of(replace(DAPR, body=json.dumps(event).encode())).dialect == "unknown"
 
 
 def test_easynetq_gets_the_message_that_is_in_the_envelope() -> None:
