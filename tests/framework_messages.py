@@ -267,6 +267,26 @@ _ENVELOPE = (
 EASYNETQ = replace(
     message(body=_ENVELOPE), properties=Properties(type="EasyNetQ.SystemMessages.Error, EasyNetQ")
 )
+SERVICESTACK = message(
+    {
+        "Error": json.dumps(
+            {
+                "ErrorCode": "InvalidOperationException",
+                "Message": "Order is locked",
+                "StackTrace": "[PlaceOrder: 24/09/2026 8:36:41 AM]:\n[REQUEST: {Id:42}]\n"
+                "System.InvalidOperationException: Order is locked\n   at Acme.OrderServices.Any",
+                "Errors": [],
+            },
+            separators=(",", ":"),
+        )
+    },
+    b'{"Id":42}',
+    routing_key="mq:PlaceOrder.dlq",
+)
+SERVICESTACK_WITHOUT_ERROR = message(
+    {"TraceId": "0HN7"}, b'{"Id":42}', routing_key="eu.mq:PlaceOrder.dlq"
+)
+SERVICESTACK_BY_NACK = message(death("mq:PlaceOrder.priorityq"), routing_key="mq:PlaceOrder.dlq")
 SNEAKERS = message(
     body=json.dumps(
         {
@@ -348,6 +368,9 @@ BY_NAME = {
     "wolverine by nack": WOLVERINE_BY_NACK,
     "rebus": REBUS,
     "easynetq": EASYNETQ,
+    "servicestack": SERVICESTACK,
+    "servicestack without an error": SERVICESTACK_WITHOUT_ERROR,
+    "servicestack by nack": SERVICESTACK_BY_NACK,
     "sneakers": SNEAKERS,
     "kicks": KICKS,
     "watermill": WATERMILL,

@@ -38,6 +38,10 @@ _NAMES: dict[str, tuple[str, ...]] = {
 _OF_MOLECULER = re.compile(r"(?:.+\.)?FAILED_MESSAGES", re.DOTALL)
 """Source: @moleculer/channels, base.js, its default, which a namespace comes before."""
 
+_OF_SERVICESTACK = re.compile(r"(?P<type>.*mq:.+)\.dlq", re.DOTALL)
+"""Source: ServiceStack, QueueNames.cs: `mq:Order.dlq` has what failed in `mq:Order.inq`, or in
+`mq:Order.priorityq`."""
+
 _SUFFIXES: tuple[tuple[str, tuple[str, ...]], ...] = (
     # Source: dramatiq, common.py, its xq_name. `.DQ` beside it has what is delayed.
     (".XQ", ("dramatiq",)),
@@ -74,6 +78,9 @@ def read(queue: str) -> DeadLetterName | None:
         return DeadLetterName(None, _NAMES[queue])
     if _OF_MOLECULER.fullmatch(queue):
         return DeadLetterName(None, ("moleculer",))
+    found = _OF_SERVICESTACK.fullmatch(queue)
+    if found is not None:
+        return DeadLetterName(f"{found['type']}.inq", ("servicestack",))
     for suffix, dialects in _SUFFIXES:
         if queue.endswith(suffix) and queue != suffix:
             return DeadLetterName(queue.removesuffix(suffix), dialects, suffix.endswith(_OF_EVENTS))

@@ -26,6 +26,9 @@ from framework_messages import (
     PEER,
     RASCAL,
     REBUS,
+    SERVICESTACK,
+    SERVICESTACK_BY_NACK,
+    SERVICESTACK_WITHOUT_ERROR,
     SNEAKERS,
     SPRING,
     STAMP,
@@ -169,6 +172,23 @@ NOTES = [
         ),
     ),
     (NESTJS, FailureNotes("nestjs", failed_at=DIED_AT, queue="orders_queue")),
+    (
+        SERVICESTACK,
+        FailureNotes(
+            "servicestack",
+            "InvalidOperationException",
+            "Order is locked",
+            queue="mq:PlaceOrder.inq",
+        ),
+    ),
+    (
+        SERVICESTACK_WITHOUT_ERROR,
+        FailureNotes("servicestack", queue="eu.mq:PlaceOrder.inq"),
+    ),
+    (
+        SERVICESTACK_BY_NACK,
+        FailureNotes("servicestack", failed_at=DIED_AT, queue="mq:PlaceOrder.priorityq"),
+    ),
     (DAPR, FailureNotes("dapr", failed_at=DIED_AT, queue="billing-orders")),
     (DAPR_BY_TOPIC, FailureNotes("dapr", exchange="orders", routing_key="")),
     *(
@@ -266,6 +286,7 @@ RENEWED: list[tuple[Delivery, set[str], dict[str, FieldValue]]] = [
     (NESTJS, set(), {}),
     (DAPR, set(), {}),
     (KICKS, {"retry_info"}, {}),
+    (SERVICESTACK, {"Error"}, {}),
     (TASKIQ, {"_retries"}, {}),
     (WATERMILL, WATERMILL.properties.headers.keys() - {"_watermill_message_uuid"}, {}),
     (PEER, set(), {}),
