@@ -148,6 +148,24 @@ SYMFONY_IN_PHP = message(
     rb"\\Stamp\\ErrorDetailsStamp\0exceptionMessage\";s:14:\"Mailer is down\";s:69:\"\0Symfony",
     routing_key="messages",
 )
+ECOTONE = message(
+    {
+        "id": "0199c7d4-4a4c-7d0e-9a52-0d9f7a3e5b11",
+        "correlationId": "0199c7d4-4a4c-7d0e-9a52-0d9f7a3e5b11",
+        "timestamp": 1790239000,
+        "contentType": "application/json",
+        "__TypeId__": "App\\Order\\PlaceOrder",
+        "routingSlip": "placeOrderEndpoint.target",
+        "ecotone-class": "App\\Order\\OrderIsLocked",
+        "exception-message": "Order is locked",
+        "exception-stacktrace": "#0 /app/src/OrderService.php(14): App\\Order\\Order->place()",
+        "exception-file": "/app/src/Order/Order.php",
+        "exception-line": 31,
+        "exception-code": 0,
+    },
+    b'{"orderId":42}',
+    routing_key="dead_letter",
+)
 RASCAL = message(
     {
         "rascal": {
@@ -356,6 +374,7 @@ BY_NAME = {
     "laravel": LARAVEL,
     "symfony": SYMFONY,
     "symfony in php": SYMFONY_IN_PHP,
+    "ecotone": ECOTONE,
     "rascal": RASCAL,
     "moleculer": MOLECULER,
     "moleculer without an error": MOLECULER_WITHOUT_ERROR,

@@ -16,6 +16,7 @@ from framework_messages import (
     DIED_AT,
     DRAMATIQ,
     EASYNETQ,
+    ECOTONE,
     KICKS,
     LARAVEL,
     MASSTRANSIT,
@@ -189,6 +190,7 @@ NOTES = [
         SERVICESTACK_BY_NACK,
         FailureNotes("servicestack", failed_at=DIED_AT, queue="mq:PlaceOrder.priorityq"),
     ),
+    (ECOTONE, FailureNotes("ecotone", "App\\Order\\OrderIsLocked", "Order is locked")),
     (DAPR, FailureNotes("dapr", failed_at=DIED_AT, queue="billing-orders")),
     (DAPR_BY_TOPIC, FailureNotes("dapr", exchange="orders", routing_key="")),
     *(
@@ -286,6 +288,12 @@ RENEWED: list[tuple[Delivery, set[str], dict[str, FieldValue]]] = [
     (NESTJS, set(), {}),
     (DAPR, set(), {}),
     (KICKS, {"retry_info"}, {}),
+    (
+        ECOTONE,
+        {"ecotone-class"}
+        | {name for name in ECOTONE.properties.headers if name.startswith("exception-")},
+        {},
+    ),
     (SERVICESTACK, {"Error"}, {}),
     (TASKIQ, {"_retries"}, {}),
     (WATERMILL, WATERMILL.properties.headers.keys() - {"_watermill_message_uuid"}, {}),
