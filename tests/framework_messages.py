@@ -166,6 +166,7 @@ ECOTONE = message(
     b'{"orderId":42}',
     routing_key="dead_letter",
 )
+SWARROT = message({**death("mail"), "swarrot_retry_attempts": 3})
 RASCAL = message(
     {
         "rascal": {
@@ -264,6 +265,21 @@ WOLVERINE = message(
     }
 )
 WOLVERINE_BY_NACK = message({"wolverine-protocol-version": "1.0", **death("orders")})
+BRIGHTER = message(
+    {
+        "cloudEvents_id": "0199c7d4-4a4c-7d0e-9a52-0d9f7a3e5b11",
+        "cloudEvents_specversion": "1.0",
+        "cloudEvents_type": "Acme.OrderPlaced",
+        "cloudEvents_source": "http://goparamore.io/",
+        "cloudEvents_time": "2026-09-24T08:36:40.0000000Z",
+        "MessageType": "MT_EVENT",
+        "Topic": "order.placed",
+        "HandledCount": 2,
+        "DeliveryTag": "1",
+        "x-original-message-id": "0199c7d4-4a4c-7d0e-9a52-0d9f7a3e5b11",
+        **death("billing"),
+    }
+)
 REBUS = message(
     {
         "rbs2-msg-id": "a3f0c4de-93c1-4c0f-8d1b-3a0b7b7d5c10",
@@ -375,6 +391,7 @@ BY_NAME = {
     "symfony": SYMFONY,
     "symfony in php": SYMFONY_IN_PHP,
     "ecotone": ECOTONE,
+    "swarrot": SWARROT,
     "rascal": RASCAL,
     "moleculer": MOLECULER,
     "moleculer without an error": MOLECULER_WITHOUT_ERROR,
@@ -385,6 +402,7 @@ BY_NAME = {
     "nservicebus": NSERVICEBUS,
     "wolverine": WOLVERINE,
     "wolverine by nack": WOLVERINE_BY_NACK,
+    "brighter": BRIGHTER,
     "rebus": REBUS,
     "easynetq": EASYNETQ,
     "servicestack": SERVICESTACK,

@@ -1,6 +1,7 @@
 """All dialects, and which of them a message is in."""
 
 from redrive.failures.dialects import (
+    brighter,
     celery,
     dapr,
     dramatiq,
@@ -17,6 +18,7 @@ from redrive.failures.dialects import (
     servicestack,
     sneakers,
     spring,
+    swarrot,
     symfony,
     taskiq,
     watermill,
@@ -39,6 +41,8 @@ DIALECTS: tuple[Dialect, ...] = (
     rascal.DIALECT,
     moleculer.DIALECT,
     laravel.DIALECT,
+    swarrot.DIALECT,
+    brighter.DIALECT,
     watermill.DIALECT,
     ecotone.DIALECT,
     celery.DIALECT,

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from failed_deliveries import failed_deliveries
 from field_tables import field, field_of, long_value, values
 from framework_messages import (
+    BRIGHTER,
     CELERY,
     DAPR,
     DAPR_BY_TOPIC,
@@ -33,6 +34,7 @@ from framework_messages import (
     SNEAKERS,
     SPRING,
     STAMP,
+    SWARROT,
     SYMFONY,
     SYMFONY_IN_PHP,
     TASKIQ,
@@ -190,6 +192,8 @@ NOTES = [
         SERVICESTACK_BY_NACK,
         FailureNotes("servicestack", failed_at=DIED_AT, queue="mq:PlaceOrder.priorityq"),
     ),
+    (BRIGHTER, FailureNotes("brighter", failed_at=DIED_AT, retries=2, queue="billing")),
+    (SWARROT, FailureNotes("swarrot", failed_at=DIED_AT, retries=3, queue="mail")),
     (ECOTONE, FailureNotes("ecotone", "App\\Order\\OrderIsLocked", "Order is locked")),
     (DAPR, FailureNotes("dapr", failed_at=DIED_AT, queue="billing-orders")),
     (DAPR_BY_TOPIC, FailureNotes("dapr", exchange="orders", routing_key="")),
@@ -288,6 +292,8 @@ RENEWED: list[tuple[Delivery, set[str], dict[str, FieldValue]]] = [
     (NESTJS, set(), {}),
     (DAPR, set(), {}),
     (KICKS, {"retry_info"}, {}),
+    (BRIGHTER, set(), {"HandledCount": 0}),
+    (SWARROT, {"swarrot_retry_attempts"}, {}),
     (
         ECOTONE,
         {"ecotone-class"}

@@ -1,0 +1,24 @@
+"""Swarrot's retries, for PHP.
+
+Source: swarrot/swarrot 4.20.0, RetryProcessor.php and AckProcessor.php in Processor. A message that
+has used its retries up is nacked as it came: it holds nothing of the error.
+"""
+
+from redrive.failures.dialects.clues import Clues
+from redrive.failures.dialects.dialect import Dialect
+from redrive.failures.dialects.failure_notes import FailureNotes
+from redrive.failures.dialects.renewal import HeaderEdit, of_headers
+
+_ATTEMPTS = "swarrot_retry_attempts"
+
+
+def read(clues: Clues) -> FailureNotes | None:
+    """Reads what Swarrot leaves."""
+    if not clues.has(_ATTEMPTS):
+        return None
+    return FailureNotes(
+        "swarrot", failed_at=clues.died_at, retries=clues.count(_ATTEMPTS), queue=clues.died_in
+    )
+
+
+DIALECT = Dialect("swarrot", read, of_headers(HeaderEdit(drop=frozenset({_ATTEMPTS}))))
