@@ -9,7 +9,7 @@ from redrive.errors import ConfigurationError
 from redrive.pubsub.application_base import AppBase, AppRun, lifespan_failed
 from redrive.pubsub.blocking.connection import Connector, Link
 from redrive.pubsub.blocking.publisher import Publisher
-from redrive.pubsub.blocking.subscriber import Subscriber, run_started
+from redrive.pubsub.blocking.subscriber import Subscriber, check_some, run_started
 from redrive.pubsub.lifecycle import CLOSING_TIME
 from redrive.pubsub.publishing_connection import PublishingConnection
 from redrive.pubsub.router_base import RouterBase
@@ -93,18 +93,30 @@ class App(AppBase[Subscriber, Publisher]):
     def _begin(self, only: Sequence[str] | None) -> None:
         """Enters the lifespans, and begins to consume."""
         with self._starting:
-            if self._running is not None:
-                raise ConfigurationError("the app runs already", "Close it first.")
-            run = self._run_of(only)
-            running = _Running()
+            self._enter(only)()
+
+    def _enter(self, only: Sequence[str] | None) -> Callable[[], None]:
+        """Enters the lifespans, which may take long; returns what begins to consume."""
+        if self._running is not None:
+            raise ConfigurationError("the app runs already", "Close it first.")
+        run = self._run_of(only)
+        running = _Running()
+
+        def begin() -> None:
             try:
-                for function in self._lifespans:
-                    running.lifespans.enter_context(_lifespan(function, self))
                 running.begin(run, self._connector_of(run), self.publisher._publishing)
             except BaseException:
                 running.lifespans.close()
                 raise
             self._running = running
+
+        try:
+            for function in self._lifespans:
+                running.lifespans.enter_context(_lifespan(function, self))
+        except BaseException:
+            running.lifespans.close()
+            raise
+        return begin
 
     def run(self, only: Sequence[str] | None = None) -> None:
         """Runs until `stop`, SIGTERM or SIGINT, or until a subscriber fails: then all stop taking
@@ -119,8 +131,11 @@ class App(AppBase[Subscriber, Publisher]):
                 `Subscriber.run`; as `start`.
         """
         subscribers = [one for one, _ in self._run_of(only).subscribers]
+        check_some(subscribers)
         try:
-            run_started(subscribers, lambda: self._begin(only))
+            with self._starting:
+                begin = self._enter(only)
+            run_started(subscribers, begin)
         finally:
             self.close()
 

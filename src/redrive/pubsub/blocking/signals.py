@@ -12,15 +12,21 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 def until_signalled(
-    done: Callable[[], bool], *, stop: Callable[[], object], abort: Callable[[], object]
+    done: Callable[[], bool],
+    *,
+    stop: Callable[[], object],
+    abort: Callable[[], object],
+    start: Callable[[], object] = lambda: None,
 ) -> None:
-    """Asks `done` until it says yes. The first SIGTERM or SIGINT calls `stop`, the second `abort`.
+    """Calls `start`, and asks `done` until it says yes. The first SIGTERM or SIGINT from the
+    beginning on calls `stop`, the second `abort`, both once `start` has returned.
 
     The handlers that were set before are set again afterwards. In any other thread than the main
     one, signals are left alone. `done` waits a moment itself: Python runs a signal's handler
     between two of its calls.
     """
     if threading.current_thread() is not threading.main_thread():
+        start()
         while not done():
             pass
         return
@@ -32,6 +38,7 @@ def until_signalled(
     before = {number: signal.signal(number, on_signal) for number in _SIGNALS}
     answered = 0
     try:
+        start()
         while not done():
             # Outside of the signal handler, which may have interrupted anything, a lock's holder
             # included.

@@ -170,10 +170,20 @@ def run(*subscribers: Subscriber) -> None:
     run_started(subscribers, start_all)
 
 
-def run_started(subscribers: Sequence[Subscriber], start: Callable[[], object]) -> None:
-    """Runs subscribers, which `start` has begin, as `run`."""
+def check_some(subscribers: Sequence[Subscriber]) -> None:
+    """Check that there is a subscriber to run.
+
+    Raises:
+        ConfigurationError: there is none.
+    """
     if not subscribers:
         raise ConfigurationError("there is no subscriber to run", "Give at least one.")
+
+
+def run_started(subscribers: Sequence[Subscriber], start: Callable[[], object]) -> None:
+    """Runs subscribers, which `start` has begin, as `run`. It must not take long: a signal waits
+    for its end."""
+    check_some(subscribers)
 
     def stop_all() -> None:
         for subscriber in subscribers:
@@ -185,11 +195,12 @@ def run_started(subscribers: Sequence[Subscriber], start: Callable[[], object]) 
 
     moment = 0.2 / len(subscribers)
     try:
-        start()
+        # A signal between the first message and the handlers would take the process with it.
         until_signalled(
             lambda: any(subscriber.stopped(moment) for subscriber in subscribers),
             stop=stop_all,
             abort=abort_all,
+            start=start,
         )
     finally:
         stop_all()
