@@ -73,7 +73,7 @@ WAYS_TO_A_BODY = (
     *("failed.body::varchar", '"body"::varchar', "cast(body as varchar)", "columns('^body$')"),
     *("failed::varchar", "to_json(failed)::varchar", "FAILED::varchar", '"failed"::varchar'),
     *("hash(failed)::varchar", "md5(failed::varchar)", "row(failed)::varchar", "[failed]::varchar"),
-    *("list_transform([failed], x -> x::varchar)[1]", "struct_pack(a := failed).a::varchar"),
+    *("list_transform([failed], lambda x: x::varchar)[1]", "struct_pack(a := failed).a::varchar"),
 )
 
 

@@ -30,7 +30,7 @@ def ask(
     *,
     reason: str,
 ) -> JobRecord:
-    """Asks for the approval of somebody else; returns the job that waits for it.
+    """Ask for the approval of somebody else; return the job that waits for it.
 
     Args:
         failed: the failed queue.
@@ -43,9 +43,22 @@ def ask(
         ConfigurationError: the order means none of the messages, or the shared journal can't be
             used.
     """
-    source = source_of(failed)
+    return ask_as_planned(
+        failed, journal, order, plan_to_ask(failed, order, messages), reason=reason
+    )
+
+
+def plan_to_ask(failed: FailedQueueAccess, order: Order, messages: Iterable[FailedMessage]) -> Plan:
+    """Return what an order would send, with what tells apart which messages these are."""
     direction = directed(failed, order.direction)
-    plan = plan_of(order, messages, direction=direction, with_fingerprint=True)
+    return plan_of(order, messages, direction=direction, with_fingerprint=True)
+
+
+def ask_as_planned(
+    failed: FailedQueueAccess, journal: "LocalJournal", order: Order, plan: Plan, *, reason: str
+) -> JobRecord:
+    """Ask for the approval of what was planned; return the job that waits for it."""
+    source = source_of(failed)
     if not plan.count:
         raise ConfigurationError("there is nothing to requeue", "Look at the queue again.")
     return journal.ask(

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Self
 import duckdb
 
 from redrive.errors import ConfigurationError
+from redrive.failures.answer_limits import AnswerLimits
 from redrive.failures.columns import COLUMNS, Column, Row, SqlType
 
 if TYPE_CHECKING:
@@ -226,18 +227,35 @@ class Database:
         """
         return self._duckdb.execute(sql, list(values))
 
-    def query(self, sql: str) -> tuple[list[str], list[dict[str, object]]]:
+    def query(
+        self, sql: str, limits: AnswerLimits | None = None
+    ) -> tuple[list[str], list[dict[str, object]]]:
         """The names of the columns of a query that was checked, and its rows as JSON values.
 
         Raises:
-            ConfigurationError: it fails on a row.
+            ConfigurationError: it fails on a row, or its answer is beyond the limits.
         """
         names = [
             str(name)
             for (name,) in self._run(f"SELECT column_name FROM (DESCRIBE\n{sql}\n)", [], sql)
         ]
-        rows = self._run(f"SELECT to_json(result)::VARCHAR FROM (\n{sql}\n) AS result", [], sql)
-        found = [json.loads(str(text)) for (text,) in rows]
+        texts: list[str] = []
+        with self._refusing(sql):
+            rows = self._duckdb.execute(
+                f"SELECT to_json(result)::VARCHAR FROM (\n{sql}\n) AS result"
+            )
+            size = 0
+            # It computes them as they are fetched.
+            while some := rows.fetchmany(BATCH):
+                texts += [str(text) for (text,) in some]
+                size += sum(len(text) for text in texts[-len(some) :])
+                if limits is not None and (len(texts) > limits.rows or size > limits.size):
+                    raise ConfigurationError(
+                        f"the answer to {sql!r:.200} is more than {limits.rows:,} rows or "
+                        f"{limits.size // 1024 // 1024} MiB",
+                        "Ask for fewer rows, as with LIMIT 1000, or use redrive failed query.",
+                    )
+        found = [json.loads(text) for text in texts]
         return (list(found[0]) if found else names), found
 
     def close(self) -> None:
@@ -282,8 +300,13 @@ class Database:
             timer.cancel()
 
     def _run(self, sql: str, values: Sequence[object], given: str) -> list[tuple[object, ...]]:
-        try:
+        with self._refusing(given):
             return self._duckdb.execute(sql, list(values)).fetchall()
+
+    @contextlib.contextmanager
+    def _refusing(self, given: str) -> Iterator[None]:
+        try:
+            yield
         except duckdb.InterruptException as error:
             raise ConfigurationError(
                 f"{given!r} takes too long to compute, before any message is read",

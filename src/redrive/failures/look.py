@@ -8,6 +8,7 @@ from itertools import islice
 from typing import Literal, NamedTuple, Self
 
 from redrive.errors import ConfigurationError
+from redrive.failures.answer_limits import AnswerLimits
 from redrive.failures.columns import BY_NAME, Column, row_of_message
 from redrive.failures.failed_message import FailedMessage
 from redrive.failures.filter import OpenFilter
@@ -222,20 +223,22 @@ class Look(Iterator[FailedMessage]):
         """
         return find_some(self.messages, ids, self.name)
 
-    def query(self, sql: str, columns: tuple[Column, ...]) -> QueryResult:
+    def query(
+        self, sql: str, columns: tuple[Column, ...], limits: AnswerLimits | None = None
+    ) -> QueryResult:
         """The answer to a query that was checked, which speaks of these columns.
 
         Raises:
-            ConfigurationError: it fails on a row.
+            ConfigurationError: it fails on a row, or its answer is beyond the limits.
         """
         from redrive.failures.database import Database
 
         if isinstance(self.messages, KeptMessages):
             with self.messages.database(columns) as kept:
-                return QueryResult(*kept.query(sql))
+                return QueryResult(*kept.query(sql, limits))
         with Database(columns=columns) as database:
             database.insert(row_of_message(message, columns) for message in self.messages)
-            return QueryResult(*database.query(sql))
+            return QueryResult(*database.query(sql, limits))
 
 
 class _Counted:

@@ -15,7 +15,7 @@ from redrive.failures.cause_remark import CauseState
 from redrive.failures.columns import COLUMNS
 from redrive.failures.facet import Facet, FacetValue, offered
 from redrive.failures.failed_message import FailedMessage
-from redrive.failures.filter import Filter, OpenFilter
+from redrive.failures.filter import Filter
 from redrive.failures.groups import Group
 from redrive.failures.job_record import JobRecord
 from redrive.failures.look import Look
@@ -32,6 +32,7 @@ from redrive.web.command_words import (
 from redrive.web.desk import Desk, Freshness
 from redrive.web.filter_bar import chips_of, offer_of, where_of, with_term
 from redrive.web.histogram import with_links
+from redrive.web.look_questions import CausesOf, FacetOf, MessagesOf
 
 _A_PAGE = 50
 _MOST_PAGES = 200
@@ -62,10 +63,11 @@ def show(desk: Desk, asked: Asked) -> Response:
     place, where = asked.place, where_of(asked)
     filter_, book = desk.filter_of(asked), desk.memory.book
     number = asked.number("page", 1, least=1, most=_MOST_PAGES)
-    with OpenFilter(filter_) as open_filter:
-        group, matching, look = _group(desk, place, open_filter, book)
-        messages = _messages(desk, place, open_filter, number)
-        facets = _facets(desk, asked, open_filter, where)
+    group, matching, look = _group(desk, place, filter_, book)
+    messages, _ = desk.recollection.answer(
+        place, MessagesOf(filter_, (number - 1) * _A_PAGE, _A_PAGE)
+    )
+    facets = _facets(desk, asked, filter_, where)
     cause = group.key if isinstance(group.key, Cause) else Cause("", "", "")
     example = _example(desk, place, group)
     here = {**place.asks, "group": asked.text("group"), "by": asked.text("by")}
@@ -123,14 +125,14 @@ def _say_command(cause: Cause, said: CauseStanding) -> str:
 
 
 def _group(
-    desk: Desk, place: QueuePlace, filter_: OpenFilter, book: CauseBook
+    desk: Desk, place: QueuePlace, filter_: Filter, book: CauseBook
 ) -> tuple[Group, int, Look]:
     """The group that is meant, and how many messages the filter means.
 
     Raises:
         NothingFound: it has no message of those that the filter means.
     """
-    groups, look = desk.recollection.ask(place, lambda look: book.groups_of(look, filter_))
+    groups, look = desk.recollection.answer(place, CausesOf(filter_, book))
     largest = groups.largest_first
     if not largest:
         raise NothingFound(
@@ -146,33 +148,18 @@ def _example(desk: Desk, place: QueuePlace, group: Group) -> FailedMessage:
     return message
 
 
-def _messages(
-    desk: Desk, place: QueuePlace, filter_: OpenFilter, number: int
-) -> list[FailedMessage]:
-    skip = (number - 1) * _A_PAGE
-    if filter_.is_of_whole_rows:
-        every, _ = desk.recollection.ask(place, lambda look: look.first(skip + _A_PAGE, filter_))
-        return every.messages[skip:]
-    found, _ = desk.recollection.ask(
-        place, lambda look: look.kept_matching(filter_).first(_A_PAGE, newest=False, skip=skip)
-    )
-    return found
-
-
-def _facets(desk: Desk, asked: Asked, filter_: OpenFilter, where: str) -> list[ShownFacet]:
+def _facets(desk: Desk, asked: Asked, filter_: Filter, where: str) -> list[ShownFacet]:
     """What the messages go by: always two columns, and what was asked for besides."""
     names = dict.fromkeys([*([asked.text("by")] if asked.text("by") else []), *_ALWAYS])
     return [_facet(desk, asked, name, filter_, where) for name in names]
 
 
-def _facet(desk: Desk, asked: Asked, name: str, filter_: OpenFilter, where: str) -> ShownFacet:
+def _facet(desk: Desk, asked: Asked, name: str, filter_: Filter, where: str) -> ShownFacet:
     try:
         if _reads_body(desk, name):
             return ShownFacet(name, [], problem=gettext("This console hides bodies."))
         facet = Facet.named(name)
-        (values, more), _ = desk.recollection.ask(
-            asked.place, lambda look: facet.counted(look.kept_matching(filter_))
-        )
+        (values, more), _ = desk.recollection.answer(asked.place, FacetOf(filter_, facet))
     except RedriveError as error:
         return ShownFacet(name, [], problem=str(error))
     return ShownFacet(
@@ -209,10 +196,7 @@ def _elsewhere(desk: Desk, asked: Asked, cause: Cause) -> list[tuple[QueuePlace,
 
 def _others(desk: Desk, place: QueuePlace, cause: Cause) -> list[Cause]:
     """The other causes of the queue, which this one may be merged into."""
-    with OpenFilter(Filter()) as all_:
-        groups, _ = desk.recollection.ask(
-            place, lambda look: desk.memory.book.groups_of(look, all_)
-        )
+    groups, _ = desk.recollection.answer(place, CausesOf(Filter(), desk.memory.book))
     own = desk.memory.book.members(cause.group_id)
     keys = (group.key for group in groups.largest_first[:_A_PAGE])
     return [key for key in keys if isinstance(key, Cause) and key.group_id not in own]

@@ -8,7 +8,7 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 from redrive.failures.cause_book import CauseBook, CauseStanding
 from redrive.failures.cause_remark import CauseState
 from redrive.failures.columns import COLUMNS
-from redrive.failures.filter import Filter, OpenFilter
+from redrive.failures.filter import Filter
 from redrive.failures.groups import Groups
 from redrive.failures.kept_messages import CauseTrip
 from redrive.failures.look import Look, NothingKept
@@ -16,6 +16,7 @@ from redrive.web.asked import Asked, QueuePlace
 from redrive.web.command_words import groups_command
 from redrive.web.desk import Desk, Freshness, local_path
 from redrive.web.filter_bar import chips_of, offer_of, where_of
+from redrive.web.look_questions import CausesOf, TripsOf
 
 _MOST = 200
 _MOST_HOSTS = 3
@@ -84,11 +85,10 @@ def look_progress(desk: Desk, asked: Asked) -> Response:
 def _groups(
     desk: Desk, place: QueuePlace, filter_: Filter, book: CauseBook
 ) -> tuple[Groups, Look] | tuple[None, None]:
-    with OpenFilter(filter_) as open_filter:
-        try:
-            return desk.recollection.ask(place, lambda look: book.groups_of(look, open_filter))
-        except NothingKept:
-            return None, None
+    try:
+        return desk.recollection.answer(place, CausesOf(filter_, book))
+    except NothingKept:
+        return None, None
 
 
 def _is_shown(standing: CauseStanding, wanted: str) -> bool:
@@ -104,10 +104,5 @@ def _states_of(standings: Iterable[CauseStanding]) -> list[tuple[str, int]]:
 
 def _trips(desk: Desk, place: QueuePlace, filter_: Filter) -> dict[str, CauseTrip]:
     """What the messages of each cause have behind them, by its group id."""
-    with OpenFilter(filter_) as open_filter:
-        if open_filter.is_of_whole_rows:
-            return {}
-        trips, _ = desk.recollection.ask(
-            place, lambda look: look.kept_matching(open_filter).trips()
-        )
+    trips, _ = desk.recollection.answer(place, TripsOf(filter_))
     return trips

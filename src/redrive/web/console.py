@@ -53,6 +53,7 @@ from redrive.web.gate import ENTRY, GUEST, LOGIN, LOGOUT, Doors, Gate, Refusal
 from redrive.web.guest import Guest, Guests
 from redrive.web.html import page
 from redrive.web.login_page import LoginDesk, set_session
+from redrive.web.questions import READER_IS_GONE, TooManyQuestions
 from redrive.web.reach import Login, Reach
 from redrive.web.sessions import Sessions
 
@@ -61,6 +62,7 @@ _Endpoint = Callable[[Request], Awaitable[Response]]
 
 _FORGOTTEN_EVERY = 30.0
 _MOST_OF_A_FORM = 256 * 1024
+_GLANCE_SECONDS = 0.2
 _LONGEST_FORM = 30.0
 """Seconds that a browser has to send one."""
 _READING: dict[str, Page] = {
@@ -180,6 +182,7 @@ class Console:
         self._ending.set()
         for desk in self.guests.desks():
             desk.close(on_wait)
+        self.desk.recollection.questions.close()
 
     def _forget_the_gone(self) -> None:
         """Forgets, now and then, whose sessions have all ended, and their passwords."""
@@ -236,7 +239,13 @@ class Console:
                 except ConfigurationError as error:
                     return self._failed(guest.desk, asked, error)
             # What asks a broker or a database waits: the event loop does not.
-            return await run_in_threadpool(self._answer, show, guest, asked)
+            gone = threading.Event()
+            READER_IS_GONE.set(gone)
+            waiting = asyncio.create_task(_heed_hang_up(request, gone))
+            try:
+                return await run_in_threadpool(self._answer, show, guest, asked)
+            finally:
+                waiting.cancel()
 
         return answer
 
@@ -298,7 +307,7 @@ def _status_of(error: RedriveError) -> int:
     match error:
         case NothingFound():
             return 404
-        case BrokerUnavailable():
+        case BrokerUnavailable() | TooManyQuestions():
             return 503
         case PermissionDenied():
             return 403
@@ -308,6 +317,13 @@ def _status_of(error: RedriveError) -> int:
 
 def _refused(refusal: Refusal) -> Response:
     return page("refused", {"refusal": refusal}, refusal.status)
+
+
+async def _heed_hang_up(request: Request, gone: threading.Event) -> None:
+    """Sets the event once whoever has sent a request, which was read to its end, hangs up."""
+    while not await request.is_disconnected():
+        await asyncio.sleep(_GLANCE_SECONDS)
+    gone.set()
 
 
 async def _form(request: Request) -> dict[str, str]:

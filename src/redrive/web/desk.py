@@ -27,6 +27,7 @@ from redrive.web.html import page
 from redrive.web.job_worker import JobWorker
 from redrive.web.live_answers import LiveAnswers
 from redrive.web.live_board import LiveBoard, LiveState
+from redrive.web.questions import Questions
 from redrive.web.reach import Login
 from redrive.web.recollection import LookUnderWay, Recollection
 from redrive.web.store import Store
@@ -64,12 +65,15 @@ class Desk:
     guest: str = ""
 
     @classmethod
-    def of(cls, settings: ConsoleSettings, guest: str = "") -> "Desk":
+    def of(
+        cls, settings: ConsoleSettings, guest: str = "", questions: Questions | None = None
+    ) -> "Desk":
         """A desk for a broker.
 
         Args:
             settings: what the console was told, with the user that acts.
             guest: who works at it.
+            questions: asks what people have made up, for all desks of a console.
         """
         rights = OperatorRights(settings.url, settings.family)
 
@@ -81,7 +85,7 @@ class Desk:
         return cls(
             settings,
             Board(settings),
-            Recollection(settings, check),
+            Recollection(settings, check, questions or Questions(), guest),
             worker,
             TeamMemory(worker.journal),
             Health(settings),

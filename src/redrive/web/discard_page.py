@@ -9,17 +9,17 @@ from starlette.responses import RedirectResponse, Response
 from redrive.errors import ConfigurationError, RedriveError
 from redrive.failures.discard_job import discard_into
 from redrive.failures.failed_queue_facts import source_of
-from redrive.failures.filter import Filter, OpenFilter
+from redrive.failures.filter import Filter
 from redrive.failures.index import default_folder
 from redrive.failures.job_record import JobRecord
 from redrive.failures.look import Look
-from redrive.failures.masked_messages import check_filter
 from redrive.pubsub.url import BrokerURL
 from redrive.topology.doctor.act_rights import OperatorAct
 from redrive.web.asked import Asked
 from redrive.web.catalogue import gettext, ngettext
 from redrive.web.command_words import discard_command
 from redrive.web.desk import Desk, Freshness
+from redrive.web.look_questions import CountOf
 
 MOST = 10_000
 """More messages than these are discarded by the command line, which says how far it is."""
@@ -95,11 +95,8 @@ def _file_of(id_: str) -> Path:
 
 def _counted(desk: Desk, asked: Asked) -> tuple[int, Look, Filter]:
     filter_ = desk.filter_of(asked)
-    if desk.settings.mask is not None:
-        check_filter(filter_)
-    with OpenFilter(filter_) as open_filter:
-        found, look = desk.recollection.ask(asked.place, lambda look: look.first(1, open_filter))
-    return found.matching, look, filter_
+    count, look = desk.recollection.answer(asked.place, CountOf(filter_))
+    return count, look, filter_
 
 
 def _page(desk: Desk, asked: Asked, problem: str) -> Response:

@@ -9,7 +9,7 @@ from redrive.errors import ConfigurationError, RedriveError
 from redrive.failures.discard_job import discard_into
 from redrive.failures.expiry import failed_before, moment_before
 from redrive.failures.failed_queue_facts import source_of
-from redrive.failures.filter import Filter, OpenFilter
+from redrive.failures.filter import Filter
 from redrive.failures.groups import Groups
 from redrive.failures.job_record import JobRecord
 from redrive.failures.look import Look
@@ -19,6 +19,7 @@ from redrive.web.asked import Asked, QueuePlace
 from redrive.web.catalogue import gettext, ngettext
 from redrive.web.command_words import expire_command
 from redrive.web.desk import Desk, Freshness
+from redrive.web.look_questions import CausesOf
 from redrive.web.store import StoreWork
 from redrive.web.store_page import check_user
 
@@ -131,10 +132,7 @@ def _moment(asked: Asked) -> datetime:
 
 
 def _counted(desk: Desk, place: QueuePlace, filter_: Filter) -> tuple[Groups, Look]:
-    with OpenFilter(filter_) as open_filter:
-        return desk.recollection.ask(
-            place, lambda look: desk.memory.book.groups_of(look, open_filter)
-        )
+    return desk.recollection.answer(place, CausesOf(filter_, desk.memory.book))
 
 
 def _page(desk: Desk, asked: Asked, problem: str) -> Response:

@@ -1,11 +1,13 @@
 """What every request passes before a page sees it, and what every answer says to the browser."""
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from http.cookies import CookieError, SimpleCookie
 from typing import NamedTuple
 from urllib.parse import urlencode
 
+from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -21,6 +23,7 @@ ENTRY, LOGIN, LOGOUT = "/open", "/login", "/logout"
 PROBES = frozenset({"/healthz", "/readyz"})
 GUEST, SESSION = "redrive.guest", "redrive.session"
 """What the gate notes of a request for the console: who has sent it, and the session's token."""
+_PROBE_SECONDS = 5.0
 _STATIC = "/static/"
 _READS = frozenset({"GET", "HEAD"})
 POLICY = "; ".join(
@@ -119,7 +122,8 @@ class Gate:
             return
         path = str(scope["path"]).removeprefix(scope.get("root_path", ""))
         if path in PROBES:
-            await self._probed(scope, path)(scope, receive, send)
+            answer = await self._probed(scope, path)
+            await answer(scope, receive, send)
             return
         try:
             seen, user = believed(scope, self._doors.reach)
@@ -148,13 +152,19 @@ class Gate:
 
         return guarded
 
-    def _probed(self, scope: Scope, path: str) -> Response:
+    async def _probed(self, scope: Scope, path: str) -> Response:
         """What whoever watches over the process is told: nothing but whether it is well. They ask
         by an address, and have no session."""
         if scope["method"] not in _READS:
             return PlainTextResponse("", 405, _HEADERS)
-        is_well = path == "/healthz" or self._is_ready()
-        return PlainTextResponse("ok" if is_well else "ending", 200 if is_well else 503, _HEADERS)
+        if path == "/readyz" and not self._is_ready():
+            return PlainTextResponse("ending", 503, _HEADERS)
+        try:
+            # Where pages are made: if all threads are taken, nobody gets any.
+            await asyncio.wait_for(run_in_threadpool(lambda: None), _PROBE_SECONDS)
+        except TimeoutError:
+            return PlainTextResponse("busy", 503, _HEADERS)
+        return PlainTextResponse("ok", 200, _HEADERS)
 
     def _app_for(self, scope: Scope, path: str, user: str) -> ASGIApp:
         headers = Headers(scope=scope)

@@ -100,10 +100,13 @@ class Guests:
     def _at_a_desk(self, guest: Guest) -> Guest:
         found = self._guests.pop(guest.key, guest)
         if found.is_gone:
-            found = Guest(guest.name, Desk.of(guest.desk.settings, guest.name))
+            found = Guest(guest.name, self._desk(guest.desk.settings, guest.name))
         self._guests[guest.key] = found  # who has come last is the last
         self._leave_idle_desks(found)
         return found
+
+    def _desk(self, settings: ConsoleSettings, name: str) -> Desk:
+        return Desk.of(settings, name, self.own.desk.recollection.questions)
 
     def _leave_idle_desks(self, newest: Guest) -> None:
         """Closes the desks that nobody has come to for longest, where there are too many; none at
@@ -147,4 +150,4 @@ class Guests:
     def _guest(self, name: str, settings: ConsoleSettings) -> Guest:
         with self._lock:
             found = self._guests.get((name, settings.url))
-            return self._at_a_desk(found or Guest(name, Desk.of(settings, name)))
+            return self._at_a_desk(found or Guest(name, self._desk(settings, name)))

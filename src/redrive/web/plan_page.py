@@ -5,14 +5,12 @@ from datetime import UTC, datetime, timedelta
 from starlette.responses import RedirectResponse, Response
 
 from redrive.errors import ConfigurationError, RedriveError
-from redrive.failures.approval import ask as ask_for_approval
+from redrive.failures.approval import ask_as_planned
 from redrive.failures.canary import Guards, Unknown
-from redrive.failures.failed_queue import plan_order
 from redrive.failures.failed_queue_facts import whereabouts_of
 from redrive.failures.job_record import JobRecord
 from redrive.failures.look import Look
 from redrive.failures.mask import check_patch
-from redrive.failures.masked_messages import check_filter
 from redrive.failures.order import Order
 from redrive.failures.outcome_watch import Whereabouts
 from redrive.failures.plan import Plan
@@ -24,6 +22,7 @@ from redrive.web.catalogue import gettext, ngettext
 from redrive.web.command_words import requeue_command
 from redrive.web.desk import Desk, Freshness
 from redrive.web.job_page import RESUMABLE
+from redrive.web.look_questions import PlanOf
 
 MANY = 1000
 """More messages than these are sent only where their number was typed."""
@@ -73,11 +72,10 @@ def ask(desk: Desk, asked: Asked) -> Response:
         reason = asked.reason
         order, plan, _ = _planned(desk, asked)
         _check_confirmed(asked, reason, plan)
-        failed = desk.recollection.queue(place)
+        plan, _ = desk.recollection.answer(place, PlanOf(order, to_ask=True))
         with desk.worker.journal() as journal:
-            record, _ = desk.recollection.ask(
-                place,
-                lambda look: ask_for_approval(failed, journal, order, look.messages, reason=reason),
+            record = ask_as_planned(
+                desk.recollection.queue(place), journal, order, plan, reason=reason
             )
     except RedriveError as error:
         return _page(desk, asked, str(error))
@@ -106,11 +104,9 @@ def order_of(desk: Desk, asked: Asked, limit: int | None = None) -> Order:
             gettext("this console hides bodies, and can't show what a patch changes"),
             gettext("Start it without --hide-bodies, or use the command line."),
         )
-    if desk.settings.mask is not None:
-        # What it means, and what it changes, would be told of the bodies as they are.
-        check_filter(desk.filter_of(asked))
-        if patch is not None:
-            check_patch(desk.settings.mask, patch)
+    if desk.settings.mask is not None and patch is not None:
+        # What it changes would be told of the bodies as they are.
+        check_patch(desk.settings.mask, patch)
     rate = asked.number("rate", RATE, most=1_000_000)
     stop_at = asked.number("stop_at", STOP_AT, most=100)
     unknown = Unknown.GO_ON if asked.text("unknown") == Unknown.GO_ON.value else Unknown.STOP
@@ -133,10 +129,7 @@ def order_of(desk: Desk, asked: Asked, limit: int | None = None) -> Order:
 def _planned(desk: Desk, asked: Asked) -> tuple[Order, Plan, Look]:
     """The order, and what it would send of what the last look has found: so many, and no more."""
     order = order_of(desk, asked)
-    failed = desk.recollection.queue(asked.place)
-    plan, look = desk.recollection.ask(
-        asked.place, lambda look: plan_order(failed, order, look.messages)
-    )
+    plan, look = desk.recollection.answer(asked.place, PlanOf(order))
     return order_of(desk, asked, max(1, plan.count)), plan, look
 
 

@@ -6,11 +6,10 @@ import json
 
 from starlette.responses import Response
 
-from redrive.errors import ConfigurationError, RedriveError
+from redrive.errors import RedriveError
 from redrive.failures.answer_file import parquet_of
-from redrive.failures.columns import BODIES, COLUMNS
+from redrive.failures.columns import COLUMNS
 from redrive.failures.look import Look, QueryResult
-from redrive.failures.message_source import checked_query
 from redrive.redaction import printable_json
 from redrive.web.asked import Asked
 from redrive.web.catalogue import gettext
@@ -18,6 +17,7 @@ from redrive.web.command_words import query_command
 from redrive.web.csv_cell import inert
 from redrive.web.desk import Desk, Freshness
 from redrive.web.download import download
+from redrive.web.look_questions import AnswerOf
 
 _MOST_ROWS = 500
 EXAMPLE = "select error_type, count(*) as n from failed group by all order by n desc"
@@ -73,17 +73,9 @@ def _choice(desk: Desk, asked: Asked) -> list[str]:
 
 
 def _answer(desk: Desk, asked: Asked, sql: str) -> tuple[QueryResult, Look]:
-    checked, columns = checked_query(sql)
-    bodies = sorted({column.name for column in columns} & BODIES)
-    if desk.settings.hide_bodies and bodies:
-        raise ConfigurationError(
-            gettext(
-                "this console hides bodies, and the query asks for %(columns)s",
-                columns=", ".join(bodies),
-            ),
-            gettext("Name the columns that you need."),
-        )
-    return desk.recollection.ask(asked.place, lambda look: look.query(checked, columns))
+    return desk.recollection.answer(
+        asked.place, AnswerOf(sql, bodies=not desk.settings.hide_bodies)
+    )
 
 
 def _cells(answer: QueryResult) -> list[list[tuple[str, bool]]]:

@@ -18,6 +18,8 @@ from redrive.pubsub.reports import LookProgress, LookStage
 from redrive.web.asked import QueuePlace
 from redrive.web.catalogue import gettext
 from redrive.web.console_settings import ConsoleSettings
+from redrive.web.look_questions import LookQuestion
+from redrive.web.questions import Questions, QuestionTask, answered
 
 T = TypeVar("T")
 
@@ -84,11 +86,21 @@ class Recollection:
     Args:
         settings: where they are.
         check: raises where what is known of a queue is not for who asks.
+        questions: asks what people have made up.
+        user: who asks.
     """
 
-    def __init__(self, settings: ConsoleSettings, check: Callable[[QueuePlace], object]) -> None:
+    def __init__(
+        self,
+        settings: ConsoleSettings,
+        check: Callable[[QueuePlace], object],
+        questions: Questions,
+        user: str = "",
+    ) -> None:
         self._settings = settings
         self._check = check
+        self.questions = questions
+        self._user = user
         self._lock = threading.Lock()
         self._queues: dict[QueuePlace, FailedQueue] = {}
         self._looks: dict[QueuePlace, LookUnderWay] = {}
@@ -126,6 +138,31 @@ class Recollection:
         return answer_of(
             self.queue(place), lambda look: question(masked_look(look, mask)), recall=kept
         )
+
+    def answer(self, place: QueuePlace, question: LookQuestion[T]) -> tuple[T, Look]:
+        """What an earlier look answers, and that look, whose messages can't be asked any more. The
+        queue is not touched. What people have made up is asked in a process that has limits.
+
+        Raises:
+            NothingKept: there is none.
+            PermissionDenied: what it found is not for this user.
+            ConfigurationError: the question can't be asked, or takes too much.
+            TooManyQuestions: others are being answered.
+        """
+        self._check(place)
+        settings = self._settings
+        task = QuestionTask(
+            place,
+            settings.url,
+            settings.family,
+            settings.management_url,
+            settings.mask,
+            not settings.hide_bodies,
+            question,
+        )
+        if question.has_expression:
+            return self.questions.ask(self._user, task)
+        return answered(task, self.queue(place))
 
     def look_under_way(self, place: QueuePlace) -> LookUnderWay | None:
         """The last look that was asked for here; None where none was."""

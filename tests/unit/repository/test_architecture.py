@@ -166,7 +166,8 @@ def clients_of_others(module: Path) -> set[str]:
 TRIAGE_API = {
     "alert": {"Crossings"},
     "answer_file": {"parquet_of"},
-    "approval": {"approve", "ask"},
+    "answer_limits": {"AnswerLimits"},
+    "approval": {"approve", "ask_as_planned", "plan_to_ask"},
     "approval_rule": {"check_may_approve", "check_seen", "is_same", "waits_for_none"},
     "body_layout": {"as_before", "laid_out"},
     "canary": {"Guards", "Unknown"},

@@ -1,0 +1,70 @@
+"""The process that answers what people have made up: an expression or a query may take any memory
+and time, and this process takes so much and no more.
+
+It gets one question after the other by a connection whose file descriptor is its argument, and ends
+when the console does. `python -m redrive.web.question_process 3` runs it.
+"""
+
+import contextlib
+import resource
+import sys
+import traceback
+from dataclasses import replace
+from multiprocessing.connection import Connection
+
+from redrive.errors import ConfigurationError, RedriveError
+from redrive.web.catalogue import gettext
+from redrive.web.questions import READY, Answered, QuestionTask, answered
+
+_MEMORY = 1024 * 1024 * 1024
+"""Bytes that questions may take beside what this process has when it starts."""
+
+
+def main() -> None:
+    """Answer questions until the console is gone."""
+    import duckdb  # noqa: F401 - before its memory is measured
+
+    connection: Connection[Answered | str, QuestionTask] = Connection(int(sys.argv[1]))
+    _limit_memory()
+    connection.send(READY)
+    while True:
+        try:
+            task = connection.recv()
+        except EOFError:
+            return
+        connection.send(_answer(task))
+
+
+def _answer(task: QuestionTask) -> Answered:
+    try:
+        answer, look = answered(task)
+        return Answered(answer, replace(look, messages=iter(())))
+    except RedriveError as error:
+        return Answered(error=error)
+    except MemoryError:
+        return Answered(error=too_large())
+    except RuntimeError as error:
+        if "can't start new thread" not in str(error):
+            return Answered(defect=traceback.format_exc())
+        return Answered(error=too_large())
+    except Exception:  # noqa: BLE001 - the console says so, and this process goes on
+        return Answered(defect=traceback.format_exc())
+
+
+def too_large() -> ConfigurationError:
+    """The error that a question needs too much memory."""
+    return ConfigurationError(
+        gettext("the question needs more memory than a console gives it"),
+        gettext("Ask for less at a time, or use the command line."),
+    )
+
+
+def _limit_memory() -> None:
+    # Other systems than Linux do not say it there, nor do they keep to the limit.
+    with contextlib.suppress(OSError), open("/proc/self/statm") as file:
+        most = int(file.read().split()[0]) * resource.getpagesize() + _MEMORY
+        resource.setrlimit(resource.RLIMIT_AS, (most, most))
+
+
+if __name__ == "__main__":
+    main()

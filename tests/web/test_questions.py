@@ -1,0 +1,113 @@
+"""What people ask by an expression or a query of their own: it costs a console no more than a
+little, and nobody else waits for it."""
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from contract.support import Service
+from redrive.web import questions
+from waiting import wait_until
+from web.conftest import QUEUE, OpenConsole, Opens
+
+ENDLESS = "select count(*) from range(1000000) a, range(1000000) b"
+MATCHES = "regexp_matches(body_text, x::varchar || '.*' || x::varchar)"
+ENDLESS_FILTER = f"len(list_filter(range(999999), lambda x: {MATCHES})) > 0"
+MIB = 1024 * 1024
+
+
+@pytest.fixture
+def console(opens: Opens, service: Service) -> OpenConsole:
+    console = opens()
+    console.look()
+    return console
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A console that waits for no answer longer than a second."""
+    monkeypatch.setattr(questions, "_SECONDS", 1.0)
+
+
+def asked(console: OpenConsole, sql: str) -> httpx.Response:
+    return console.get("/query", queue=QUEUE, sql=sql, format="json")
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize(
+    "sql",
+    [ENDLESS, "with recursive t(n) as (select 1 union all select n + 1 from t) select * from t"],
+    ids=["of rows", "of recursion"],
+)
+def test_a_query_without_an_end_is_ended(console: OpenConsole, sql: str) -> None:
+    answer = asked(console, sql)
+    assert answer.status_code == 400
+    assert "takes longer than 1 s" in answer.text or "more than 100,000 rows" in answer.text
+    assert asked(console, "select count(*) as n from failed").json() == [{"n": 17}]
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "select * from failed, range(1000000)",
+        "select repeat(error_message, 900000) as text from failed, range(1000)",
+        "select list(a.range) as list from range(1000000) a, range(50) b",
+    ],
+    ids=["rows", "long texts", "a list"],
+)
+def test_an_answer_that_is_too_large_takes_no_memory_of_the_console(
+    console: OpenConsole, sql: str
+) -> None:
+    before = memory_of_this_process()
+    assert asked(console, sql).status_code == 400
+    assert memory_of_this_process() - before < 300 * MIB
+    assert asked(console, "select count(*) as n from failed").json() == [{"n": 17}]
+
+
+def memory_of_this_process() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("path", ["/causes", "/cause", "/plan"])
+def test_a_filter_that_takes_too_long_is_ended(console: OpenConsole, path: str) -> None:
+    answer = console.get(path, queue=QUEUE, where=ENDLESS_FILTER)
+    assert (answer.status_code, "takes longer than 1 s" in answer.text) == (400, True)
+
+
+@pytest.fixture
+def busy(console: OpenConsole) -> Iterator[OpenConsole]:
+    """A console that is answering two endless queries of one browser, until that hangs up."""
+    threads = [threading.Thread(target=hang_up_after, args=(console, 8.0)) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    pool = console.server.console.desk.recollection.questions
+    wait_until(lambda: len(pool._asking) == 2, "both are asked")
+    yield console
+    for thread in threads:
+        thread.join()
+
+
+def hang_up_after(console: OpenConsole, seconds: float) -> None:
+    with httpx.Client(cookies=console.client.cookies, trust_env=False) as browser:
+        parameters = {"queue": QUEUE, "sql": ENDLESS}
+        with pytest.raises(httpx.ReadTimeout):
+            browser.get(f"{console.address}/query", params=parameters, timeout=seconds)
+
+
+def test_a_third_question_of_a_user_is_refused_and_all_else_is_answered(
+    busy: OpenConsole,
+) -> None:
+    refused = asked(busy, "select 1 as one")
+    assert (refused.status_code, "are being answered" in refused.text) == (503, True)
+    assert busy.get("/causes", queue=QUEUE).status_code == 200
+    assert httpx.get(f"{busy.address}/healthz", trust_env=False).text == "ok"
+
+
+def test_what_nobody_waits_for_any_more_is_ended(busy: OpenConsole) -> None:
+    pool = busy.server.console.desk.recollection.questions
+    wait_until(lambda: not pool._asking, "both have ended before their time")
+    assert asked(busy, "select count(*) as n from failed").json() == [{"n": 17}]
