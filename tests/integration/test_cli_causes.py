@@ -3,7 +3,6 @@
 import pytest
 
 from cli_support import Outcome, give_up_on, redrive
-from redrive.failures.cause_book import part_id
 
 QUEUE = "ucenter@user"
 
@@ -48,22 +47,6 @@ def test_merged_causes_are_one_group_until_that_is_taken_back(
     assert groups(incident, *fresh) == {key: 3, value: 2}
 
 
-@pytest.mark.parametrize("fresh", [(), ("--fresh",)], ids=["index", "fresh"])
-def test_what_was_split_is_a_group_and_a_requeue_of_it_sends_that_alone(
-    incident: str, fresh: tuple[str, ...]
-) -> None:
-    key, value = ids(incident)
-    where = "body->>'$.country' = 'DE'"
-    said = done("causes", "split", key, "--where", where, "--name", "Germany", url=incident).json()
-    part = part_id(key, "Germany")
-    assert said["new_group"] == part
-    assert groups(incident, *fresh) == {key: 2, value: 2, part: 1}
-    sent = done("failed", "requeue", QUEUE, "--group", part, "--yes", url=incident)
-    assert sent.json()["requeued"] == 1
-    assert len(groups(incident, "--fresh")) == 2
-    assert groups(incident, *fresh) == {key: 2, value: 2}
-
-
 def test_what_is_said_is_listed_with_who_has_said_it(incident: str) -> None:
     key, _ = ids(incident)
     said = ("--state", "fixed", "--fixed-in", "2.3.1", "--note", "plans are deployed")
@@ -81,7 +64,6 @@ def test_what_is_said_is_listed_with_who_has_said_it(incident: str) -> None:
         ("say", "3f2a"),
         ("say", "0123456789ab", "--state", "failing again"),
         ("merge", "0123456789ab", "0123456789ab"),
-        ("split", "0123456789ab", "--where", "no such thing", "--name", "x"),
         ("undo", "none"),
     ],
 )

@@ -9,6 +9,7 @@ import pytest
 from contract.support import Service
 from redrive import FailedQueue
 from redrive.failures.cause import Cause
+from redrive.failures.cause_remark import CauseRemark, RemarkKind
 from redrive.failures.filter import Filter
 from redrive.failures.journal import Journal
 from redrive.web.console_settings import Permit
@@ -124,23 +125,6 @@ def test_merged_causes_are_one_on_every_page_and_in_a_plan_until_it_is_taken_bac
     assert len(causes_on(console.get("/causes", queue=QUEUE).text)) == 2
 
 
-def test_a_split_cause_is_two_and_a_plan_means_one_of_them(
-    console: OpenConsole, group_of: dict[str, str]
-) -> None:
-    key = group_of["KeyError"]
-    say(console, key, kind="split", where="failure_id < 'sku-2'", name="the first")
-    text = console.get("/causes", queue=QUEUE).text
-    counts = {title: count for count, title in causes_on(text)}
-    part = next(title for title in counts if "the first" in title)
-    assert counts[part] == 4
-    assert sorted(counts.values()) == [4, SLOW, LOOKUP - 4]
-    group = re.search(r'name="group" value="(\w+)" aria-label="Choose [^"]*the first', text)
-    assert group is not None
-    assert "<strong>4 messages</strong>" in console.get("/plan", queue=QUEUE, group=group[1]).text
-    left = console.get("/cause", queue=QUEUE, group=key).text
-    assert f"<strong>{LOOKUP - 4} messages</strong>" in left
-
-
 def test_several_causes_are_planned_together(
     console: OpenConsole, group_of: dict[str, str]
 ) -> None:
@@ -154,7 +138,7 @@ def test_several_causes_are_planned_together(
     "said",
     [
         {"kind": "state", "state": "failing again"},
-        {"kind": "split", "where": "no such thing", "name": "x"},
+        {"kind": "split", "where": "host = 'b'", "name": "x"},
         {"kind": "merge", "into": "x"},
         {"kind": "else"},
         {"kind": "undo", "remark": "none"},
@@ -176,15 +160,19 @@ def test_a_console_that_only_reads_takes_no_remark(
     assert "--allow note" in answer.text
 
 
-def test_a_split_that_can_not_be_asked_spoils_no_page(
-    console: OpenConsole, group_of: dict[str, str]
+def test_the_split_of_an_older_version_changes_no_page_and_is_told_of(
+    console: OpenConsole, group_of: dict[str, str], service: Service
 ) -> None:
     key = group_of["KeyError"]
-    say(console, key, kind="split", where="error_message::BIGINT > 1", name="broken")
-    answer = console.get("/causes", queue=QUEUE)
-    assert answer.status_code == 200
-    assert "Causes that were split are not told apart" in answer.text
-    assert len(causes_on(answer.text)) == 2
+    before = causes_on(console.get("/causes", queue=QUEUE).text)
+    where = "false), false) OR coalesce((true"
+    with Journal(service.url) as journal:
+        journal.remark(CauseRemark(RemarkKind.SPLIT, key, where=where, name="all"))
+    console.server.console.desk.memory.forget()
+    assert causes_on(console.get("/causes", queue=QUEUE).text) == before
+    page = console.get("/cause", queue=QUEUE, group=key).text
+    assert f"<strong>{LOOKUP} messages</strong>" in page
+    assert "is not used any more" in page
 
 
 def test_jobs_of_a_cause_and_other_queues_that_have_it_are_named(

@@ -110,10 +110,3 @@ def test_the_difference_that_a_patch_makes_does_not_have_it(console: OpenConsole
     answer = console.get("/plan", **asked, patch=moved)
     assert answer.status_code == 400
     assert "where something is masked" in answer.text
-
-
-def test_no_cause_is_split_by_it(console: OpenConsole) -> None:
-    split = {"kind": "split", "group": "0" * 12, "name": "a part", "back": "/"}
-    answer = console.post("/remark", **split, where="body->>'$.card.number' like '4%'")
-    assert answer.status_code == 400
-    assert "masks parts of bodies, and the filter asks for it" in answer.text

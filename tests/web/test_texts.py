@@ -113,8 +113,6 @@ def test_pages_of_what_has_failed_say_nothing_outside_of_the_catalogue(
     group = group_of(console, "KeyError")
     said = {"group": group, "state": "fixed", "fixed_in": "2.3.1", "note": "soon", "back": "/"}
     assert console.post("/remark", kind="state", **said).status_code == 303
-    split = {"group": group, "where": "failure_id < 'sku-2'", "name": "the first", "back": "/"}
-    assert console.post("/remark", kind="split", **split).status_code == 303
     assert console.post("/ask", **here, planned=str(ALL), reason="soon").status_code == 303
     message = {**here, "id": "sku-3"}
     where = "host = 'worker-1' AND retries = 0"

@@ -40,7 +40,7 @@ app = lazy_group(
             "redrive.cli.failed:app", "Look at failed messages, requeue them, or delete them."
         ),
         "causes": Listed(
-            "redrive.cli.causes:app", "Say what causes are: known, fixed, the same, or two."
+            "redrive.cli.causes:app", "Say what causes are: known, fixed, or the same."
         ),
         "dlq": Listed("redrive.cli.dlq:app", "Find dead-letter queues that redrive did not make."),
         "jobs": Listed(

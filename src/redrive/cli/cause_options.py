@@ -30,7 +30,7 @@ def words_of(remark: CauseRemark) -> str:
         case "merge":
             return f"the same as {remark.into}"
         case "split":
-            return f"{remark.name} is split: {remark.where}"
+            return f"not used any more: the split of {remark.name}, {remark.where}"
         case _:
             fixed_in = f" in {remark.fixed_in}" if remark.fixed_in else ""
             return f"{remark.state.value}{fixed_in}{f': {remark.note}' if remark.note else ''}"

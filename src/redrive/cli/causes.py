@@ -4,14 +4,11 @@ it."""
 from redrive.cli.lazy_group import Listed, lazy_group
 
 app = lazy_group(
-    "Say what causes are: known, fixed, the same, or two.",
+    "Say what causes are: known, fixed, or the same.",
     {
         "list": Listed("redrive.cli.causes_list:list_", "List what was said of causes."),
         "say": Listed("redrive.cli.causes_say:say", "Say how far people are with a cause."),
         "merge": Listed("redrive.cli.causes_merge:merge", "Make two causes one."),
-        "split": Listed(
-            "redrive.cli.causes_split:split", "Make some messages of a cause another one."
-        ),
         "undo": Listed("redrive.cli.causes_undo:undo", "Take back what was said of a cause."),
     },
 )

@@ -1,5 +1,5 @@
-"""What somebody has said of a cause: that it is known or fixed, that two are one, or that one is
-two. It stands in the journal, so a team and all of its programs know the same."""
+"""What somebody has said of a cause: that it is known or fixed, or that two are one. It stands in
+the journal, so a team and all of its programs know the same."""
 
 import re
 import uuid
@@ -27,7 +27,8 @@ class RemarkKind(StrEnum):
     MERGE = "merge"
     """It is the same as another one."""
     SPLIT = "split"
-    """Those of its messages that a filter means are a cause of their own."""
+    """Those of its messages that match a filter are a cause of their own: an older version said so,
+    and it counts for nothing."""
     UNDO = "undo"
     """A remark is taken back."""
 

@@ -1,11 +1,13 @@
 """The tables of the local journal, and what an entry of the shared one changes in them."""
 
+import contextlib
 import json
 import sqlite3
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime
 
+from redrive.errors import ConfigurationError
 from redrive.failures.approval_rule import may_approve
 from redrive.failures.cause_remark import CauseRemark
 from redrive.failures.job_record import JobRecord, State
@@ -129,13 +131,14 @@ def put_remark(sqlite: sqlite3.Connection, place: str, remark: CauseRemark) -> N
 
 
 def remarks(sqlite: sqlite3.Connection, place: str) -> Iterable[CauseRemark]:
-    """What was said of causes at a place."""
+    """What was said of causes at a place; what can't be read is left out."""
     for id_, at, who, user, remark in sqlite.execute(
         "SELECT id, at, who, user, remark FROM remark WHERE place = ?", (place,)
     ):
-        yield CauseRemark.from_json(
-            json.loads(remark), id_=id_, at=datetime.fromisoformat(at), who=who, user=user
-        )
+        with contextlib.suppress(ConfigurationError, ValueError, KeyError):
+            yield CauseRemark.from_json(
+                json.loads(remark), id_=id_, at=datetime.fromisoformat(at), who=who, user=user
+            )
 
 
 def is_new(sqlite: sqlite3.Connection, id_: bytes) -> bool:

@@ -26,7 +26,6 @@ from redrive.web.command_words import (
     list_command,
     merge_command,
     say_command,
-    split_command,
     undo_command,
 )
 from redrive.web.desk import Desk, Freshness
@@ -111,7 +110,6 @@ def show(desk: Desk, asked: Asked) -> Response:
             "columns": COLUMNS,
             "say": _say_command(cause, book.standing_of(group)),
             "merge": merge_command(cause.group_id),
-            "split": split_command(cause.group_id, where),
             "undo": undo_command(),
             "command": list_command(place, Filter(where or None, groups=asked.filter.groups)),
         },

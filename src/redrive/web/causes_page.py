@@ -51,7 +51,6 @@ def show(desk: Desk, asked: Asked) -> Response:
             "causes": len(every),
             "total": 0 if groups is None else groups.total,
             "columns": COLUMNS,
-            "book_problem": book.problem,
             "command": groups_command(place, filter_),
         },
     )

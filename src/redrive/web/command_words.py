@@ -94,11 +94,6 @@ def say_command(group: str, state: str, fixed_in: str, note: str) -> str:
     return _joined("causes", "say", group, *words)
 
 
-def split_command(group: str, where: str) -> str:
-    """What makes messages of a cause another one, whose name is to be put in."""
-    return _joined("causes", "split", group, "--where", where, "--name", "NAME")
-
-
 def merge_command(group: str) -> str:
     """What makes a cause the same as another one, whose group is to be put in."""
     return _joined("causes", "merge", group, "GROUP")

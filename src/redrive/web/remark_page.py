@@ -4,8 +4,6 @@ from starlette.responses import RedirectResponse, Response
 
 from redrive.errors import ConfigurationError
 from redrive.failures.cause_remark import SAYABLE, CauseRemark, CauseState, RemarkKind
-from redrive.failures.filter import Filter, OpenFilter
-from redrive.failures.masked_messages import check_filter
 from redrive.web.asked import Asked
 from redrive.web.catalogue import gettext
 from redrive.web.desk import Desk, local_path
@@ -48,16 +46,6 @@ def _remark_of(desk: Desk, asked: Asked) -> CauseRemark:
             )
         case RemarkKind.MERGE:
             return CauseRemark(RemarkKind.MERGE, group, words, into=asked.text("into"))
-        case RemarkKind.SPLIT:
-            where = asked.text("where")
-            if desk.settings.mask is not None:
-                # How many messages the part has would tell what is in their bodies.
-                check_filter(Filter(where))
-            # What is no expression is told now, and not by each page from then on.
-            with OpenFilter(Filter(where)):
-                return CauseRemark(
-                    RemarkKind.SPLIT, group, words, where=where, name=asked.text("name")
-                )
         case RemarkKind.UNDO:
             undone = desk.memory.book.named(asked.text("remark"))
             return CauseRemark(RemarkKind.UNDO, undone.group, undone.words, undoes=undone.id)

@@ -1,6 +1,5 @@
 """What a team has said of causes, and what that does to groups and filters."""
 
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -10,12 +9,12 @@ from deliveries import failed
 from kept_looks import index_in, keep
 from redrive.amqp.field_table import Table
 from redrive.errors import ConfigurationError
-from redrive.failures.cause import Cause, cause_of
-from redrive.failures.cause_book import CauseBook, CausePart, part_id
+from redrive.failures.cause import Cause
+from redrive.failures.cause_book import CauseBook
 from redrive.failures.cause_remark import CauseRemark, CauseState, RemarkKind
 from redrive.failures.failed_message import FailedMessage
 from redrive.failures.filter import Filter, OpenFilter
-from redrive.failures.groups import Group, Groups
+from redrive.failures.groups import Group
 from redrive.failures.look import Look
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -45,8 +44,6 @@ MESSAGES = [
     message("4", SLOW, "b"),
     message("5", SLOW, "b"),
 ]
-SPLIT = CauseRemark(RemarkKind.SPLIT, SLOW.group_id, where="host = 'b'", name="host b")
-PART = part_id(SLOW.group_id, "host b")
 MERGE = CauseRemark(RemarkKind.MERGE, KEY.group_id, into=SLOW.group_id)
 
 
@@ -89,53 +86,18 @@ def test_merging_in_a_circle_makes_one_cause_and_no_endless_loop() -> None:
     assert len(counts(CauseBook([MERGE, back]))) == 1
 
 
-def test_a_part_that_was_split_is_a_cause_of_its_own() -> None:
-    book = CauseBook([SPLIT])
-    assert counts(book) == {KEY.group_id: 2, PART: 2, SLOW.group_id: 1}
-    assert meant(book, PART) == ["4", "5"]
-    assert meant(book, SLOW.group_id) == ["3"]
-    assert meant(book, SLOW.group_id[:5], PART) == ["3", "4", "5"]
-
-
-def test_a_filter_counts_besides_a_group_that_was_split() -> None:
-    assert meant(CauseBook([SPLIT]), PART, where="failure_id = '5' -- a comment") == ["5"]
-
-
-def test_what_two_splits_mean_belongs_to_the_first() -> None:
-    second = CauseRemark(
-        RemarkKind.SPLIT,
-        SLOW.group_id,
-        where="failure_id >= '3'",
-        name="late",
-        at=SPLIT.at + timedelta(seconds=1),
-    )
-    book = CauseBook([second, SPLIT])
-    assert counts(book) == {KEY.group_id: 2, PART: 2, part_id(SLOW.group_id, "late"): 1}
-    assert meant(book, part_id(SLOW.group_id, "late")) == ["3"]
-
-
 def test_a_remark_that_was_taken_back_holds_no_longer() -> None:
-    undo = CauseRemark(RemarkKind.UNDO, SLOW.group_id, undoes=SPLIT.id)
-    assert counts(CauseBook([SPLIT, undo])) == counts(CauseBook())
+    undo = CauseRemark(RemarkKind.UNDO, SLOW.group_id, undoes=MERGE.id)
+    assert counts(CauseBook([MERGE, undo])) == counts(CauseBook())
 
 
-def test_a_part_can_be_merged_into_another_cause() -> None:
-    book = CauseBook([SPLIT, CauseRemark(RemarkKind.MERGE, PART, into=KEY.group_id)])
-    assert counts(book) == {KEY.group_id: 4, SLOW.group_id: 1}
-    assert sorted(meant(book, KEY.group_id)) == ["1", "2", "4", "5"]
-
-
-def test_no_message_can_pass_itself_off_as_a_part() -> None:
-    part = CausePart.of(SLOW, "host b")
-    assert part.group_id == PART
-    headers = {"redrive-error-type": "TimeoutError", "redrive-error-message": part.message}
-    forged = FailedMessage(failed(Table.of(headers)))
-    assert cause_of(forged) != part
-
-
-def test_a_function_can_not_be_combined_with_a_group_that_was_split() -> None:
-    with pytest.raises(ConfigurationError, match="function"):
-        CauseBook([SPLIT]).resolved(Filter(lambda _: True, groups=(PART,)))
+@pytest.mark.parametrize("where", ["host = 'b'", "false), false) OR coalesce((true", "(", "nosuch"])
+def test_the_split_of_an_older_version_changes_nothing_and_is_told_of(where: str) -> None:
+    split = CauseRemark(RemarkKind.SPLIT, SLOW.group_id, where=where, name="host b")
+    book = CauseBook([split])
+    assert counts(book) == counts(CauseBook())
+    assert meant(book, SLOW.group_id) == ["3", "4", "5"]
+    assert book.about(SLOW.group_id) == [split]
 
 
 def test_a_cause_of_which_nobody_has_said_anything_is_new() -> None:
@@ -164,26 +126,13 @@ def test_what_is_said_of_one_of_merged_causes_is_said_of_all() -> None:
 
 
 def test_a_remark_is_named_by_the_beginning_of_its_id() -> None:
-    assert CauseBook([SPLIT]).named(SPLIT.id[:8]) is SPLIT
+    assert CauseBook([MERGE]).named(MERGE.id[:8]) is MERGE
     with pytest.raises(ConfigurationError, match="names no remarks"):
-        CauseBook([SPLIT]).named("x")
+        CauseBook([MERGE]).named("x")
 
 
 def group(cause: Cause = KEY, last: datetime | None = None) -> Group:
     return Group(cause, "1", 1, last=last)
-
-
-def test_progress_is_told_of_groups_with_their_parts() -> None:
-    told: list[Groups] = []
-    many = (MESSAGES * 60)[:260]
-
-    def looked() -> Iterator[FailedMessage]:
-        yield from many
-
-    with OpenFilter(Filter()) as all_:
-        found = CauseBook([SPLIT]).groups_of(Look("q", messages=looked()), all_, told.append)
-    assert found.total == 260
-    assert told
 
 
 def test_what_is_merged_is_counted_once_however_often_it_is_asked(tmp_path: Path) -> None:
@@ -195,7 +144,7 @@ def test_what_is_merged_is_counted_once_however_often_it_is_asked(tmp_path: Path
             assert [group.count for group in groups] == [5]
 
 
-@pytest.mark.parametrize("remarks", [[], [MERGE], [SPLIT], [SPLIT, MERGE]])
+@pytest.mark.parametrize("remarks", [[], [MERGE]])
 def test_a_cause_is_counted_as_its_group_is(tmp_path: Path, remarks: list[CauseRemark]) -> None:
     book = CauseBook(remarks)
     look = Look("q", messages=keep(index_in(tmp_path), [one.delivery for one in MESSAGES]))

@@ -172,7 +172,7 @@ TRIAGE_API = {
     "body_layout": {"as_before", "laid_out"},
     "canary": {"Guards", "Unknown"},
     "cause": {"Cause", "TracebackPart", "cause_of", "parts_of"},
-    "cause_book": {"CauseBook", "CauseStanding", "part_id"},
+    "cause_book": {"CauseBook", "CauseStanding"},
     "cause_example": {"parts_of_message", "trace_of"},
     "cause_history": {"jobs_of"},
     "cause_remark": {"SAYABLE", "CauseRemark", "CauseState", "RemarkKind"},
