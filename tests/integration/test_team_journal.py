@@ -92,7 +92,7 @@ def notices(url: str, path: Path) -> tuple[Journal, list[str]]:
 def contents(path: Path) -> dict[str, object]:
     """All that a local journal says of its jobs."""
     with LocalJournal(path) as journal:
-        jobs = {job.id: job.as_json() for job in journal._records()}
+        jobs = {job.id: job.as_json() for job in journal.jobs()}
         return {
             "jobs": jobs,
             "under way": {job: journal.under_way(job) for job in jobs},

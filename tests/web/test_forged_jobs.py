@@ -12,6 +12,7 @@ from typing import Any
 import pika
 import pytest
 
+from cli_support import redrive
 from contract.administration import Administration
 from contract.plain import drain, plain_channel
 from redrive import ExchangeFamily, FailedQueue
@@ -205,3 +206,25 @@ def test_who_asks_by_their_own_word_is_approved_by_nobody_and_the_page_says_why(
     refused = console.post("/approve", id=forged.id, digest=forged.digest)
     assert (refused.status_code, "vouches for nobody" in refused.text) == (400, True)
     assert drain(rabbitmq_url, QUEUE) == []
+
+
+def test_a_job_that_nobody_runs_hinders_nobody_once_it_is_forgotten(
+    opens: Opens, rabbitmq_url: str, mallory: str
+) -> None:
+    console = opens(Permit.REQUEUE)
+    console.look()
+    with Journal(mallory, Path("m.sqlite3")) as journal:
+        journal.ask(asked_record(mallory, Order()))  # which declares the stream
+    running = replace(asked_record(mallory, Order()), state=State.RUNNING, who="ops@not-there")
+    append(mallory, JobStep.BEGUN, running)
+    form = {"planned": str(ALL), "reason": "fixed", "canary": "0", "queue": QUEUE}
+    refused = console.post("/begin", **form)
+    assert (refused.status_code, f"redrive jobs forget {running.id}" in refused.text) == (400, True)
+    assert redrive("jobs", "resume", running.id, "--yes", url=rabbitmq_url).code == 2
+    done = redrive("jobs", "forget", running.id, "--reason", "no such machine", url=rabbitmq_url)
+    assert (done.code, "is forgotten" in done.out) == (0, True), done
+    assert redrive("jobs", "resume", running.id, "--yes", url=rabbitmq_url).code == 2
+    begun = console.post("/begin", **form)
+    assert begun.status_code == 303, begun.text
+    wait_for_end(console, begun.headers["location"].rpartition("=")[2])
+    assert len(drain(rabbitmq_url, QUEUE)) == ALL

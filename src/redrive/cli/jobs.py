@@ -25,6 +25,10 @@ app = lazy_group(
             "redrive.cli.jobs_decline:decline",
             "Decline a job that somebody has asked for: nothing of it is ever sent.",
         ),
+        "forget": Listed(
+            "redrive.cli.jobs_forget:forget",
+            "Forget a job that nobody runs: it is not listed, and is never resumed.",
+        ),
         "originals": Listed(
             "redrive.cli.jobs_originals:originals",
             "Write the messages a job changed, as they were, to a file.",

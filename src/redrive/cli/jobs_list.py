@@ -18,6 +18,7 @@ _STYLES = {
     State.FAILED: "red",
     State.ASKED: "yellow",
     State.DECLINED: "red",
+    State.FORGOTTEN: "red",
 }
 
 

@@ -24,7 +24,7 @@ def resumed(known: JobRecord, job: JobRecord) -> JobRecord:
         ConfigurationError: it is another one than they have seen; or it waits for an approval, and
             this is none, or by whoever has asked; or it was declined.
     """
-    if known.state is State.DECLINED:
+    if known.state in (State.DECLINED, State.FORGOTTEN):
         raise ConfigurationError(f"job {job.id} was {known.problem}", "Plan it again.")
     if known.kind == "requeue":
         check_seen(known, job.digest)

@@ -27,6 +27,8 @@ class State(StrEnum):
     """It waits for the approval of somebody else, and has sent nothing."""
     DECLINED = "declined"
     """It was not approved, and is never run."""
+    FORGOTTEN = "forgotten"
+    """Somebody has said that it is none: it is not listed, and is never run."""
 
 
 class JobOutcome(NamedTuple):

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 _ASKED_EVERY = 0.2
 _AFTER_TROUBLE = 5.0
+_TOLD_EVERY = 60.0
+"""Seconds after which a run that has no lock at the broker says that it goes on."""
 _ASKED_AGAIN_EVERY = 10.0
 """Seconds after which a run is asked once more: one that had just begun may not have heard it."""
 _STOPS_WITHIN = 60.0
@@ -48,9 +50,13 @@ class Stopper:
         return f"stopped by {in_one_line(self._by)}" if self._by else ""
 
     def _ask(self) -> None:
+        told_at = time.monotonic()
         while not self._by and not self._through.wait(_ASKED_EVERY):
             try:
                 self._by = self._journal.stop_asked_by(self._job)
+                if not self._job.locked and time.monotonic() > told_at + _TOLD_EVERY:
+                    told_at = time.monotonic()
+                    self._journal.still_runs(self._job.id)
             except RedriveError:
                 # Whoever runs the job can still stop it.
                 self._through.wait(_AFTER_TROUBLE)

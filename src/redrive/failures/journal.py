@@ -14,6 +14,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 from redrive.errors import BrokerUnavailable, ConfigurationError, RedriveError
@@ -112,21 +113,28 @@ class Journal(LocalJournal):
 
     # --- reading ----------------------------------------------------------------------------------
 
-    def jobs(self, limit: int | None = None) -> list[JobRecord]:
-        """The jobs of this broker and virtual host, whoever ran them, the latest first; all of the
-        file, where the stream can't be read."""
+    def jobs(
+        self,
+        limit: int | None = None,
+        *,
+        queue: str | None = None,
+        kind: str | None = None,
+        state: State | None = None,
+    ) -> list[JobRecord]:
+        """Return the jobs of this broker and virtual host, whoever ran them, as `LocalJournal`
+        does; of the whole file, where the stream can't be read."""
         self._freshen()
         self._tell_of_what_was_dropped()
-        return [self._as_it_is(job) for job in self._records()[:limit]]
+        return super().jobs(limit, queue=queue, kind=kind, state=state)
 
     def count(self) -> int:
         """Return how many jobs there are, of those that `jobs` tells of."""
         self._freshen()
-        return len(self._records())
+        return super().count()
 
-    def _records(self, limit: int | None = None) -> list[JobRecord]:
-        found = super()._records(limit)
-        return [job for job in found if self._is_here(job)] if self.is_shared else found
+    @property
+    def _place_of_jobs(self) -> str | None:
+        return self.place if self.is_shared else None
 
     def job(self, id_: str) -> JobRecord:
         """The job of this id, or with an id that begins so.
@@ -186,7 +194,7 @@ class Journal(LocalJournal):
             known = self._sqlite.execute(
                 "SELECT 1 FROM known_at WHERE job = ? AND place = ?", (job.id, self.place)
             ).fetchone()
-        return known is not None or _without_user(job.broker) == self.place
+        return known is not None
 
     def unread(self) -> tuple[int, int]:
         """How many entries of the stream can't be read, and how many are of a newer version."""
@@ -235,6 +243,16 @@ class Journal(LocalJournal):
         self._freshen()
         self._check_shared()
         return super().decline(job, why)
+
+    def forget(self, job: JobRecord, why: str) -> JobRecord:
+        """Write down that nobody runs a job, for everybody; return it.
+
+        Raises:
+            ConfigurationError: somebody runs it, or the shared journal can't be used.
+        """
+        self._freshen()
+        self._check_shared()
+        return super().forget(job, why)
 
     def ask_to_stop(self, job: JobRecord) -> None:
         """Asks whoever runs a job, on whatever machine, to stop it.
@@ -331,13 +349,18 @@ class Journal(LocalJournal):
     def _is_running(self, job: JobRecord) -> bool:
         if job.state is not State.RUNNING:
             return False
-        if self._locked_job == job.id:
+        if self._locked_job == job.id and job.locked:
             return False  # nobody else has the lock
         if not job.locked or not self.is_shared or not self._is_here(job):
             return super()._is_running(job)
         with contextlib.suppress(RedriveError):
             return self._stream.is_locked(job.id)
         return super()._is_running(job)
+
+    def _is_known_to_run(self, job: JobRecord) -> bool:
+        if job.state is State.RUNNING and job.locked and self.is_shared:
+            return self._is_running(job)
+        return super()._is_known_to_run(job)
 
     # --- writing ----------------------------------------------------------------------------------
 
@@ -609,6 +632,7 @@ class Journal(LocalJournal):
         sqlite.execute("DELETE FROM own WHERE id = ?", (id_,))
         if not journal_tables.is_new(sqlite, id_):
             return set()
+        entry = _not_of_the_future(entry)
         own = sqlite.execute("SELECT 1 FROM own WHERE job = ?", (entry.job,)).fetchone()
         journal_tables.apply(sqlite, entry)
         is_late = own is not None and not journal_tables.is_additive(entry)
@@ -646,11 +670,24 @@ class Journal(LocalJournal):
                 self._append_noted()
                 with self._transaction() as sqlite:
                     self._forget_appended(sqlite)
+                    is_smaller = journal_tables.shrink(sqlite)
+                if is_smaller:
+                    with contextlib.suppress(sqlite3.Error):  # somebody else has it open
+                        self._sqlite.execute("VACUUM")
         finally:
             if self._follower is not None:
                 self._follower.close()
             self._stream.close()
             super().close()
+
+
+def _not_of_the_future(entry: JournalEntry) -> JournalEntry:
+    """An entry none of whose times is still to come: what is new for ever would never be old."""
+    if entry.record is None:
+        return entry
+    now = datetime.now(UTC)
+    times = {name: min(getattr(entry.record, name), now) for name in ("begun_at", "changed_at")}
+    return replace(entry, record=replace(entry.record, **times))
 
 
 def _as_bytes(message_id: str) -> bytes:
@@ -661,10 +698,3 @@ def _first_line(error: RedriveError) -> str:
     if isinstance(error, BrokerUnavailable):
         return in_one_line(error.reason)
     return in_one_line(str(error).partition("\n")[0]).rstrip(".")
-
-
-def _without_user(address: str) -> str:
-    try:
-        return replace(BrokerURL.parse(address), username="", password="").address
-    except RedriveError:
-        return ""

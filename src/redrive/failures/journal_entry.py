@@ -22,7 +22,7 @@ from redrive.failures.order import Order
 from redrive.pubsub.reports import MOST_IDS
 from redrive.redaction import redact
 
-FORMAT = 2
+FORMAT = 3
 """The version of the newest form that is read. Each step is written in the form that has it first:
 so an older version reads all but what is new to it."""
 LONGEST_ENTRY = 8 * 1024 * 1024
@@ -67,6 +67,8 @@ class JobStep(StrEnum):
     """Somebody asks for the approval of somebody else; the plan is in its record."""
     DECLINED = "declined"
     """It is not approved."""
+    FORGOTTEN = "forgotten"
+    """Somebody says that it is no job that anybody runs."""
     STOP = "stop"
     """Somebody asks whoever runs the job to stop it."""
     READ = "read"
@@ -87,6 +89,7 @@ WITH_RECORD = frozenset(
         JobStep.HEARD,
         JobStep.ASKED,
         JobStep.DECLINED,
+        JobStep.FORGOTTEN,
     )
 )
 """The steps whose entries have the job's record."""
@@ -99,13 +102,18 @@ WHOLE = frozenset(
         JobStep.ENDED,
         JobStep.ASKED,
         JobStep.DECLINED,
+        JobStep.FORGOTTEN,
     )
 )
 """The steps whose entries say all that there is to know of a job, its order and what is on its way
 included: whoever finds nothing before them needs nothing else."""
 _OF_NO_JOB = frozenset((JobStep.READ, JobStep.REMARK))
-_NEW_IN_2 = frozenset((JobStep.ASKED, JobStep.DECLINED, JobStep.REMARK, JobStep.STOP))
-"""An older version is told by such an entry that it must not run the job."""
+_SINCE = {
+    **dict.fromkeys((JobStep.ASKED, JobStep.DECLINED, JobStep.REMARK, JobStep.STOP), 2),
+    JobStep.FORGOTTEN: 3,
+}
+"""The form that has a step first, if that is not the first one. An older version is told by such an
+entry that it must not run the job."""
 
 
 class Unreadable(ValueError):
@@ -185,7 +193,7 @@ class JournalEntry:
             bodies: whether bodies that people have edited, and their originals, are in it.
         """
         values: dict[str, object] = {
-            "format": FORMAT if self.step in _NEW_IN_2 else 1,
+            "format": _SINCE.get(self.step, 1),
             "id": self.id,
             "step": self.step.value,
             "job": self.job,

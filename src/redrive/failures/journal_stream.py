@@ -35,6 +35,8 @@ from redrive.topology.names import JOURNAL, job_lock
 DEFAULT_MAX_AGE = timedelta(days=365)
 """How long the broker keeps an entry, unless told otherwise when the stream is declared."""
 
+_MOST_BYTES = 1_000_000_000
+"""Of the stream: whoever may append may not fill the broker's disk."""
 _SEGMENT_BYTES = 50_000_000
 """A broker drops what is too old by whole segments, and never the newest. Source:
 https://www.rabbitmq.com/docs/streams#retention"""
@@ -119,6 +121,7 @@ class JournalStream:
         arguments: dict[str, str | int] = {
             "x-queue-type": "stream",
             "x-max-age": f"{int(self._max_age.total_seconds())}s",
+            "x-max-length-bytes": _MOST_BYTES,
             "x-stream-max-segment-size-bytes": _SEGMENT_BYTES,
         }
         with _usable(), declaring(self._connector) as declarer:

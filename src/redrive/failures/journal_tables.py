@@ -3,7 +3,7 @@
 import contextlib
 import json
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import datetime
 
@@ -13,9 +13,12 @@ from redrive.failures.cause_remark import CauseRemark
 from redrive.failures.job_record import JobRecord, State
 from redrive.failures.journal_entry import WHOLE, JobStep, JournalEntry, Original
 
-VERSION = 3
-"""The version of the file; 0 is that of redrive 0.1 and 0.2, which has the first four tables, and
-2 that of versions which know no job that waits for approval."""
+VERSION = 4
+"""The version of the file; 0 is that of redrive 0.1 and 0.2, which has the first four tables, 2
+that of versions which know no job that waits for approval, and 3 that of versions which find jobs
+by reading all of them."""
+MOST_JOBS = 10_000
+"""Of a place that are kept; of older ones those that still run or wait."""
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS job (id TEXT PRIMARY KEY, begun_at TEXT NOT NULL, record TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS handed_over (job TEXT PRIMARY KEY, messages INTEGER NOT NULL);
@@ -53,6 +56,8 @@ CREATE TABLE IF NOT EXISTS remark (
 );
 -- Runs of jobs that somebody has asked to be stopped, and who.
 CREATE TABLE IF NOT EXISTS stop (run TEXT PRIMARY KEY, by TEXT NOT NULL) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS job_by_time ON job (begun_at);
+CREATE INDEX IF NOT EXISTS job_by_state ON job (json_extract(record, '$.state'), begun_at);
 -- Originals that are elsewhere only.
 CREATE TABLE IF NOT EXISTS left_out (job TEXT NOT NULL, who TEXT NOT NULL);
 """
@@ -72,6 +77,78 @@ def found(sqlite: sqlite3.Connection, job_id: str) -> JobRecord | None:
     """A job's record; None where there is none."""
     row = sqlite.execute("SELECT record FROM job WHERE id = ?", (job_id,)).fetchone()
     return None if row is None else JobRecord.from_json(json.loads(row[0]))
+
+
+def jobs(
+    sqlite: sqlite3.Connection,
+    place: str | None,
+    limit: int | None = None,
+    *,
+    queue: str | None = None,
+    kind: str | None = None,
+    state: State | None = None,
+) -> list[JobRecord]:
+    """The jobs that were not forgotten, the latest first.
+
+    Args:
+        sqlite: the file.
+        place: the broker and virtual host; None for all.
+        limit: how many at most.
+        queue: those of this queue.
+        kind: those of this kind.
+        state: those in this state, as they have written it themselves.
+    """
+    conditions = {
+        "json_extract(record, '$.queue') = ?": queue,
+        "json_extract(record, '$.kind') = ?": kind,
+        "json_extract(record, '$.state') = ?": None if state is None else state.value,
+        "EXISTS (SELECT 1 FROM known_at WHERE job = job.id AND place = ?)": place,
+    }
+    asked = {sql: value for sql, value in conditions.items() if value is not None}
+    where = " AND ".join((f"json_extract(record, '$.state') <> '{State.FORGOTTEN}'", *asked))
+    rows = sqlite.execute(
+        f"SELECT record FROM job WHERE {where} ORDER BY begun_at DESC, rowid DESC LIMIT ?",
+        (*asked.values(), limit or -1),
+    )
+    return [JobRecord.from_json(json.loads(record)) for (record,) in rows]
+
+
+def count(sqlite: sqlite3.Connection, place: str | None) -> int:
+    """How many jobs there are that were not forgotten; of a place, or of all."""
+    (number,) = sqlite.execute(
+        "SELECT count(*) FROM job WHERE json_extract(record, '$.state') <> ? AND "
+        "(?2 IS NULL OR EXISTS (SELECT 1 FROM known_at WHERE job = job.id AND place = ?2))",
+        (State.FORGOTTEN.value, place),
+    ).fetchone()
+    return int(number)
+
+
+def place_jobs(sqlite: sqlite3.Connection, place_of: Callable[[str], str]) -> None:
+    """Notes at which place the jobs are that versions before 4 have only written the broker of."""
+    rows = sqlite.execute(
+        "SELECT id, json_extract(record, '$.broker') FROM job "
+        "WHERE id NOT IN (SELECT job FROM known_at)"
+    ).fetchall()
+    sqlite.executemany(
+        "INSERT OR IGNORE INTO known_at VALUES (?, ?)",
+        ((id_, place) for id_, broker in rows if (place := place_of(broker))),
+    )
+
+
+def shrink(sqlite: sqlite3.Connection) -> bool:
+    """Drops the oldest jobs of those that are too many; whether there were any."""
+    old = [
+        id_
+        for (id_,) in sqlite.execute(
+            "SELECT id FROM job WHERE json_extract(record, '$.state') NOT IN ('running', 'asked') "
+            "ORDER BY begun_at DESC LIMIT -1 OFFSET ?",
+            (MOST_JOBS,),
+        )
+    ]
+    for table in ("handed_over", "under_way", "original", "left_out", "known_at"):
+        sqlite.executemany(f"DELETE FROM {table} WHERE job = ?", ((id_,) for id_ in old))
+    sqlite.executemany("DELETE FROM job WHERE id = ?", ((id_,) for id_ in old))
+    return bool(old)
 
 
 def handed_over(sqlite: sqlite3.Connection, job_id: str) -> int:
@@ -173,15 +250,19 @@ def apply(sqlite: sqlite3.Connection, entry: JournalEntry) -> None:
 def _may_follow(entry: JournalEntry, known: JobRecord) -> bool:
     """Whether an entry counts, by what is known of its job.
 
-    A job that waits for an approval can be approved or declined, and nothing else; one that was
-    declined stays so. Of a run only whoever runs it can tell, and not late, when another run has
-    begun.
+    A job that waits for an approval can be approved or declined, and nothing else. One that was
+    declined stays so; one that was forgotten, unless whoever runs it goes on. Of a run only whoever
+    runs it can tell, and not late, when another run has begun.
     """
     match entry.step:
         case JobStep.ASKED:
             return False
         case JobStep.DECLINED:
             return known.state is State.ASKED
+        case JobStep.FORGOTTEN:
+            return known.state not in (State.ASKED, State.DECLINED)
+        case JobStep.RESUMED if known.state is State.FORGOTTEN:
+            return False
         case _ if known.state is State.DECLINED:
             return False
         case JobStep.RESUMED if known.state is State.ASKED:
@@ -218,10 +299,30 @@ def wait_again(sqlite: sqlite3.Connection, asked: JournalEntry) -> None:
         )
 
 
+_STATES = {
+    JobStep.ASKED: State.ASKED,
+    JobStep.BEGUN: State.RUNNING,
+    JobStep.RESUMED: State.RUNNING,
+    JobStep.TAKEN_UP: State.RUNNING,
+    JobStep.CANARY: State.RUNNING,
+    JobStep.PROGRESS: State.RUNNING,
+    JobStep.STOPPED: State.STOPPED,
+    JobStep.DECLINED: State.DECLINED,
+    JobStep.FORGOTTEN: State.FORGOTTEN,
+}
+
+
+def _state_after(step: JobStep, said: State) -> State:
+    """Where a job stands after a step, whatever its record says; of one that has ended, how."""
+    if step is JobStep.ENDED and said not in (State.DONE, State.FAILED):
+        return State.INTERRUPTED
+    return _STATES.get(step, said)
+
+
 def _apply_record(
     sqlite: sqlite3.Connection, entry: JournalEntry, record: JobRecord, known: JobRecord | None
 ) -> None:
-    record = replace(record, user=entry.user)
+    record = replace(record, user=entry.user, state=_state_after(entry.step, record.state))
     if known is None:
         put(sqlite, replace(record, asked_by="", approved_by=""))
         return
@@ -229,6 +330,13 @@ def _apply_record(
         told = {name: getattr(known, name) + count for name, count in entry.told.items()}
         here = replace(known, failed_here=record.failed_here, **told)
         put(sqlite, replace(here, sent=max(known.sent, record.sent)))
+        return
+    if entry.step in (JobStep.DECLINED, JobStep.FORGOTTEN):
+        # Somebody else than who has asked for it, or runs it.
+        why = record.problem.partition(": ")[2]
+        problem = f"{record.state.value} by {entry.by}{f': {why}' if why else ''}"
+        changed_at = record.changed_at
+        put(sqlite, replace(known, state=record.state, problem=problem, changed_at=changed_at))
         return
     record = record.with_known_of(known).with_order_of(known)
     if known.state is State.ASKED and entry.step is JobStep.RESUMED:

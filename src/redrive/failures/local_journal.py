@@ -18,12 +18,12 @@ import threading
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Self
 
 from redrive.amqp.properties import Properties
-from redrive.errors import ConfigurationError
+from redrive.errors import ConfigurationError, RedriveError
 from redrive.failures import journal_tables
 from redrive.failures.approval_rule import resumed, waits_for_none
 from redrive.failures.cause_book import CauseBook
@@ -33,11 +33,14 @@ from redrive.failures.job_record import JobRecord, State
 from redrive.failures.journal_entry import JobStep, JournalEntry, Original
 from redrive.failures.operator_name import whoami
 from redrive.failures.stored_message import bytes_of, text_of
+from redrive.pubsub.url import BrokerURL
 from redrive.topology.headers import Delivery
 from redrive.topology.outcome_events import Outcomes
 
 _PATIENCE = 10.0
 """Seconds for which another process may keep the journal locked."""
+_SILENT = timedelta(minutes=5)
+"""After which a job on another machine that has no lock at the broker is taken for interrupted."""
 _LEAST_ROOM = 256 * 1024
 """Bytes that SQLite needs beside the file, and some more."""
 _NAME = "journal.sqlite3"
@@ -102,8 +105,10 @@ class LocalJournal:
     def _prepared(self, sqlite: sqlite3.Connection) -> sqlite3.Connection:
         try:
             self._check_version(sqlite)
+            before = _version_of(sqlite)
             sqlite.executescript(journal_tables.SCHEMA)
-            if _version_of(sqlite) != journal_tables.VERSION:
+            if before != journal_tables.VERSION:
+                journal_tables.place_jobs(sqlite, _without_user)
                 sqlite.execute(f"PRAGMA user_version = {journal_tables.VERSION}")
         except BaseException:
             sqlite.close()
@@ -234,6 +239,42 @@ class LocalJournal:
             self._note_whole(sqlite, JobStep.DECLINED, declined)
         return declined
 
+    def forget(self, job: JobRecord, why: str) -> JobRecord:
+        """Write down that nobody runs a job, and that nobody is to have it go on; return it.
+
+        Raises:
+            ConfigurationError: somebody runs it, or it was never run.
+        """
+        with self.writing() as sqlite:
+            known = journal_tables.found(sqlite, job.id) or job
+            if self._is_known_to_run(known):
+                raise is_running(known)
+            if known.state in (State.ASKED, State.DECLINED):
+                raise ConfigurationError(
+                    f"job {job.id} is {known.state.value}, and was never run",
+                    f"Decline it: redrive jobs decline {job.id}."
+                    if known.state is State.ASKED
+                    else "Leave it as it is.",
+                )
+            forgotten = replace(
+                known,
+                state=State.FORGOTTEN,
+                changed_at=datetime.now(UTC),
+                problem=f"forgotten by {self.signed(known).by}{f': {why}' if why else ''}",
+            )
+            journal_tables.put(sqlite, forgotten)
+            self._note_whole(sqlite, JobStep.FORGOTTEN, forgotten)
+        return forgotten
+
+    def still_runs(self, job_id: str) -> None:
+        """Write down that a job runs, of which nothing else is to be said."""
+        with self.writing() as sqlite:
+            job = journal_tables.found(sqlite, job_id)
+            if job is not None and job.state is State.RUNNING:
+                changed = _update(sqlite, job)
+                entry = JournalEntry(JobStep.PROGRESS, job.id, whoami(), record=changed)
+                self._note(sqlite, entry)
+
     def ask_to_stop(self, job: JobRecord) -> None:
         """Asks whoever runs a job to stop it, as by Ctrl-C there: what is on its way is settled
         first. What is asked is of this run alone: somebody may resume the job.
@@ -299,22 +340,37 @@ class LocalJournal:
                 )
         return self._as_it_is(job)
 
-    def jobs(self, limit: int | None = None) -> list[JobRecord]:
-        """The jobs, the latest first."""
-        return [self._as_it_is(job) for job in self._records(limit)]
+    def jobs(
+        self,
+        limit: int | None = None,
+        *,
+        queue: str | None = None,
+        kind: str | None = None,
+        state: State | None = None,
+    ) -> list[JobRecord]:
+        """Return the jobs, the latest first, without those that were forgotten.
 
-    def _records(self, limit: int | None = None) -> list[JobRecord]:
+        Args:
+            limit: how many at most; None for all.
+            queue: those of this queue.
+            kind: those of this kind.
+            state: those that have written this state; one of them may have died since.
+        """
         with self._errors("read"):
-            rows = self._sqlite.execute(
-                "SELECT record FROM job ORDER BY begun_at DESC, rowid DESC LIMIT ?", (limit or -1,)
-            ).fetchall()
-        return [JobRecord.from_json(json.loads(record)) for (record,) in rows]
+            found = journal_tables.jobs(
+                self._sqlite, self._place_of_jobs, limit, queue=queue, kind=kind, state=state
+            )
+        return [self._as_it_is(job) for job in found]
 
     def count(self) -> int:
-        """Return how many jobs there are."""
+        """Return how many jobs there are, of those that `jobs` tells of."""
         with self._errors("read"):
-            (found,) = self._sqlite.execute("SELECT count(*) FROM job").fetchone()
-        return int(found)
+            return journal_tables.count(self._sqlite, self._place_of_jobs)
+
+    @property
+    def _place_of_jobs(self) -> str | None:
+        """The broker and virtual host whose jobs are told of; None for all."""
+        return None
 
     def job(self, id_: str) -> JobRecord:
         """The job of this id, or with an id that begins so.
@@ -506,6 +562,10 @@ class LocalJournal:
         """Whether somebody runs a job now, as far as can be told."""
         return _is_alive(job)
 
+    def _is_known_to_run(self, job: JobRecord) -> bool:
+        """Whether it is sure that somebody runs a job now."""
+        return job.who.rpartition("@")[2] == socket.gethostname() and _is_alive(job)
+
     def _as_it_is(self, job: JobRecord) -> JobRecord:
         """A job whose process died without a word was interrupted."""
         return (
@@ -583,6 +643,14 @@ class PassingJournal(LocalJournal):
         return sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
 
 
+def _without_user(address: str) -> str:
+    """A broker and virtual host, of whichever user; empty where the address is none."""
+    try:
+        return replace(BrokerURL.parse(address), username="", password="").address
+    except RedriveError:
+        return ""
+
+
 def _version_of(sqlite: sqlite3.Connection) -> int:
     (version,) = sqlite.execute("PRAGMA user_version").fetchone()
     return int(version)
@@ -620,11 +688,12 @@ def _update(sqlite: sqlite3.Connection, job: JobRecord) -> JobRecord:
 
 
 def _is_alive(job: JobRecord) -> bool:
-    """Whether the job's process runs, as far as this host can tell."""
+    """Whether the job's process runs, as far as this host can tell: of another one, whether it was
+    heard of a few minutes ago."""
     if job.state is not State.RUNNING:
         return False
     if job.who.rpartition("@")[2] != socket.gethostname():
-        return True
+        return datetime.now(UTC) - job.changed_at < _SILENT
     if job.process == os.getpid():
         return False
     if sys.platform == "win32":

@@ -22,10 +22,8 @@ def running_on(journal: "LocalJournal", queue: str) -> JobRecord | None:
         journal: the journal.
         queue: the subscription's main queue, or a dead-letter queue.
     """
-    for job in journal.jobs(_MOST_JOBS):
-        if job.state is State.RUNNING and job.queue == queue and job.kind == "requeue":
-            return job
-    return None
+    found = journal.jobs(_MOST_JOBS, queue=queue, kind="requeue", state=State.RUNNING)
+    return next((job for job in found if job.state is State.RUNNING), None)
 
 
 def check_alone(journal: "LocalJournal", queue: str) -> None:
@@ -39,7 +37,7 @@ def check_alone(journal: "LocalJournal", queue: str) -> None:
         raise ConfigurationError(
             in_words(other),
             f"Wait for its end, or stop it: redrive jobs stop {other.id}. What it sends is not "
-            "sent twice.",
+            f"sent twice. If nobody runs it: redrive jobs forget {other.id}.",
         )
 
 

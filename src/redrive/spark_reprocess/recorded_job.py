@@ -201,9 +201,8 @@ class JobRecorder:
             return next(
                 (
                     job
-                    for job in journal.jobs()
-                    if job.kind == kind.value
-                    and job.state is not State.DONE
+                    for job in journal.jobs(kind=kind.value)
+                    if job.state is not State.DONE
                     and job.order.get(_RUN) == run.id
                     and all(job.order.get(name) == order.get(name) for name in _CHOICE)
                     and journal.belongs_to(job, self._broker)

@@ -256,6 +256,8 @@ def _words_of(state: State) -> str:
             return gettext("waits for approval")
         case State.DECLINED:
             return gettext("declined")
+        case State.FORGOTTEN:
+            return gettext("forgotten")
         case _:
             assert_never(state)
 

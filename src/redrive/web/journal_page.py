@@ -19,6 +19,8 @@ from redrive.web.desk import Desk
 from redrive.web.download import download
 
 _MOST = 200
+_MOST_READ = 1000
+"""Of the jobs that a page looks through."""
 _MOST_REMARKS = 50
 _MOST_WAITING = 20
 _CHOICES = ("state", "kind", "who", "origin")
@@ -64,7 +66,11 @@ class WaitingJob:
 def show(desk: Desk, asked: Asked) -> Response:
     """The jobs, the latest first; those that are asked for, as a page, CSV or JSON."""
     with desk.worker.journal() as journal:
-        noted = journal.jobs()
+        noted = [
+            *journal.jobs(state=State.ASKED, limit=_MOST_READ),
+            *journal.jobs(_MOST_READ),
+        ]
+        noted = list({job.id: job for job in noted}.values())
         desk.ask_rights({QueuePlace(job.queue, job.literal) for job in noted})
         jobs = [job for job in noted if desk.may_see(job)]
         # They have words of the messages of all queues, and say not of which.

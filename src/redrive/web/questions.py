@@ -12,7 +12,6 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import timedelta
 from multiprocessing import Pipe
-from typing import Any, TypeVar
 
 from redrive.errors import ConfigurationError, RedriveError
 from redrive.failures.failed_queue import FailedQueue
@@ -24,8 +23,6 @@ from redrive.topology.names import ExchangeFamily
 from redrive.web.asked import QueuePlace
 from redrive.web.catalogue import gettext
 from redrive.web.look_questions import LookQuestion
-
-T = TypeVar("T")
 
 READER_IS_GONE: ContextVar[threading.Event] = ContextVar("redrive-reader-is-gone")
 """Set once whoever has sent a request has hung up."""
@@ -77,7 +74,7 @@ class QuestionTask:
     management_url: str | None
     mask: Mask | None
     keeps_bodies: bool
-    question: LookQuestion[Any]
+    question: LookQuestion[object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +88,7 @@ class Answered:
         defect: the traceback of an exception that nobody has foreseen.
     """
 
-    answer: Any = None
+    answer: object = None
     look: Look = field(default_factory=lambda: Look(""))
     error: RedriveError | None = None
     defect: str = ""
@@ -109,7 +106,7 @@ def failed_queue_of(task: QuestionTask) -> FailedQueue:
     )
 
 
-def answered(task: QuestionTask, failed: FailedQueue | None = None) -> tuple[Any, Look]:
+def answered(task: QuestionTask, failed: FailedQueue | None = None) -> tuple[object, Look]:
     """Return what an earlier look answers; the queue is not touched.
 
     Args:
@@ -193,7 +190,7 @@ class Questions:
         self._asking: list[str] = []
         self._is_closed = False
 
-    def ask(self, user: str, task: QuestionTask) -> tuple[Any, Look]:
+    def ask(self, user: str, task: QuestionTask) -> tuple[object, Look]:
         """Return what an earlier look answers, and that look.
 
         Args:

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from redrive.errors import RedriveError
 from redrive.failures.failed_queue import FailedQueue
@@ -161,8 +161,10 @@ class Recollection:
             question,
         )
         if question.has_expression:
-            return self.questions.ask(self._user, task)
-        return answered(task, self.queue(place))
+            answer, look = self.questions.ask(self._user, task)
+        else:
+            answer, look = answered(task, self.queue(place))
+        return cast("T", answer), look
 
     def look_under_way(self, place: QueuePlace) -> LookUnderWay | None:
         """The last look that was asked for here; None where none was."""

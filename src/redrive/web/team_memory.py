@@ -14,6 +14,7 @@ from redrive.failures.job_record import JobRecord
 from redrive.failures.journal import Journal
 
 _FRESH = 5.0
+_MOST_JOBS = 1000
 """Seconds for which what was read is shown: to read the journal asks the broker."""
 Opened = Callable[[], AbstractContextManager[Journal]]
 
@@ -24,7 +25,7 @@ class Remembered:
 
     Args:
         book: what was said of causes.
-        jobs: all jobs, the latest first.
+        jobs: the jobs, the latest first; a thousand at most.
         problem: why it has told nothing; empty otherwise.
     """
 
@@ -85,6 +86,6 @@ class TeamMemory:
     def _read(self) -> Remembered:
         try:
             with self._opened() as journal:
-                return Remembered(journal.causes(), journal.jobs())
+                return Remembered(journal.causes(), journal.jobs(_MOST_JOBS))
         except RedriveError as error:
             return Remembered(problem=str(error).partition("\n")[0])

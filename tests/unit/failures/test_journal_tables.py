@@ -5,6 +5,7 @@ import sqlite3
 import uuid
 from contextlib import closing
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -136,3 +137,37 @@ def test_only_who_runs_a_job_tells_how_far_it_is() -> None:
 def test_who_has_approved_a_job_is_not_believed_of_what_ends_it() -> None:
     ended = entry(JobStep.ENDED, "anna", state=State.DONE, asked_by="carol", approved_by="dave")
     assert (after(ended).asked_by, after(ended).approved_by) == ("", "")
+
+
+def test_a_job_that_was_forgotten_is_not_resumed_and_goes_on_only_where_it_runs() -> None:
+    begun = entry(JobStep.BEGUN, "anna", "first")
+    forgotten = entry(JobStep.FORGOTTEN, "ben", "first")
+    assert after(begun, forgotten).state is State.FORGOTTEN
+    resumed = entry(JobStep.RESUMED, "ben", "second")
+    assert after(begun, forgotten, resumed).state is State.FORGOTTEN
+    goes_on = entry(JobStep.PROGRESS, "anna", "first")
+    assert after(begun, forgotten, goes_on).state is State.RUNNING
+
+
+@pytest.mark.parametrize("step", sorted(WITH_RECORD - {JobStep.HEARD}))
+def test_where_a_job_stands_is_said_by_the_step_and_not_by_its_record(step: JobStep) -> None:
+    stands = {after(entry(step, "anna", state=state)).state for state in State}
+    ended = {State.DONE, State.FAILED, State.INTERRUPTED}
+    assert stands == ended if step is JobStep.ENDED else len(stands) == 1
+
+
+def test_of_too_many_jobs_the_oldest_are_dropped_but_those_that_run_or_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(journal_tables, "MOST_JOBS", 3)
+    states = [State.RUNNING, State.ASKED, *[State.DONE] * 5]
+    with closing(sqlite3.connect(":memory:")) as sqlite:
+        sqlite.executescript(journal_tables.SCHEMA)
+        for number, state in enumerate(states):
+            begun_at = datetime(2026, 1, 1 + number, tzinfo=UTC)
+            job = replace(ASKED, id=str(number), state=state, begun_at=begun_at)
+            journal_tables.put(sqlite, job)
+        assert journal_tables.shrink(sqlite)
+        left = [job.id for job in journal_tables.jobs(sqlite, None)]
+        assert not journal_tables.shrink(sqlite)
+    assert left == ["6", "5", "4", "1", "0"]

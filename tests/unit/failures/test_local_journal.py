@@ -7,8 +7,9 @@ import sqlite3
 import stat
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from hypothesis import strategies as st
 from deliveries import failed
 from failed_deliveries import failed_deliveries
 from redrive.errors import ConfigurationError
+from redrive.failures import journal_tables
 from redrive.failures.canary import Guards, Unknown
 from redrive.failures.filter import Filter
 from redrive.failures.job_record import JobOutcome, JobRecord, State
@@ -26,6 +28,7 @@ from redrive.failures.journal_ledger import JournalLedger
 from redrive.failures.local_journal import LocalJournal, default_path
 from redrive.failures.operator_name import whoami
 from redrive.failures.order import Order
+from redrive.failures.running_job import running_on
 from redrive.topology.headers import Delivery
 from redrive.topology.names import ExchangeFamily
 from redrive.topology.outcome_events import Outcomes
@@ -344,3 +347,53 @@ def test_the_journal_is_in_the_users_state_directory(monkeypatch: pytest.MonkeyP
     monkeypatch.delenv("XDG_STATE_HOME")
     monkeypatch.setenv("HOME", "/home/somebody")
     assert default_path() == Path("/home/somebody/.local/state/redrive/journal.sqlite3")
+
+
+@pytest.mark.parametrize(("minutes", "state"), [(4, State.RUNNING), (6, State.INTERRUPTED)])
+def test_a_job_of_another_machine_that_is_silent_for_minutes_was_interrupted(
+    tmp_path: Path, minutes: int, state: State
+) -> None:
+    with LocalJournal(tmp_path / "journal.sqlite3") as journal:
+        job = journal.begin(JobRecord("job-1", "requeue", "shop@orders", "amqp://localhost/"))
+        heard_of = datetime.now(UTC) - timedelta(minutes=minutes)
+        with journal.writing() as sqlite:
+            journal_tables.put(sqlite, replace(job, who="ops@not-there", changed_at=heard_of))
+        assert journal.job("job-1").state is state
+        assert (running_on(journal, "shop@orders") is None) == (state is State.INTERRUPTED)
+
+
+def test_a_job_that_nobody_runs_can_be_forgotten_and_is_neither_listed_nor_run(
+    tmp_path: Path,
+) -> None:
+    with LocalJournal(tmp_path / "journal.sqlite3") as journal:
+        job = journal.begin(JobRecord("job-1", "requeue", "shop@orders", "amqp://localhost/"))
+        assert journal.forget(job, "no such machine").problem.endswith(": no such machine")
+        assert (journal.jobs(), journal.count()) == ([], 0)
+        assert journal.job("job-1").state is State.FORGOTTEN
+        with pytest.raises(ConfigurationError, match="was forgotten by"):
+            journal.begin(job)
+
+
+def test_twenty_thousand_jobs_cost_what_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+    known = JobRecord.from_json
+    with LocalJournal(tmp_path / "journal.sqlite3") as journal:
+        with journal.writing() as sqlite:
+            for number in range(20_000):
+                state = State.DONE if number else State.RUNNING
+                queue = "shop@orders" if number % 2 else "crm@users"
+                journal_tables.put(
+                    sqlite, JobRecord(str(number), "requeue", queue, "b", state=state)
+                )
+
+        def reading(values: Mapping[str, object]) -> JobRecord:
+            read.append(str(values["id"]))
+            return known(values)
+
+        monkeypatch.setattr(JobRecord, "from_json", reading)
+        assert len(journal.jobs(20)) == 20
+        assert journal.count() == 20_000
+        assert journal.jobs(queue="crm@users", state=State.RUNNING)[0].id == "0"
+    assert len(read) == 21

@@ -1,0 +1,33 @@
+"""`redrive jobs forget`: leaves out a job that nobody runs."""
+
+from redrive.cli import job_options, options
+from redrive.cli.output import Form, Printer
+from redrive.redaction import in_one_line
+
+
+@options.expanded
+def forget(
+    id_: job_options.JobId,
+    reason: job_options.Reason = "",
+    journal: job_options.JournalFile = None,
+    *,
+    broker: options.BrokerOptions,
+    output: options.Output = Form.TABLE,
+) -> None:
+    """Forget a job that nobody runs: it is not listed, and is never resumed.
+
+    For a job that no machine has begun, or whose machine is gone. Messages are not touched, and
+    `jobs show` still shows it. A job that somebody runs is stopped instead: redrive jobs stop.
+
+    \b
+    Example:
+      redrive jobs forget 3f2a9c1e --reason 'no such machine'
+    """
+    printer = Printer(output)
+    with job_options.opened_journal(printer, journal, broker.url) as opened:
+        forgotten = opened.forget(opened.job(id_), reason)
+    printer.result(job_options.json_of(forgotten))
+    printer.say(
+        f"Job {forgotten.id} is forgotten: the {in_one_line(forgotten.kind)} of "
+        f"{in_one_line(forgotten.queue)} by {in_one_line(forgotten.by)}."
+    )
