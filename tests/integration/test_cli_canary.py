@@ -555,5 +555,5 @@ def as_an_older_version_wrote_it(journal: Path) -> None:
             record = json.loads(text)
             for name in ("exchanges", "retrying_told", "retried_told"):
                 del record[name]
-            del record["order"]["unknown"]
+            record["order"].pop("unknown", None)
             sqlite.execute("UPDATE job SET record = ? WHERE id = ?", (json.dumps(record), id_))

@@ -29,12 +29,18 @@ NOWHERE = "http://127.0.0.1:9"
 
 @contextlib.contextmanager
 def user_with(administration: Administration, roles: Sequence[Role]) -> Iterator[str]:
-    """The address of a user with exactly the rights of these roles."""
+    """The address of a user with exactly the rights of these roles, and of failures and retries
+    with those of this queue alone."""
     rights: list[Right] = [
         right for role in roles for right in least_rights(role, Subscription(QUEUE, ["user.*"]))
     ]
     granted = {verb: granted_pattern(rights, verb) for verb in VERBS}
-    with administration.user(f"role-{uuid.uuid4().hex[:12]}", **granted) as url:
+    name = f"role-{uuid.uuid4().hex[:12]}"
+    with administration.user(name, **granted) as url:
+        for exchange in ("master.failed", "master.retry"):
+            administration.set_topic_permission(
+                name, exchange, write=f"^{QUEUE}$", read=f"^{QUEUE}$"
+            )
         yield url
 
 

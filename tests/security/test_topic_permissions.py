@@ -15,9 +15,21 @@ from contract.plain import depth, plain_channel, publish_plain
 from contract.shells import Shell
 from contract.support import Recorder, Service, always_fails, both_shells, retrying
 from redrive import ExchangeFamily, FailedQueue, Message, Retry
-from redrive.topology.doctor.permissions import VERBS, Role, granted_pattern, least_rights
+from redrive.failures.failure_feed import FailureFeed
+from redrive.failures.operator_rights import OperatorRights
+from redrive.pubsub.blocking.connection import Connector
+from redrive.topology.doctor.act_rights import OperatorAct
+from redrive.topology.doctor.permissions import (
+    VERBS,
+    Right,
+    Role,
+    granted_pattern,
+    least_rights,
+    rights_to_watch,
+)
 from redrive.topology.ladder import Ladder
 from redrive.topology.model import Subscription
+from waiting import wait_until
 
 MINE, OTHERS = "shop@orders", "bank@accounts"
 FAMILY = ExchangeFamily(tick=timedelta(milliseconds=50))
@@ -104,6 +116,60 @@ def test_an_operator_restores_and_requeues(rabbitmq_url: str, restricted_operato
     assert failed.purge() == 3
     assert failed.restore(taken).confirmed == 3
     assert failed.requeue().requeued == 3
+
+
+@pytest.mark.parametrize("exchange", [FAMILY.failed, FAMILY.retry])
+@pytest.mark.parametrize("key", ["#", OTHERS, f"{MINE}x", "*"])
+def test_an_operator_can_not_read_what_fails_or_is_retried_of_others(
+    restricted_operator: str, exchange: str, key: str
+) -> None:
+    with plain_channel(restricted_operator) as channel:
+        channel.queue_declare("redrive.watch.mine", exclusive=True)
+        with pytest.raises(exceptions.ChannelClosedByBroker, match="ACCESS_REFUSED"):
+            channel.queue_bind("redrive.watch.mine", exchange, key)
+
+
+def test_an_operator_lacks_nothing_to_act_on_the_own_queue_and_all_on_others(
+    restricted_operator: str,
+) -> None:
+    rights = OperatorRights(restricted_operator, FAMILY)
+    for act in (OperatorAct.LOOK, OperatorAct.REQUEUE, OperatorAct.EDIT, OperatorAct.DISCARD):
+        assert rights.missing(act, MINE, literal=False) == []
+        assert rights.missing(act, OTHERS, literal=False)
+
+
+def test_asking_for_rights_takes_no_binding_away(
+    rabbitmq_url: str, restricted_operator: str
+) -> None:
+    rights = OperatorRights(restricted_operator, FAMILY)
+    for right in rights_to_watch(FAMILY, MINE):
+        rights.has([right, Right("write", "queue", f"{MINE}@retry")])
+    with plain_channel(rabbitmq_url) as channel:
+        for exchange in (FAMILY.failed, FAMILY.retry):
+            channel.basic_publish(exchange, MINE, b"{}", mandatory=True)  # raises where it is not
+
+
+def test_an_operator_follows_what_fails_in_the_own_queue_and_nothing_else(
+    rabbitmq_url: str, restricted_operator: str
+) -> None:
+    feed = FailureFeed(Connector(restricted_operator, "test feed"), FAMILY)
+    feed.start()
+    try:
+        wait_until(lambda: feed.state.is_following, "it follows")
+        feed.want([MINE, OTHERS])
+        with plain_channel(rabbitmq_url) as channel:
+            for key in (OTHERS, MINE):
+                channel.basic_publish(FAMILY.failed, key, key.encode(), mandatory=True)
+        seen: list[bytes] = []
+
+        def is_seen() -> bool:
+            seen.extend(copy.message.body for copy in feed.take()[0])
+            return bool(seen)
+
+        wait_until(is_seen, "it is seen")
+        assert seen == [MINE.encode()]
+    finally:
+        feed.close()
 
 
 @pytest.mark.parametrize(

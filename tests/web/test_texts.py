@@ -32,7 +32,20 @@ WORDS: frozenset[str] = frozenset(
         *(act.capitalize() for act in OperatorAct),
         *Permit,
         *LookStage,
-        # From where a job was begun, and the kind of a file.
+        # What an order says, from where a job was begun, and the kind of a file.
+        *(
+            "where",
+            "group",
+            "messages",
+            "limit",
+            "to",
+            "via",
+            "unchecked",
+            "rate",
+            "pace",
+            "canary",
+        ),
+        *("stop at", "patch", "transform", "force"),
         "console",
         "parquet",
     )

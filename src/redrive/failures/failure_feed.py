@@ -10,7 +10,7 @@ import contextlib
 import threading
 import uuid
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
@@ -109,6 +109,9 @@ class FailureFeed:
         self._bytes = 0
         self._outcomes: dict[str, Standing] = {}
         self._tapped = False
+        self._wanted: set[str] = set()
+        self._bound: set[str] | None = None
+        """The queues that it follows, where the broker does not let it follow all."""
         self._state = FeedState()
         self._link = Link(connector, self, prepare=self._prepare, patience=_FOR_EVER)
 
@@ -126,7 +129,11 @@ class FailureFeed:
         one that a message was routed to."""
         self._link.close()
         with contextlib.suppress(RedriveError), declaring(self._connector) as declarer:
-            for binding in history.tap_bindings(self._tap, self._exchanges, failures=True):
+            keys = self._bound or {history.ALL}
+            for binding in (
+                history.outcomes_into(self._tap, self._exchanges),
+                *(history.failures_into(self._tap, self._exchanges, key) for key in keys),
+            ):
                 with contextlib.suppress(RedriveError):
                     declarer.unbind(binding)
 
@@ -135,6 +142,24 @@ class FailureFeed:
         with self._lock:
             taken, self._waiting, self._bytes = self._waiting, [], 0
             return taken, self._offset
+
+    def want(self, queues: Iterable[str]) -> None:
+        """Follow these main queues, where the broker does not let this user follow all. From any
+        thread but the link's."""
+        with self._lock:
+            self._wanted |= set(queues)
+            new = set() if self._bound is None else self._wanted - self._bound
+        if new and self.state.is_following:
+            with contextlib.suppress(RedriveError), declaring(self._connector) as declarer:
+                self._bind_each(declarer, new)
+
+    def _bind_each(self, declarer: Declarer, queues: Iterable[str]) -> None:
+        """Binds the tap by the keys of queues; by those that this user may not read, not."""
+        for queue in sorted(queues):
+            with contextlib.suppress(PermissionDenied):
+                declarer.declare(history.failures_into(self._tap, self._exchanges, queue))
+            with self._lock:
+                self._bound = {*(self._bound or ()), queue}
 
     def outcome(self, job: str) -> Standing | None:
         """What was told of a job while this follows; None where nothing was."""
@@ -158,16 +183,13 @@ class FailureFeed:
 
     def _declare_tap(self, declarer: Declarer) -> bool:
         """Declares the tap, with what a history does not have."""
-        outcomes, *failures = history.tap_bindings(
-            self._tap, self._exchanges, failures=not self._history
-        )
         try:
             if not self._history and self._state.since and not declarer.exists(self._tap):
                 # It has expired, or was deleted: what came meanwhile was not seen.
                 self._state = replace(self._state, since=None)
             declarer.declare(self._tap)
-            for binding in failures:
-                declarer.declare(binding)
+            if not self._history:
+                self._bind_failures(declarer)
         except BrokerUnavailable:
             raise
         except RedriveError as error:
@@ -175,10 +197,21 @@ class FailureFeed:
             if not self._history:
                 self._state = replace(self._state, since=None, problem=_line(error))
             return False
+        outcomes = history.outcomes_into(self._tap, self._exchanges)
         for what in (outcome_events.exchange_of(self._exchanges), outcomes):
             with contextlib.suppress(PermissionDenied, ConfigurationError):
                 declarer.declare(what)  # without it no outcome is told
         return True
+
+    def _bind_failures(self, declarer: Declarer) -> None:
+        """Binds the tap for the failures of all queues, or of those that are wanted where a topic
+        permission is for some alone."""
+        try:
+            declarer.declare(history.failures_into(self._tap, self._exchanges))
+        except PermissionDenied:
+            with self._lock:
+                wanted, self._bound = set(self._wanted), set()
+            self._bind_each(declarer, wanted)
 
     def connected(self, connection: Wire) -> None:
         """The link is up: consume."""

@@ -90,6 +90,7 @@ class FeedKeeper:
         self._exchanges = exchanges
         self._on_change = on_change
         self._feed: FailureFeed | None = None
+        self._wanted: set[str] = set()
         self._queues: dict[str, _Followed] = {}
         self._recent: deque[tuple[int, FailedMessage]] = deque()
         self._recent_bytes = 0
@@ -121,6 +122,10 @@ class FeedKeeper:
         """Begins to follow."""
         self._thread.start()
 
+    def want(self, queue: str) -> None:
+        """Follow a main queue, where the broker does not let this user follow all."""
+        self._wanted.add(queue)
+
     def close(self) -> None:
         """Ends it."""
         self._closed.set()
@@ -145,6 +150,7 @@ class FeedKeeper:
         feed.start()
         try:
             while not self._closed.wait(_EVERY):
+                feed.want(list(self._wanted))
                 self._keep(*feed.take())
         finally:
             feed.close()

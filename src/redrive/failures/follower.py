@@ -59,6 +59,12 @@ class Follower:
         watched from now on, for as long as somebody asks."""
         return self._depths.reading(queue)
 
+    def want(self, queue: str) -> None:
+        """Follow what fails of a main queue, where the broker does not let this user follow
+        all."""
+        if self._feed is not None:
+            self._feed.want(queue)
+
     def start(self) -> None:
         """Begins to follow what fails; the second call does nothing."""
         with self._lock:

@@ -60,7 +60,11 @@ def tap_queue(name: str) -> Queue:
     return Queue(outcome_events.watched_queue(f"tap-{name}").name, arguments)
 
 
-def tap_bindings(tap: Queue, exchanges: ExchangeFamily, *, failures: bool) -> tuple[Binding, ...]:
-    """What brings outcomes into a tap, and failures, unless a history has them."""
-    outcomes = Binding(outcome_events.exchange_of(exchanges).name, tap.name, ALL)
-    return (outcomes, Binding(exchanges.failed, tap.name, ALL)) if failures else (outcomes,)
+def outcomes_into(tap: Queue, exchanges: ExchangeFamily) -> Binding:
+    """What brings outcomes into a tap."""
+    return Binding(outcome_events.exchange_of(exchanges).name, tap.name, ALL)
+
+
+def failures_into(tap: Queue, exchanges: ExchangeFamily, queue: str = ALL) -> Binding:
+    """What brings failures into a tap, of a main queue or of all."""
+    return Binding(exchanges.failed, tap.name, queue)

@@ -94,6 +94,8 @@ class LiveBoard:
             shown: how many messages of it are shown; None for none.
             counted: how many the management API says it has, which is used until AMQP has told.
         """
+        if not place.literal:
+            self._follower.want(place.name)
         self._follower.start()
         reading = self._reading(place)
         depth = counted if reading is None or reading.all is None else reading.all

@@ -3,10 +3,11 @@
 from datetime import timedelta
 
 from redrive.topology.history import (
+    failures_into,
     history_binding,
     history_of,
     history_queue,
-    tap_bindings,
+    outcomes_into,
     tap_queue,
 )
 from redrive.topology.model import Binding
@@ -35,11 +36,9 @@ def test_a_tap_holds_up_nobody_and_goes_by_itself() -> None:
     assert tap.arguments["x-expires"] == 60_000
 
 
-def test_a_tap_takes_failures_only_where_no_history_has_them() -> None:
+def test_a_tap_takes_outcomes_and_the_failures_of_all_queues_or_of_one() -> None:
     tap = tap_queue("1")
 
-    with_failures = tap_bindings(tap, FAMILY, failures=True)
-    without = tap_bindings(tap, FAMILY, failures=False)
-
-    assert with_failures[:-1] == without
-    assert with_failures[-1] == Binding("shop.failed", tap.name, "#")
+    assert outcomes_into(tap, FAMILY) == Binding("shop.events", tap.name, "#")
+    assert failures_into(tap, FAMILY) == Binding("shop.failed", tap.name, "#")
+    assert failures_into(tap, FAMILY, "crm@users") == Binding("shop.failed", tap.name, "crm@users")

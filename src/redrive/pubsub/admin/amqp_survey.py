@@ -149,7 +149,7 @@ def _try(channel: BlockingChannel, right: Right, writable: str) -> None:
             # gets it.
             channel.tx_select()
             channel.basic_publish(
-                "" if right.name == DEFAULT_EXCHANGE else right.name, nothing, b""
+                "" if right.name == DEFAULT_EXCHANGE else right.name, right.key or nothing, b""
             )
             channel.tx_rollback()
         case "read", "queue":
@@ -157,4 +157,7 @@ def _try(channel: BlockingChannel, right: Right, writable: str) -> None:
         case "write", "queue":
             channel.queue_unbind(right.name, "amq.topic", nothing)
         case "read", "exchange":
-            channel.queue_unbind(writable, right.name, nothing)
+            # No binding has such an argument, so none is taken away.
+            channel.queue_unbind(
+                writable, right.name, right.key or nothing, arguments={"redrive-asks": nothing}
+            )

@@ -247,7 +247,7 @@ def _nodes(management: ManagementAPI) -> list[dict[str, object]] | None:
 
 
 def _access(management: ManagementAPI) -> tuple[Access, ...] | None:
-    """What each user may write; only an administrator is told."""
+    """What each user may write and read; only an administrator is told."""
     try:
         users = {
             str(user["name"]): user.get("tags")
@@ -262,14 +262,16 @@ def _access(management: ManagementAPI) -> tuple[Access, ...] | None:
             name := str(permission["user"]),
             "administrator" in _tags(users.get(name)),
             str(permission["write"]),
-            {
-                str(topic["exchange"]): str(topic["write"])
-                for topic in topics
-                if topic["user"] == name
-            },
+            _keys_of(topics, name, "write"),
+            str(permission["read"]),
+            _keys_of(topics, name, "read"),
         )
         for permission in permissions
     )
+
+
+def _keys_of(topics: Iterable[Mapping[str, object]], user: str, verb: str) -> dict[str, str]:
+    return {str(one["exchange"]): str(one[verb]) for one in topics if one["user"] == user}
 
 
 def _tags(value: object) -> list[str]:

@@ -14,7 +14,6 @@ from redrive.topology.doctor.permissions import (
     least_rights,
     rights_to_watch,
 )
-from redrive.topology.history import history_of
 from redrive.topology.model import Subscription
 from redrive.topology.names import JOURNAL, ExchangeFamily, failed_queue, look_lock
 
@@ -49,8 +48,10 @@ def rights_needed(
             # What comes back to a dead-letter queue is seen there, and needs no right besides.
             # RabbitMQ 4.3 tells whether the main queue is there only to whom has a right on it.
             # Source: measured on 4.3.6, as for the role operator.
-            watch = () if literal else (Right("write", "queue", queue), *rights_to_watch(family))
-            return [look, Right("write", "exchange", DEFAULT_EXCHANGE), *watch]
+            needed = [look, Right("write", "exchange", DEFAULT_EXCHANGE)]
+            if not literal:
+                needed += [Right("write", "queue", queue), *rights_to_watch(family, queue)]
+            return needed
         case OperatorAct.DECLARE:
             if literal:
                 return []
@@ -73,8 +74,9 @@ def rights_wanted(
         Right("configure", "queue", look_lock(queue)),
     ]
     if not literal:
-        # What fails is seen as it happens: by the history, or by a tap.
-        more += [Right("read", "queue", history_of(family)), *rights_to_watch(family)]
+        # What fails is seen as it happens. A history has it, too, of all queues: who may read that
+        # is not asked for it.
+        more += rights_to_watch(family, queue)
     if act is not OperatorAct.LOOK:
         more += [
             Right("configure", "queue", JOURNAL),

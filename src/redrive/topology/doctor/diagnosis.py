@@ -12,7 +12,7 @@ from redrive.topology.diff import stale_bindings
 from redrive.topology.doctor import remedies
 from redrive.topology.doctor.facts import Facts, QueueFacts
 from redrive.topology.doctor.finding import Finding
-from redrive.topology.doctor.permissions import writers_into_others
+from redrive.topology.doctor.permissions import readers_of_others, writers_into_others
 from redrive.topology.model import Binding, Subscription
 from redrive.topology.names import ExchangeFamily
 
@@ -65,6 +65,7 @@ def diagnose(facts: Facts, questions: Iterable[Question], *, others: bool = Fals
     if len(names.main_queues(facts.queues)) > 1:  # else there is no other to write to
         for exchanges in dict.fromkeys(question.exchanges for question in asked):
             found += writers_into_others(facts.access or (), facts.virtual_host, exchanges)
+            found += readers_of_others(facts.access or (), facts.virtual_host, exchanges)
     return found
 
 

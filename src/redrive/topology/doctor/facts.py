@@ -94,7 +94,7 @@ class QueueFacts:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What a user may write in a virtual host.
+    """What a user may write and read in a virtual host.
 
     Args:
         user: its name.
@@ -102,12 +102,16 @@ class Access:
         write: the regular expression of the names that it may write to.
         topics: of each topic exchange that it has a topic permission on, the regular expression of
             the routing keys that it may publish there with.
+        read: the regular expression of the names that it may read from.
+        topics_read: of the same exchanges, that of the keys that it may bind there with.
     """
 
     user: str
     is_administrator: bool
     write: str
     topics: Mapping[str, str] = field(default_factory=dict)
+    read: str = ""
+    topics_read: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ from typing import Literal, assert_never
 from redrive.topology import outcome_events
 from redrive.topology.doctor.facts import Access
 from redrive.topology.doctor.finding import Finding
-from redrive.topology.history import history_of
 from redrive.topology.ladder import Ladder
 from redrive.topology.model import Subscription, Topology
 from redrive.topology.names import JOURNAL, ExchangeFamily, look_lock
@@ -53,12 +52,14 @@ class Right:
         name: the object's name; `amq.default` for the default exchange. Of many objects one of
             them.
         pattern: the regular expression of the names of many objects; empty for the one.
+        key: the routing key that it is needed with, where a topic permission may be for some alone.
     """
 
     verb: Verb
     kind: Literal["exchange", "queue"]
     name: str
     pattern: str = ""
+    key: str = ""
 
     @property
     def granted(self) -> str:
@@ -66,7 +67,8 @@ class Right:
         return self.pattern or re.escape(self.name)
 
     def __str__(self) -> str:
-        return f"{self.verb} {self.kind} {self.pattern or self.name}"
+        with_key = f" with the key {self.key}" if self.key else ""
+        return f"{self.verb} {self.kind} {self.pattern or self.name}{with_key}"
 
 
 def least_rights(role: Role, subscription: Subscription) -> tuple[Right, ...]:
@@ -90,9 +92,9 @@ def least_rights(role: Role, subscription: Subscription) -> tuple[Right, ...]:
                 *(
                     ()
                     if subscription.retry_via == "broker"
-                    else (Right("write", "exchange", family.retry),)
+                    else (Right("write", "exchange", family.retry, key=subscription.queue),)
                 ),
-                Right("write", "exchange", family.failed),
+                Right("write", "exchange", family.failed, key=subscription.queue),
             )
         case "declarer":
             return tuple(dict.fromkeys(_rights_to_declare(subscription.topology())))
@@ -118,24 +120,25 @@ def _rights_to_operate(subscription: Subscription) -> Iterator[Right]:
     yield Right("configure", "queue", JOURNAL)
     yield Right("read", "queue", JOURNAL)
     yield Right("write", "exchange", DEFAULT_EXCHANGE)
-    yield Right("read", "queue", history_of(family))  # to see what failed while nobody followed
-    yield Right("write", "exchange", family.failed)  # to restore
+    yield Right("write", "exchange", family.failed, key=subscription.queue)  # to restore
     # RabbitMQ 4.3 tells how much is in a queue only to whom has a right on it. Who may write to the
     # default exchange writes to any queue.
     yield Right("write", "queue", subscription.queue)
     yield Right("write", "queue", subscription.retry_queue)
-    yield from rights_to_watch(family)
+    yield from rights_to_watch(family, subscription.queue)
 
 
-def rights_to_watch(family: ExchangeFamily) -> Iterator[Right]:
-    """What it takes to watch what becomes of requeued messages: queues of its own, bound to where
-    subscribers tell it, and to where a message passes when it fails again."""
+def rights_to_watch(family: ExchangeFamily, queue: str) -> Iterator[Right]:
+    """What it takes to watch what becomes of messages that are requeued to a queue: queues of its
+    own, bound to where subscribers tell it, and to where a message of this queue passes when it
+    fails again."""
     yield Right("configure", "exchange", outcome_events.exchange_of(family).name)
-    for queue in (outcome_events.watched_queue(_ANY), outcome_events.queue_of(_ANY)):
+    for own in (outcome_events.watched_queue(_ANY), outcome_events.queue_of(_ANY)):
         for verb in VERBS:
-            yield Right(verb, "queue", queue.name, re.escape(queue.name.removesuffix(_ANY)) + ".+")
-    for source in (outcome_events.exchange_of(family).name, family.failed, family.retry):
-        yield Right("read", "exchange", source)
+            yield Right(verb, "queue", own.name, re.escape(own.name.removesuffix(_ANY)) + ".+")
+    yield Right("read", "exchange", outcome_events.exchange_of(family).name)
+    for source in (family.failed, family.retry):
+        yield Right("read", "exchange", source, key=queue)
 
 
 def _rights_to_declare(topology: Topology) -> Iterator[Right]:
@@ -154,10 +157,11 @@ def _rights_to_declare(topology: Topology) -> Iterator[Right]:
                 "write",
                 "exchange",
                 str(queue.arguments["x-dead-letter-exchange"]) or DEFAULT_EXCHANGE,
+                key=str(queue.arguments.get("x-dead-letter-routing-key", "")),
             )
     for binding in topology.bindings:
         yield Right("write", binding.to, binding.destination)
-        yield Right("read", "exchange", binding.source)
+        yield Right("read", "exchange", binding.source, key=binding.routing_key)
 
 
 def lacking(
@@ -188,11 +192,11 @@ def lacking(
                 _WITHOUT[role],
                 f"{grant_command(user, virtual_host, wanted)} ({_needs(list(missing))}; its other "
                 "rights in this virtual host go)"
-                # An operator reads from the failed exchange with any key, and writes to all queues
-                # anyhow.
                 + (
-                    f". So that it can't write into others' queues: {topics}"
-                    if "subscriber" in missing and "operator" not in missing
+                    f". So that it reads no other queue's failures: {topics}"
+                    if "operator" in missing
+                    else f". So that it can't write into others' queues: {topics}"
+                    if "subscriber" in missing
                     else ""
                 ),
             )
@@ -212,8 +216,8 @@ def permits(pattern: str, name: str) -> bool:
 
 
 def topic_commands(user: str, virtual_host: str, exchanges: ExchangeFamily, queue: str) -> str:
-    """The commands that let a user write to the failed and the retry exchange for one queue
-    alone."""
+    """The commands that let a user write to the failed and the retry exchange, and read from them,
+    for one queue alone."""
     return "; ".join(
         shlex.join(
             [
@@ -224,7 +228,7 @@ def topic_commands(user: str, virtual_host: str, exchanges: ExchangeFamily, queu
                 user,
                 exchange,
                 queue,
-                "^$",
+                queue,
             ]
         )
         for exchange in (exchanges.failed, exchanges.retry)
@@ -256,6 +260,29 @@ def writers_into_others(
                 "It can put messages of its own into the failed or retry queue of every other "
                 "subscription.",
                 "Of the queues that it consumes: "
+                f"{topic_commands(one.user, virtual_host, exchanges, '^(QUEUE|QUEUE)$')}",
+            )
+
+
+def readers_of_others(
+    access: Iterable[Access], virtual_host: str, exchanges: ExchangeFamily
+) -> Iterator[Finding]:
+    """The users that may read each failed message, and each that is retried, as it passes; left out
+    are administrators."""
+    for one in access:
+        anywhere = [
+            exchange
+            for exchange in (exchanges.failed, exchanges.retry)
+            if permits(one.read, exchange)
+            and permits(one.topics_read.get(exchange, ".*"), _NOBODYS_QUEUE)
+        ]
+        if anywhere and not one.is_administrator:
+            yield Finding(
+                "topic-permission",
+                one.user,
+                f"this user may bind queues to {' and '.join(anywhere)} with any routing key",
+                "It can read the messages of every other subscription that fail or are retried.",
+                "Of the queues that it operates: "
                 f"{topic_commands(one.user, virtual_host, exchanges, '^(QUEUE|QUEUE)$')}",
             )
 

@@ -11,6 +11,7 @@ from redrive.topology.doctor.permissions import (
     grant_command,
     lacking,
     least_rights,
+    readers_of_others,
     writers_into_others,
 )
 from redrive.topology.model import Subscription
@@ -30,7 +31,7 @@ def test_a_publisher_writes_to_one_exchange() -> None:
 
 def test_who_declares_needs_what_the_broker_asks_of_dead_lettering() -> None:
     rights = least_rights("declarer", SUBSCRIPTION)
-    assert Right("write", "exchange", "master.retry") in rights
+    assert Right("write", "exchange", "master.retry", key=SUBSCRIPTION.queue) in rights
     assert Right("write", "exchange", "amq.default") in rights
 
 
@@ -79,13 +80,24 @@ def test_a_role_is_named_with_its_article(role: Role, named: str) -> None:
     assert named in finding.problem
 
 
-def test_a_subscribers_remedy_keeps_it_out_of_others_queues_and_an_operators_does_not() -> None:
+@pytest.mark.parametrize(
+    ("role", "so_that"),
+    [
+        ("subscriber", "it can't write into others' queues"),
+        ("operator", "it reads no other queue's failures"),
+    ],
+)
+def test_the_remedy_of_a_subscriber_and_of_an_operator_keeps_them_to_their_queue(
+    role: Role, so_that: str
+) -> None:
     missing = [Right("read", "queue", "ucenter@user")]
-    command = "rabbitmqctl set_topic_permissions -p / app master.failed '^ucenter@user$' '^$'"
-    (finding,) = lacking("app", "/", SUBSCRIPTION, {"subscriber": missing})
-    assert command in finding.remedy
-    (finding,) = lacking("app", "/", SUBSCRIPTION, {"subscriber": missing, "operator": []})
-    assert command not in finding.remedy
+    own = "'^ucenter@user$'"
+    commands = "; ".join(
+        f"rabbitmqctl set_topic_permissions -p / app {exchange} {own} {own}"
+        for exchange in ("master.failed", "master.retry")
+    )
+    (finding,) = lacking("app", "/", SUBSCRIPTION, {role: missing})
+    assert f"So that {so_that}: {commands}" in finding.remedy
 
 
 @pytest.mark.parametrize(
@@ -112,6 +124,38 @@ def test_who_may_write_into_others_queues_is_found_unless_that_can_not_be_preven
     assert [finding.problem for finding in findings] == [
         f"this user may write to {exchanges} with any routing key" for exchanges in found
     ]
+
+
+@pytest.mark.parametrize(
+    ("access", "found"),
+    [
+        (Access("app", False, "", read="^master"), ["master.failed and master.retry"]),
+        (
+            Access("app", False, "", read=".*", topics_read={"master.failed": "^a$"}),
+            ["master.retry"],
+        ),
+        (
+            Access(
+                "app",
+                False,
+                "",
+                read=".*",
+                topics_read={"master.failed": "^a$", "master.retry": "^$"},
+            ),
+            [],
+        ),
+        (Access("app", False, ".*", read="^a@failed$"), []),
+        (Access("admin", True, ".*", read=".*"), []),
+    ],
+)
+def test_who_may_read_what_fails_in_others_queues_is_found(
+    access: Access, found: list[str]
+) -> None:
+    findings = list(readers_of_others([access], "/", SUBSCRIPTION.exchanges))
+    assert [finding.problem for finding in findings] == [
+        f"this user may bind queues to {exchanges} with any routing key" for exchanges in found
+    ]
+    assert all("'^(QUEUE|QUEUE)$' '^(QUEUE|QUEUE)$'" in finding.remedy for finding in findings)
 
 
 @pytest.mark.parametrize("role", ROLES)
