@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from redrive.errors import ConfigurationError
+from redrive.failures.index import Index
 from redrive.failures.local_journal import LocalJournal
+from redrive.pubsub.url import BrokerURL
 from redrive.spark_reprocess.archive import Archive
 from redrive.spark_reprocess.drain_task import DrainTask
 from redrive.spark_reprocess.ledger import ArchiveLedger, Entry, Event
@@ -84,3 +87,39 @@ def test_what_java_says_is_written_through_no_link(tmp_path: Path) -> None:
     with pytest.raises(OSError, match=r"spark\.log"), _stderr_to(str(tmp_path / "spark.log")):
         os.write(2, b"appended")
     assert target.read_text() == "mine"
+
+
+@pytest.fixture
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of this user's own, as somebody has made it."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    folder = tmp_path / "redrive"
+    folder.mkdir()
+    folder.chmod(0o777)
+    return folder
+
+
+def test_the_folder_of_the_journal_is_closed_to_others(state: Path) -> None:
+    with LocalJournal():
+        assert rights(state) == 0o700
+
+
+def test_neither_journal_nor_index_is_put_where_another_user_can_put_another(
+    state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: state.stat().st_uid + 1)
+    for opened in (LocalJournal, lambda: Index(BrokerURL.parse(URL))):
+        with pytest.raises(ConfigurationError, match="belongs to another user"):
+            opened()
+    assert list(state.iterdir()) == []
+
+
+def test_a_journal_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
+    target = tmp_path / "of-somebody"
+    target.write_text("theirs")
+    target.chmod(0o644)
+    link = tmp_path / "journal.sqlite3"
+    link.symlink_to(target)
+    with pytest.raises(ConfigurationError, match="is a link"):
+        LocalJournal(link)
+    assert (target.read_text(), rights(target)) == ("theirs", 0o644)

@@ -5,6 +5,7 @@ import contextlib
 import socket
 import ssl
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
@@ -60,11 +61,26 @@ def test_over_tls_the_session_is_a_cookie_that_never_goes_unencrypted(
         base_url=console.address, trust_env=False, verify=context, timeout=60
     ) as client:
         answer = client.get(console.server.new_link())
+        assert answer.headers["set-cookie"].startswith("__Host-redrive-")
         assert "secure" in answer.headers["set-cookie"].lower()
         assert client.get("/journal").status_code == 200
+        # To tell a browser so of this machine would be told of its other services, too.
+        assert "strict-transport-security" not in answer.headers
     plain = console.address.replace("https", "http")
     with pytest.raises(httpx.HTTPError):
         httpx.get(plain, trust_env=False, timeout=60)
+
+
+def test_a_browser_is_told_to_come_encrypted_to_a_host_with_a_name(
+    opens: Opens, certified: tuple[Reach, ssl.SSLContext]
+) -> None:
+    reach, context = certified
+    console = opens(reach=replace(reach, hosts=("console.example",)))
+    with httpx.Client(
+        base_url=console.address, trust_env=False, verify=context, timeout=60
+    ) as client:
+        answer = client.get("/me", headers={"host": "console.example"})
+    assert answer.headers["strict-transport-security"] == "max-age=31536000"
 
 
 def test_who_comes_by_the_proxy_is_who_it_says_and_stands_so_in_the_journal(
@@ -174,6 +190,19 @@ def test_who_is_slow_to_ask_is_hung_up_on(
     with connected(console) as client:
         client.sendall(sent)
         assert client.recv(1) == b""
+
+
+def test_a_crowd_that_asks_nothing_keeps_nobody_out(
+    opens: Opens, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    console = opens()
+    monkeypatch.setattr(punctual_protocol, "MOST_WAITING", 5)
+    with contextlib.ExitStack() as held:
+        crowd = [held.enter_context(connected(console)) for _ in range(12)]
+        assert crowd[0].recv(1) == b""  # the oldest is the first to be hung up on
+        assert console.get("/me").status_code == 200
+        crowd[-1].sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert b" 200 " in crowd[-1].recv(100)
 
 
 def test_a_form_that_never_comes_is_not_waited_for(

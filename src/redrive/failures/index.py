@@ -25,6 +25,7 @@ from typing import Self
 
 from redrive.failures.columns import COLUMNS
 from redrive.failures.kept_messages import IndexUnusable
+from redrive.failures.state_folder import check_state_folder, state_folder
 from redrive.pubsub.url import BrokerURL
 
 MOST_BYTES = 2 * 1024**3
@@ -133,10 +134,8 @@ def default_folder(*, keeps_bodies: bool = True) -> Path:
     Raises:
         ModuleNotFoundError: `redrive[cli]` is not installed.
     """
-    from platformdirs import user_state_path
-
     name = _NAME if keeps_bodies else _NAME_WITHOUT_BODIES
-    return user_state_path("redrive", appauthor=False) / name
+    return state_folder() / name
 
 
 def forget(url: BrokerURL, queue: str) -> None:
@@ -187,6 +186,7 @@ class Index:
 
     Raises:
         ModuleNotFoundError: no folder is given, and `redrive[cli]` is not installed.
+        ConfigurationError: no folder is given, and the user's own belongs to somebody else.
     """
 
     def __init__(
@@ -199,6 +199,8 @@ class Index:
     ) -> None:
         self.broker = ",".join(map(str, url.endpoints)) + "/" + url.virtual_host
         self._root = default_folder(keeps_bodies=keeps_bodies) if folder is None else folder
+        if folder is None:
+            check_state_folder()
         self.keeps_bodies = keeps_bodies
         self.folder = self._root / _id_of(self.broker)
         self.most_bytes = most_bytes

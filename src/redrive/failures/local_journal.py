@@ -32,6 +32,7 @@ from redrive.failures.disk_room import NO_ROOM
 from redrive.failures.job_record import JobRecord, State
 from redrive.failures.journal_entry import JobStep, JournalEntry, Original
 from redrive.failures.operator_name import whoami
+from redrive.failures.state_folder import check_state_folder, state_folder
 from redrive.failures.stored_message import bytes_of, text_of
 from redrive.pubsub.url import BrokerURL
 from redrive.topology.headers import Delivery
@@ -57,9 +58,7 @@ class JournalUnusable(ConfigurationError):
 
 def default_path() -> Path:
     """Where the journal is unless told otherwise: the user's state directory."""
-    from platformdirs import user_state_path
-
-    return user_state_path("redrive", appauthor=False) / _NAME
+    return state_folder() / _NAME
 
 
 def is_running(job: JobRecord) -> ConfigurationError:
@@ -90,6 +89,8 @@ class LocalJournal:
 
     def __init__(self, path: Path | None = None) -> None:
         self.path = path or default_path()
+        if path is None:
+            check_state_folder()
         self._lock = threading.Lock()
         self._no_room = ""
         with self._errors("opened"):
@@ -667,6 +668,10 @@ def _make_private(path: Path) -> None:
     with _making, contextlib.suppress(FileExistsError):
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, _OURS_ALONE))
         return
+    if path.is_symlink():
+        raise ConfigurationError(
+            f"the journal {str(path)!r} is a link", "Name the file itself with --journal."
+        )
     if sys.platform != "win32" and stat.S_IMODE(path.stat().st_mode) & ~_OURS_ALONE:
         with contextlib.suppress(PermissionError):  # it is another user's
             path.chmod(_OURS_ALONE)

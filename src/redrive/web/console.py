@@ -128,7 +128,10 @@ class Console:
         self.entrance = Entrance(self.sessions, self.guests.own)
         # Cookies do not tell ports apart: two consoles on one host must not end each other's
         # sessions.
-        self.cookie = f"redrive-{secrets.token_hex(4)}"
+        # With TLS, no other host and no page without it can plant one of this name. Source:
+        # https://developer.mozilla.org/docs/Web/HTTP/Headers/Set-Cookie#cookie_prefixes
+        prefix = "__Host-" if reach.is_encrypted else ""
+        self.cookie = f"{prefix}redrive-{secrets.token_hex(4)}"
         self.doors = Doors(
             reach,
             frozenset(host.lower() for host in hosts),

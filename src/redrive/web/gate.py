@@ -55,6 +55,9 @@ _HEADERS = {
 }
 
 
+_ONLY_ENCRYPTED = {"strict-transport-security": "max-age=31536000"}
+
+
 class Refusal(NamedTuple):
     """Why a request is not answered.
 
@@ -144,6 +147,8 @@ class Gate:
                 return
             if message["type"] == "http.response.start":
                 MutableHeaders(scope=message).update(_HEADERS)
+                if self._doors.reach.is_encrypted and not _is_this_machine(scope):
+                    MutableHeaders(scope=message).update(_ONLY_ENCRYPTED)
             elif token and message.get("more_body"):
                 has_ended = self._doors.sessions.guest(token, is_used=False) is None
                 if has_ended:
@@ -249,6 +254,12 @@ class Gate:
                     gettext("nobody says who you are"),
                     gettext("Come by the proxy that you log in to."),
                 )
+
+
+def _is_this_machine(scope: Scope) -> bool:
+    """Whether a browser asks for this machine by the name that all its services have."""
+    host = Headers(scope=scope).get("host", "").rpartition(":")[0]
+    return host in ("localhost", "127.0.0.1", "[::1]")
 
 
 def _is_navigation(headers: Headers) -> bool:

@@ -1,25 +1,38 @@
-"""HTTP with clients that have to come to the point."""
+"""HTTP with clients that have to come to the point, and that keep nobody else out."""
 
 import asyncio
 from asyncio import TimerHandle
 from asyncio.transports import BaseTransport
+from weakref import WeakKeyDictionary
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.server import ServerState
 
+MOST_WAITING = 200
+"""Connections that ask nothing, of all clients of a server; far fewer than it takes in all."""
 SECONDS_TO_ASK = 20.0
 """Seconds that a client has from its connection, or from the first byte of a further request, until
 its request line and headers are there."""
 
 
+_waiting: WeakKeyDictionary[ServerState, dict[str, dict["PunctualProtocol", None]]] = (
+    WeakKeyDictionary()
+)
+"""Of each server, the connections of each address that ask nothing, the oldest first."""
+
+
 class PunctualProtocol(H11Protocol):
     """HTTP/1.1 that closes the connection of whoever is slow to ask. uvicorn has a limit only for
-    who asks nothing further."""
+    who asks nothing further. Where too many wait, the oldest one is closed of the address that has
+    the most: so a crowd of idle connections keeps nobody out."""
 
     _asking: TimerHandle | None = None
+    _address = ""
 
     def connection_made(self, transport: BaseTransport) -> None:
         """Begins to wait for the first request."""
         super().connection_made(transport)  # type: ignore[arg-type]
+        self._address = self.client[0] if self.client else ""
         self._begin_to_wait()
 
     def data_received(self, data: bytes) -> None:
@@ -39,8 +52,23 @@ class PunctualProtocol(H11Protocol):
     def _begin_to_wait(self) -> None:
         loop = asyncio.get_running_loop()
         self._asking = loop.call_later(SECONDS_TO_ASK, self.transport.close)
+        waiting = self._all_waiting
+        waiting.setdefault(self._address, {})[self] = None
+        if sum(map(len, waiting.values())) > MOST_WAITING:
+            _, address = max((len(of_one), address) for address, of_one in waiting.items())
+            oldest = next(iter(waiting[address]))
+            oldest._wait_no_longer()
+            oldest.transport.close()
 
     def _wait_no_longer(self) -> None:
         if self._asking is not None:
             self._asking.cancel()
             self._asking = None
+            of_address = self._all_waiting[self._address]
+            del of_address[self]
+            if not of_address:
+                del self._all_waiting[self._address]
+
+    @property
+    def _all_waiting(self) -> dict[str, dict["PunctualProtocol", None]]:
+        return _waiting.setdefault(self.server_state, {})

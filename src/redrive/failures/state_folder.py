@@ -1,0 +1,41 @@
+"""The folder of this user's own in which journal and index are, unless they are told otherwise."""
+
+import os
+import stat
+import sys
+from pathlib import Path
+
+from redrive.errors import ConfigurationError
+
+_OURS_ALONE = 0o700
+
+
+def state_folder() -> Path:
+    """Return where it is.
+
+    Raises:
+        ModuleNotFoundError: `redrive[cli]` is not installed.
+    """
+    from platformdirs import user_state_path
+
+    return user_state_path("redrive", appauthor=False)
+
+
+def check_state_folder() -> None:
+    """Check that nobody else can put files into it, and take the rights on it from others.
+
+    Raises:
+        ConfigurationError: it belongs to somebody else.
+    """
+    folder = state_folder()
+    if sys.platform == "win32" or not folder.exists():
+        return
+    found = folder.stat()
+    if found.st_uid != os.geteuid():
+        raise ConfigurationError(
+            f"the folder {str(folder)!r} belongs to another user, who could put another journal "
+            "there",
+            "Delete it, or set XDG_STATE_HOME to a folder of your own.",
+        )
+    if stat.S_IMODE(found.st_mode) & ~_OURS_ALONE:
+        folder.chmod(_OURS_ALONE)
