@@ -425,3 +425,23 @@ def test_a_plan_can_be_paced_by_the_depth_of_the_main_queue(
     console.post("/stop", id=id_)
     wait_for_end(console, id_)
     assert sum(handled_by(service.url).values()) <= 4
+
+
+def test_what_runs_jobs_and_questions_has_the_address_neither_as_argument_nor_as_variable(
+    console: OpenConsole, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REDRIVE_URL", service.url)
+    id_ = begun(console, **AS_CONSUMED)
+    wait_until_it_sends(console, id_)
+    assert console.get("/causes", queue=QUEUE, where="retries = 0").status_code == 200
+    children = Path(f"/proc/{os.getpid()}/task").glob("*/children")
+    own = {child for file in children for child in file.read_text().split()}
+    shown = {
+        Path(f"/proc/{child}/cmdline").read_bytes(): Path(f"/proc/{child}/environ").read_bytes()
+        for child in own
+    }
+    ours = [command for command in shown if b"redrive.web." in command]
+    assert {b"worker_process" in one for one in ours} == {True, False}
+    assert not [one for one in ours if b"amqp" in one or b"REDRIVE_URL" in shown[one]]
+    console.post("/stop", id=id_)
+    wait_for_end(console, id_)

@@ -103,7 +103,8 @@ def stop(journal: "LocalJournal", record: JobRecord) -> None:
         if time.monotonic() > until:
             raise ConfigurationError(
                 f"job {record.id} was asked to stop, and has not within {_STOPS_WITHIN:g} s",
-                f"See whether it still runs, and stop it there: {record.by}.",
+                f"See whether it still runs, and stop it there: {record.by}. If nobody runs it: "
+                f"redrive jobs forget {record.id}.",
             )
         if time.monotonic() > asked_at + _ASKED_AGAIN_EVERY:
             asked_at = time.monotonic()

@@ -20,6 +20,7 @@ from redrive.web.asked import QueuePlace
 from redrive.web.catalogue import gettext
 from redrive.web.console_job import ConsoleJob, Task, TaskKind
 from redrive.web.console_settings import ConsoleSettings
+from redrive.web.questions import without_address
 
 _COMMAND = (sys.executable, "-P", "-m", "redrive.web.worker_process")
 
@@ -197,6 +198,7 @@ class JobWorker:
             # In a session of its own: Ctrl-C at a terminal is the console's, which ends it cleanly.
             process = self._process = subprocess.Popen(
                 [*_COMMAND, str(read)],
+                env=without_address(os.environ),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 start_new_session=True,

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -135,7 +135,7 @@ class _Process:
             self._process = subprocess.Popen(
                 [*_COMMAND, str(other.fileno())],
                 # Each of a thread's own pools of memory would count as a part of what it may take.
-                env={**os.environ, "MALLOC_ARENA_MAX": "2"},
+                env={**without_address(os.environ), "MALLOC_ARENA_MAX": "2"},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 start_new_session=True,
@@ -251,6 +251,12 @@ class Questions:
                     self._idle.append(process)
             if not is_kept:
                 process.end()
+
+
+def without_address(environment: Mapping[str, str]) -> dict[str, str]:
+    """An environment for a process that is told the broker's address, with its password, by a
+    pipe."""
+    return {name: value for name, value in environment.items() if name != "REDRIVE_URL"}
 
 
 def _too_slow() -> ConfigurationError:
