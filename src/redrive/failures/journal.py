@@ -645,6 +645,7 @@ class Journal(LocalJournal):
         with self._transaction() as sqlite:
             for job in jobs:
                 sqlite.execute("DELETE FROM under_way WHERE job = ?", (job,))
+                journal_tables.set_handed_over(sqlite, job, 0)
             for row in self._stream.read(None, mark):
                 with contextlib.suppress(NewerEntry, Unreadable):
                     entry = JournalEntry.decode(row.body, row.user)

@@ -61,6 +61,10 @@ CREATE INDEX IF NOT EXISTS job_by_state ON job (json_extract(record, '$.state'),
 -- Originals that are elsewhere only.
 CREATE TABLE IF NOT EXISTS left_out (job TEXT NOT NULL, who TEXT NOT NULL);
 """
+NEVER_FORGOTTEN = frozenset((State.ASKED, State.DECLINED, State.DONE))
+"""What is declined instead, or is history."""
+_OF_A_RUN = (WHOLE - {JobStep.DECLINED, JobStep.FORGOTTEN}) | {JobStep.SETTLED, JobStep.SENDING}
+"""The steps whose entries say what is on its way."""
 _ADDITIVE = frozenset((JobStep.HEARD, JobStep.ORIGINAL, JobStep.STOP))
 """The steps whose entries may be counted once only, and in any order."""
 
@@ -236,15 +240,28 @@ def apply(sqlite: sqlite3.Connection, entry: JournalEntry) -> None:
         return
     if entry.step is JobStep.STOP:
         put_stop(sqlite, entry.run, entry.by)
+    settled = _settled(sqlite, entry.job)
     if entry.record is not None:
-        _apply_record(sqlite, entry, entry.record, known)
-    if entry.step in WHOLE or entry.step is JobStep.SETTLED:
-        sqlite.execute("DELETE FROM under_way WHERE job = ?", (entry.job,))
-    if entry.step in WHOLE or entry.step in (JobStep.SETTLED, JobStep.SENDING):
+        _apply_record(sqlite, entry, entry.record, known, settled)
+    if entry.step in _OF_A_RUN:
+        if entry.step is not JobStep.SENDING:
+            sqlite.execute("DELETE FROM under_way WHERE job = ?", (entry.job,))
         add_under_way(sqlite, entry.job, entry.digests)
-        set_handed_over(sqlite, entry.job, entry.handed_over)
+        # What was settled is never sent again, whatever is said of the job later.
+        least = settled + _count_under_way(sqlite, entry.job)
+        set_handed_over(sqlite, entry.job, max(entry.handed_over, least))
     if entry.original is not None:
         _keep(sqlite, entry, entry.original)
+
+
+def _settled(sqlite: sqlite3.Connection, job_id: str) -> int:
+    """How many messages a job has handed to the broker that are known to be settled."""
+    return max(0, handed_over(sqlite, job_id) - _count_under_way(sqlite, job_id))
+
+
+def _count_under_way(sqlite: sqlite3.Connection, job_id: str) -> int:
+    row = sqlite.execute("SELECT count(*) FROM under_way WHERE job = ?", (job_id,)).fetchone()
+    return int(row[0])
 
 
 def _may_follow(entry: JournalEntry, known: JobRecord) -> bool:
@@ -260,7 +277,7 @@ def _may_follow(entry: JournalEntry, known: JobRecord) -> bool:
         case JobStep.DECLINED:
             return known.state is State.ASKED
         case JobStep.FORGOTTEN:
-            return known.state not in (State.ASKED, State.DECLINED)
+            return known.state not in NEVER_FORGOTTEN
         case JobStep.RESUMED if known.state is State.FORGOTTEN:
             return False
         case _ if known.state is State.DECLINED:
@@ -320,7 +337,11 @@ def _state_after(step: JobStep, said: State) -> State:
 
 
 def _apply_record(
-    sqlite: sqlite3.Connection, entry: JournalEntry, record: JobRecord, known: JobRecord | None
+    sqlite: sqlite3.Connection,
+    entry: JournalEntry,
+    record: JobRecord,
+    known: JobRecord | None,
+    settled: int,
 ) -> None:
     record = replace(record, user=entry.user, state=_state_after(entry.step, record.state))
     if known is None:
@@ -339,6 +360,7 @@ def _apply_record(
         put(sqlite, replace(known, state=record.state, problem=problem, changed_at=changed_at))
         return
     record = record.with_known_of(known).with_order_of(known)
+    record = replace(record, sent=max(record.sent, min(known.sent, settled)))
     if known.state is State.ASKED and entry.step is JobStep.RESUMED:
         # Who has asked, and who has approved, is what the broker vouches for.
         record = replace(record, asked_by=known.by, approved_by=record.by)

@@ -244,15 +244,15 @@ class LocalJournal:
         """Write down that nobody runs a job, and that nobody is to have it go on; return it.
 
         Raises:
-            ConfigurationError: somebody runs it, or it was never run.
+            ConfigurationError: somebody runs it, or it is done or was never run.
         """
         with self.writing() as sqlite:
             known = journal_tables.found(sqlite, job.id) or job
             if self._is_known_to_run(known):
                 raise is_running(known)
-            if known.state in (State.ASKED, State.DECLINED):
+            if known.state in journal_tables.NEVER_FORGOTTEN:
                 raise ConfigurationError(
-                    f"job {job.id} is {known.state.value}, and was never run",
+                    f"job {job.id} is {known.state.value}, and hinders nobody",
                     f"Decline it: redrive jobs decline {job.id}."
                     if known.state is State.ASKED
                     else "Leave it as it is.",

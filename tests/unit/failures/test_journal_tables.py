@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from redrive.errors import ConfigurationError
 from redrive.failures import journal_tables
@@ -171,3 +173,50 @@ def test_of_too_many_jobs_the_oldest_are_dropped_but_those_that_run_or_wait(
         left = [job.id for job in journal_tables.jobs(sqlite, None)]
         assert not journal_tables.shrink(sqlite)
     assert left == ["6", "5", "4", "1", "0"]
+
+
+DIGESTS = tuple(f"{number:064x}" for number in range(40))
+
+
+@st.composite
+def of_a_stranger(draw: st.DrawFn) -> JournalEntry:
+    """An entry of a run that somebody has made up, or of the one that there is."""
+    step = draw(st.sampled_from(sorted(set(JobStep) - {JobStep.READ, JobStep.REMARK})))
+    run = draw(st.sampled_from(["first", "second"]))
+    sent = draw(st.integers(0, 40))
+    written = entry(step, draw(st.sampled_from(["anna", "mallory"])), run, sent=sent)
+    count = draw(st.integers(0, 40))
+    return replace(written, handed_over=draw(st.integers(0, 40)), digests=DIGESTS[:count])
+
+
+@given(st.lists(of_a_stranger(), max_size=6))
+def test_nothing_that_is_written_later_has_what_was_settled_sent_again(
+    later: list[JournalEntry],
+) -> None:
+    begun = entry(JobStep.BEGUN, "anna", "first")
+    sending = replace(entry(JobStep.SENDING, "anna", "first"), handed_over=20, digests=DIGESTS[:20])
+    settled = replace(
+        entry(JobStep.SETTLED, "anna", "first"), handed_over=20, digests=DIGESTS[15:20]
+    )
+    with closing(sqlite3.connect(":memory:")) as sqlite:
+        sqlite.executescript(journal_tables.SCHEMA)
+        for one in (begun, sending, settled, *later):
+            journal_tables.apply(sqlite, one)
+        under_way = len(set(journal_tables.under_way(sqlite, ASKED.id)))
+        assert journal_tables.handed_over(sqlite, ASKED.id) - under_way >= 15
+
+
+def test_who_forgets_a_job_takes_nothing_of_what_it_has_sent() -> None:
+    begun = entry(JobStep.BEGUN, "anna", "first")
+    sending = replace(entry(JobStep.SENDING, "anna", "first"), handed_over=2, digests=DIGESTS[:2])
+    with closing(sqlite3.connect(":memory:")) as sqlite:
+        sqlite.executescript(journal_tables.SCHEMA)
+        for one in (begun, sending, entry(JobStep.FORGOTTEN, "mallory")):
+            journal_tables.apply(sqlite, one)
+        assert journal_tables.handed_over(sqlite, ASKED.id) == 2
+        assert set(journal_tables.under_way(sqlite, ASKED.id)) == set(DIGESTS[:2])
+
+
+def test_what_is_done_can_not_be_hidden() -> None:
+    ended = entry(JobStep.ENDED, "anna", state=State.DONE)
+    assert after(ended, entry(JobStep.FORGOTTEN, "mallory")).state is State.DONE

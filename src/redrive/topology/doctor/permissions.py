@@ -153,9 +153,9 @@ def _rights_to_declare(topology: Topology) -> Iterator[Right]:
         yield Right("configure", "queue", queue.name)
         if "x-dead-letter-exchange" in queue.arguments:
             yield Right("read", "queue", queue.name)
-            exchange = str(queue.arguments["x-dead-letter-exchange"])
-            key = str(queue.arguments.get("x-dead-letter-routing-key", "")) if exchange else ""
-            yield Right("write", "exchange", exchange or DEFAULT_EXCHANGE, key=key)
+            to = str(queue.arguments["x-dead-letter-exchange"])
+            key = str(queue.arguments.get("x-dead-letter-routing-key", "")) if to else ""
+            yield Right("write", "exchange", to or DEFAULT_EXCHANGE, key=key)
     for binding in topology.bindings:
         yield Right("write", binding.to, binding.destination)
         yield Right("read", "exchange", binding.source, key=binding.routing_key)
