@@ -1,6 +1,8 @@
 """What people ask by an expression or a query of their own: it costs a console no more than a
 little, and nobody else waits for it."""
 
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -111,3 +113,32 @@ def test_what_nobody_waits_for_any_more_is_ended(busy: OpenConsole) -> None:
     pool = busy.server.console.desk.recollection.questions
     wait_until(lambda: not pool._asking, "both have ended before their time")
     assert asked(busy, "select count(*) as n from failed").json() == [{"n": 17}]
+
+
+KILLED = """
+import time
+from redrive.web.questions import _Process
+
+class Endless:
+    def __reduce__(self):
+        return time.sleep, (600,)
+
+process = _Process()
+process.wait_for_start()
+process._connection.send(Endless())
+print(process._process.pid, flush=True)
+time.sleep(600)
+"""
+
+
+def test_a_question_ends_with_a_console_that_is_killed() -> None:
+    console = subprocess.Popen(
+        [sys.executable, "-c", KILLED], stdout=subprocess.PIPE, stdin=subprocess.DEVNULL
+    )
+    assert console.stdout is not None
+    with console.stdout as said:
+        process = Path("/proc", said.readline().decode().strip())
+    assert b"question_process" in (process / "cmdline").read_bytes()
+    console.kill()
+    console.wait()
+    wait_until(lambda: not process.exists() or not (process / "cmdline").read_bytes(), "it ends")

@@ -6,8 +6,11 @@ when the console does. `python -m redrive.web.question_process 3` runs it.
 """
 
 import contextlib
+import os
 import resource
 import sys
+import threading
+import time
 import traceback
 from dataclasses import replace
 from multiprocessing.connection import Connection
@@ -16,6 +19,7 @@ from redrive.errors import ConfigurationError, RedriveError
 from redrive.web.catalogue import gettext
 from redrive.web.questions import READY, Answered, QuestionTask, answered
 
+_GLANCE_SECONDS = 0.5
 _MEMORY = 1024 * 1024 * 1024
 """Bytes that questions may take beside what this process has when it starts."""
 
@@ -26,6 +30,7 @@ def main() -> None:
 
     connection: Connection[Answered | str, QuestionTask] = Connection(int(sys.argv[1]))
     _limit_memory()
+    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     connection.send(READY)
     while True:
         try:
@@ -57,6 +62,13 @@ def too_large() -> ConfigurationError:
         gettext("the question needs more memory than a console gives it"),
         gettext("Ask for less at a time, or use the command line."),
     )
+
+
+def _end_with(console: int) -> None:
+    """Ends this process, in the middle of a question, once the console was killed."""
+    while os.getppid() == console:
+        time.sleep(_GLANCE_SECONDS)
+    os._exit(1)
 
 
 def _limit_memory() -> None:
