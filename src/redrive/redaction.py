@@ -70,14 +70,18 @@ _KEY_KINDS = [
 """A key is a secret if it stands behind one of these: `api_key`, and not `routing_key`."""
 _KEYS = "|".join(f"{kind}{between}key" for kind in _KEY_KINDS for between in ("", "-", "_", " "))
 _STRONG = (
-    rf"(?:password|passwd|passphrase|passcode|(?<![a-z])pwd(?!=/)|(?<=[_-])pass|secret|{_KEYS})"
+    "(?:(?:password|passwd|passphrase|passcode|(?<![a-z])pwd(?!=/)|(?<=[_-])pass|secret|"
+    rf"(?<![a-z])app[_-]?key|{_KEYS})(?:\d{{1,2}}+|[_-](?:base|salt|old|new|previous|current|value|"
+    r"confirm(?:ation)?|\d{1,2}+)(?![a-z\d_-]))?+)"
 )
 """Names of what is always a secret, and the ends of such names."""
 _WEAK = r"(?:token|signature)"
 """Names of what is a secret in settings, and another thing in sentences:
 `unexpected token: '}'`."""
 _NAME = rf"(?:{_STRONG}|{_WEAK})"
-_STRONG_WORDS = " ".join(("password passwd passphrase passcode pwd pass secret", *_KEY_KINDS))
+_STRONG_WORDS = " ".join(
+    ("password passwd passphrase passcode pwd pass secret app_key app-key appkey", *_KEY_KINDS)
+)
 _WEAK_WORDS = "token signature"
 _WORDS = f"{_STRONG_WORDS} {_WEAK_WORDS}"
 _ENDS_AS_NAME = "|".join(
@@ -96,12 +100,23 @@ _VALUE = rf"""(?:{_IN_QUOTES}|(?<!["'])(?!{_QUOTE}){_NOTHING}{_BARE})"""
 _SECRET_LOOKS = r"""(?=[^\s'",;<>()]{4})(?=[^\s'",;<>()]{0,64}[\d!@#$%^*+=~]|[^\s'",;<>()]{20})"""
 """A value that is no word of a sentence."""
 _RANDOM_LOOKS = r"""(?=[^\s'",;<>()]{8})(?=[^\s'",;<>()]{0,64}\d)(?=[^\s'",;<>()]{0,64}[a-z])"""
+_CODE = r"(?=\d{4,12}(?![\w.:/-]))"
+"""Digits that somebody types, and neither a version nor a time."""
+_SAYS = r"""(?:\\{0,8}["']\]?)?+[ \t]*+(?:=>|=(?!=)|:)[ \t]*+"""
+"""What stands between a name and its value in settings of all kinds."""
 
 _TELLS = r"""\\{0,8}["']?[ \t]*+(?:=>|[:=,])[ \t]*+b?\\{0,8}["']?"""
 """What stands between a header and its value, in plain text, JSON, dicts and lists of pairs."""
 _ONE_PART = "bearer|basic|token|api-?key|negotiate|ntlm"
 _MANY_PARTS = r"digest|oauth|hawk|signature|aws4-[\w-]{1,40}"
 _COOKIE = r"""[\w.!#$%&*+^`|~-]{1,100}+=[^;\s"',\\]*+"""
+_STRING = r"""b?\\{0,8}["'][^"'\\\n]{0,200}+\\{0,8}["']"""
+_IN_COMMAND = r"""\b[^\n|;]{0,400}?[\s"']"""
+"""From a command to one of its options."""
+_NEXT = r"""(?:["'],[ \t]*+|[ \t]++|=)(?P<quote>["'])?+"""
+"""What stands between an option and what it is told, in a shell's line or in a list."""
+_ARGUMENT = r"""(?!\*\*\*)(?(quote)[^"'\n]++|[^\s"',\]]++)"""
+_PORT = r"""(?!\d{1,5}(?::\d|[\s"',;)]|$))"""
 
 _RULES = (
     _Rule(
@@ -116,6 +131,19 @@ _RULES = (
         "://",
         r"(?P<kept>://[^\s:/@\[\]]{0,64}+:)(?!\d{1,5}/|\*\*\*)[^\s/@]{1,64}+/[^\s@]{0,128}+(?=@)",
     ),
+    # A URL has no white space, but one made of a file has the line's end, and perhaps a space.
+    _Rule(
+        "://",
+        r"""(?P<kept>://[^\s:/@\[\]]{0,64}+:)(?!\d{1,5}[,;.)\]'"]{0,3}\s|\*\*\*)"""
+        r"(?:[^\s/@]{0,64}+(?:[\r\n\t]{1,4}+[^\s/@]{0,64}+){1,4}+|[^\s/@]{1,64}+ [^\s/@]{0,64}+)"
+        r"(?=@)",
+    ),
+    _Rule(
+        "jdbc:oracle: sqlplus sqlldr impdp expdp userid=",
+        r"""(?P<kept>(?:jdbc:oracle:\w{1,10}+:|userid=["']?|\b(?:sqlplus|sqlldr|impdp|expdp)\b"""
+        r"""["']?(?:,?[ \t]++["']?-\w{1,20}+["']?){0,4}+,?[ \t]++["']?)[^\s:/@"']{1,64}+/)"""
+        r"""(?:"[^"\n]{1,128}+"|[^\s"']{1,256})(?=@)""",
+    ),
     # Who logs in over HTTP with a user alone has a token for it.
     _Rule("://", r"(?P<kept>(?:(?<=http)|(?<=https))://)[^\s:/@?#]++(?=@)"),
     _Rule(
@@ -129,7 +157,11 @@ _RULES = (
         rf"(?P<kept>[?&#][\w.-]{{1,80}}+(?:{_ENDS_AS_NAME}|(?<=credential)|(?<=[?&#]sig)|(?<=[?&#]key)|(?<=[?&#]auth))=)[^&\s'\"]++",
     ),
     # --- what is called a header
-    _Rule("authorization", rf"(?P<kept>authorization{_TELLS}(?:{_MANY_PARTS})[ \t]++)[^\n'}}]++"),
+    _Rule(
+        "authorization",
+        rf"(?P<kept>authorization{_TELLS}(?:{_MANY_PARTS})[ \t]++)"
+        r"(?:,[ \t]{0,8}+\r?\n[ \t]|[^\n'}])++",
+    ),
     _Rule(
         "authorization", rf"""(?P<kept>authorization{_TELLS}(?:{_ONE_PART})[ \t]++)[^\s"'\\,;]++"""
     ),
@@ -146,7 +178,22 @@ _RULES = (
         "basic",
         r"(?P<kept>\bbasic[ \t]++)(?:[a-z0-9+/]{6,}+={1,2}|(?=[a-z+/]{0,64}\d)[a-z0-9+/]{20,}+)",
     ),
+    _Rule(
+        "digest",
+        r"(?P<kept>\bdigest[ \t]++(?=[a-z]{1,20}=)(?:[^\n]|\n[ \t]){0,1000}?\bresponse="
+        rf"""(?:\\{{0,8}}["'])?)(?:(?<=["'])|{_RANDOM_LOOKS})(?!\*\*\*)[^\s"',\\]++""",
+    ),
     _Rule("cookie", rf"(?P<kept>cookie{_TELLS}){_COOKIE}(?:;[ \t]*+{_COOKIE})*+"),
+    _Rule(
+        "jsessionid phpsessid aspsessionid net_sessionid connect.sid sessid",
+        r"(?P<kept>(?:(?:j|php)sess(?:ion)?id|aspsessionid[a-z]{0,20}+|net_sessionid|connect\.sid|"
+        rf"sessid){_SAYS}(?:{_QUOTE})?){_VALUE}",
+    ),
+    _Rule(
+        "sessionid session_id session-id _session=",
+        rf"(?P<kept>(?:session[_-]?id{_SAYS}|_session=(?=[^\s'\",;<>()]{{16}}))(?:{_QUOTE})?)"
+        rf"{_RANDOM_LOOKS}{_VALUE}",
+    ),
     # --- what is called a secret
     _Rule(
         _WORDS,
@@ -158,7 +205,114 @@ _RULES = (
         rf"(?P<kept>{_STRONG}[ \t]*+:[ \t]*+(?:{_QUOTE})?)"
         rf"""(?:{_IN_QUOTES}|(?<!["']){_SECRET_LOOKS}{_VALUE})""",
     ),
+    # SQL Server puts braces around a password, and a template around the name of one.
+    _Rule(
+        "password pwd",
+        r"(?P<kept>(?:password|pwd)[ \t]*+=[ \t]*+\{)(?=[^\s{}\[('\"]{0,64}[\d!@#$%^*+=~;])"
+        r"[^{}\n]{1,200}+(?=\})",
+    ),
+    _Rule(
+        "secret_key_fallbacks",
+        rf"(?P<kept>secret_key_fallbacks{_SAYS}[\[(]\s{{0,8}}+)(?!['\"]\*\*\*)"
+        rf"{_STRING}(?:,\s{{0,8}}+{_STRING}){{0,16}}+",
+    ),
+    _Rule(
+        "password passwd passphrase passcode pwd identified",
+        r"(?P<kept>(?:password|passwd|passphrase|passcode|(?<![a-z])pwd|identified[ \t]++by)[ \t]++"
+        rf"{_QUOTE}){_SECRET_LOOKS}{_IN_QUOTES}",
+    ),
+    # A parser expects tokens of another kind, and a key may stand in a file.
+    _Rule(
+        f"token {' '.join(_KEY_KINDS)}",
+        rf"(?P<kept>(?:(?<!expected )token|{_KEYS})[ \t]++{_QUOTE})(?![\w-]{{1,64}}\.[a-z])"
+        rf"{_RANDOM_LOOKS}{_IN_QUOTES}",
+    ),
     _Rule(_WEAK_WORDS, rf"(?P<kept>{_WEAK}[ \t]*+:[ \t]*+(?:{_QUOTE})?){_RANDOM_LOOKS}{_VALUE}"),
+    # --- what its name and its looks together make a secret
+    _Rule(
+        "pass",
+        rf"""(?P<kept>(?<=["'])pass{_SAYS}{_QUOTE})"""
+        rf"""(?![\d.%/]{{1,9}}["']|(?:yes|no|ok|true|false)["']){_IN_QUOTES}""",
+    ),
+    _Rule(
+        "pass",
+        rf"(?P<kept>(?<![a-z])pass[ \t]*+(?:=>?(?!=)[ \t]*+(?:{_QUOTE})?|:[ \t]*+{_QUOTE}))"
+        rf"(?=[^\s'\",;<>()]{{0,64}}[a-z]){_SECRET_LOOKS}{_VALUE}",
+    ),
+    _Rule(
+        "csrf xsrf",
+        rf"(?P<kept>[cx]srf{_SAYS}(?:{_QUOTE})?)"
+        rf"(?:{_RANDOM_LOOKS}|(?=[^\s'\",;<>()]{{20}})){_VALUE}",
+    ),
+    _Rule(
+        "credential",
+        rf"(?P<kept>credentials?+{_SAYS}(?:{_QUOTE})?)(?![/.~]){_RANDOM_LOOKS}{_VALUE}",
+    ),
+    _Rule(
+        "totp hotp otp pin mfa 2fa",
+        rf"(?P<kept>(?<![a-z])(?:[th]?otp|pin|mfa|2fa)(?:[_ -]?code)?+{_SAYS}(?:{_QUOTE})?)"
+        rf"(?!\d{{1,9}}+[.-]|otp-)(?:{_RANDOM_LOOKS}|{_CODE}){_VALUE}",
+    ),
+    _Rule(
+        "cvv cvc",
+        rf"(?P<kept>(?<![a-z])cv[vc]2?+{_SAYS}(?:{_QUOTE})?)\d{{3,4}}+(?![\w.:/-])",
+    ),
+    _Rule(
+        "auth",
+        rf"(?P<kept>(?<![a-z])auth{_SAYS}(?:{_QUOTE})?)"
+        r"(?:[a-z\d+/]{8,}+={1,2}+|(?=[a-z+/]{0,64}\d)[a-z\d+/]{20,}+)(?![\w(.-])",
+    ),
+    _Rule(
+        "sig=",
+        rf"(?P<kept>(?<![\w-])sig=)(?:(?=[^\s&]{{8,200}}+&[a-z]{{2,3}}=)|(?=[^\s&]{{20}}){_RANDOM_LOOKS})"
+        r"[^&\s'\"]++",
+    ),
+    # --- a user and a password as Python has them
+    _Rule(
+        "auth credentials( .login(",
+        rf"(?P<kept>(?:(?:(?<![a-z_])|(?<=basic_)|(?<=http_)|(?<=proxy_)|(?<=digest_))auth{_SAYS}(?:\(|\[(?=[^,\n]{{1,100}}+,\s{{0,8}}+{_QUOTE}{_SECRET_LOOKS}))|"
+        r"(?:(?<=basic)|(?<=digest)|(?<=proxy)|(?<=ntlm))auth\(|(?<=plain)credentials\(|\.login\()"
+        rf"\s{{0,8}}+(?:\w{{1,20}}+[ \t]*+=[ \t]*+)?+(?:{_STRING}|[\w.]{{1,80}}+),\s{{0,8}}+"
+        rf"""{_QUOTE})(?=[^"'\n]{{1,200}}["'],?\s{{0,8}}+[)\],]){_IN_QUOTES}""",
+    ),
+    # --- what a command is told
+    _Rule(
+        "curl",
+        rf"(?P<kept>\bcurl{_IN_COMMAND}(?:-[a-z]{{0,6}}u|--(?:proxy-)?user)"
+        rf"(?:{_NEXT}|)(?!-)[^\s:\"']{{0,64}}+:){_ARGUMENT}",
+    ),
+    _Rule(
+        "-u -a --user --auth --proxy-user --proxy-auth --basic-auth",
+        r"(?P<kept>(?<![\w-])-(?:[ua]|-user|-auth|-proxy-user|-proxy-auth|-basic-auth)"
+        rf"{_NEXT}[\w.@+%-]{{1,64}}+:)(?!\d{{1,12}}+(?:[\s\"',\]]|$)|[/\\]){_SECRET_LOOKS}{_ARGUMENT}",
+    ),
+    _Rule(
+        "mysql mariadb sshpass",
+        rf"(?P<kept>\b(?:mysql|mariadb|sshpass)[\w-]{{0,12}}+{_IN_COMMAND}(?-i:-p)(?P<quote>[\"'])?+)"
+        rf"(?!(?:ort|assword|rotocol|ipe|lugin[\w-]*+)\b|-)(?!\d{{1,5}}:\d){_ARGUMENT}",
+    ),
+    _Rule(
+        "sshpass rabbitmqadmin mongo redis-cli ldap sqlcmd login",
+        rf"(?P<kept>\b(?:(?:sshpass|rabbitmqadmin|mongo\w{{0,12}}+|login){_IN_COMMAND}(?-i:-p)|"
+        rf"redis-cli{_IN_COMMAND}(?-i:-a)|ldap\w{{1,12}}+{_IN_COMMAND}(?-i:-w)|"
+        rf"sqlcmd{_IN_COMMAND}(?-i:-P)){_NEXT}){_PORT}(?!-){_SECRET_LOOKS}{_ARGUMENT}",
+    ),
+    _Rule(
+        "add_user change_password authenticate_user",
+        rf"(?P<kept>\b(?:add_user|change_password|authenticate_user)(?:[\"'],[ \t]*+|[ \t]++)[\"']?"
+        rf"[\w.@-]{{1,64}}+{_NEXT}){_SECRET_LOOKS}{_ARGUMENT}",
+    ),
+    _Rule(
+        "-p",
+        rf"(?P<kept>(?<![\w-])(?-i:-p)(?P<quote>[\"'])?+){_PORT}{_RANDOM_LOOKS}"
+        r"(?-i:(?=[^\s'\",;<>()]{0,64}[A-Z])(?=[^\s'\",;<>()]{0,64}[a-z]))"
+        rf"{_ARGUMENT}",
+    ),
+    _Rule(
+        "-pass -storepass -keypass -srcstorepass -deststorepass",
+        r"(?P<kept>(?<![\w-])-(?:pass(?:in|out)?|password|(?:src|dest)?storepass|keypass)"
+        rf"{_NEXT}(?:pass:)?+)(?!-|(?:file|env|fd):){_SECRET_LOOKS}{_ARGUMENT}",
+    ),
     _Rule(
         "--",
         rf"(?P<kept>(?<![\w-])--[\w-]{{1,80}}+{_ENDS_AS_NAME}[ \t]++)"
@@ -178,7 +332,7 @@ _RULES = (
     _Rule(
         "ghp_ gho_ ghu_ ghs_ ghr_ github_pat_ glpat- xox sk_ rk_ aiza npm_ hvs. sg. sk-",
         r"(?<![a-z0-9])(?:gh[pousr]_[a-z0-9]{20,}|github_pat_\w{20,}|glpat-[\w-]{16,}|xox[abeoprs]-[\w-]{10,}|[sr]k_(?:live|test)_\w{10,}|"
-        r"AIza[\w-]{35}|npm_[a-z0-9]{36}|hvs\.[\w-]{20,}|SG\.[\w-]{16,}\.[\w-]{16,}|sk-(?:proj|ant)-[\w-]{20,})",
+        r"AIza[\w-]{35}|npm_[a-z0-9]{36}|hvs\.[\w-]{20,}|(?-i:SG)\.(?=[\w.-]{0,100}\d)[\w-]{8,}\.[\w-]{8,}|sk-(?:proj|ant)-[\w-]{20,})",
     ),
 )
 """In their order."""
