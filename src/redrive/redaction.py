@@ -3,9 +3,9 @@
 Errors, log lines, traces and failure headers all pass through `redact`. A password in a URL is
 always taken out. Beyond URLs it is a best effort: what is named as a secret (`password=…`,
 `"api_key": "…"`, `Authorization: …`) or has the shape of one (a JWT, a private key). A program that
-knows secrets of other shapes says so with `add_pattern`. What messages hold comes from anywhere:
-`printable`, `in_one_line` and `printable_json` take out what would steer a terminal or forge a log
-line.
+knows secrets of other shapes says so with `add_pattern`, and has numbers of cards and bank accounts
+taken out with `redact_kinds`. What messages hold comes from anywhere: `printable`, `in_one_line`
+and `printable_json` take out what would steer a terminal or forge a log line.
 """
 
 import json
@@ -13,6 +13,7 @@ import re
 import unicodedata
 from collections.abc import Callable
 from functools import cached_property
+from typing import Literal, NamedTuple, cast, get_args
 
 HIDDEN = "***"
 """What stands in the place of a secret."""
@@ -342,6 +343,61 @@ _ALL_WORDS = tuple(frozenset[str]().union(*(rule.words for rule in _RULES)))
 _own: tuple[re.Pattern[str], ...] = ()
 """What `add_pattern` was given."""
 
+# --- numbers that check themselves ----------------------------------------------------------------
+
+Kind = Literal["card", "iban", "jwt"]
+"""What `redact_kinds` takes."""
+
+KINDS_VARIABLE = "REDRIVE_REDACT"
+"""The environment variable that names kinds, with commas between them."""
+
+_BETWEEN = r"[ \-\u00a0]"
+
+
+class _Number(NamedTuple):
+    """A number with check digits.
+
+    Args:
+        pattern: finds the longest text that may be one, from where it begins.
+        least: how many letters and digits it has at least.
+        is_one: whether a text of that shape is one.
+    """
+
+    pattern: str
+    least: int
+    is_one: Callable[[str], bool]
+
+
+def _is_card(text: str) -> bool:
+    """Return whether Luhn's check holds, and only a last group has less than three digits."""
+    groups = re.split(_BETWEEN, text)
+    doubled = "".join(groups)[-2::-2]
+    total = sum(map(int, "".join(groups)[::-2])) + sum(sum(divmod(int(d) * 2, 10)) for d in doubled)
+    return total % 10 == 0 and all(len(group) > 2 for group in groups[:-1])
+
+
+def _is_iban(text: str) -> bool:
+    """Return whether the remainder by 97 is 1."""
+    account = re.sub(_BETWEEN, "", text)
+    return int("".join(str(int(one, 36)) for one in account[4:] + account[:4])) % 97 == 1
+
+
+_NUMBERS: dict[Kind, _Number] = {
+    "iban": _Number(
+        r"(?<![^\W_])(?:[A-Z]{2}[0-9]{2}(?:[ \u00a0]?[A-Z0-9]){11,30}|"
+        r"[A-Za-z]{2}[0-9]{2}[A-Za-z0-9]{11,30})",
+        15,
+        _is_iban,
+    ),
+    # None begins with 0, and those with 1 are of airlines alone: most of what has thirteen digits
+    # and begins with 1 is the time in milliseconds.
+    "card": _Number(rf"(?<![^\W_])(?<![0-9]\.)[2-9](?:{_BETWEEN}?[0-9]){{12,18}}", 13, _is_card),
+}
+"""In the order in which they are looked for: an IBAN may have digits that would be a card's."""
+
+_kinds: frozenset[str] = frozenset()
+"""What `redact_kinds` was given."""
+
 
 def redact(text: str) -> str:
     """`text` with `***` for each secret in it: passwords of URLs for sure, others as far as they
@@ -382,6 +438,33 @@ def add_pattern(pattern: str | re.Pattern[str]) -> None:
         )
     if compiled not in _own:
         _own = (*_own, compiled)
+
+
+def redact_kinds(*kinds: Kind) -> None:
+    """Has `redact` take out numbers that only some programs have, in this process and from now on.
+
+    `"card"` is a card number: 13 to 19 digits, also in groups, that pass Luhn's check. `"iban"` is
+    the number of a bank account whose check digits are right. A `"jwt"` is always taken out.
+
+        redrive.redaction.redact_kinds("card", "iban")
+
+    Args:
+        kinds: what to take out.
+
+    Raises:
+        ValueError: there is no such kind.
+    """
+    global _kinds
+    for kind in kinds:
+        if kind not in get_args(Kind):
+            known = ", ".join(get_args(Kind))
+            raise ValueError(f"{kind!r:.40} is no kind of secret; there are {known}")
+    _kinds |= frozenset(kinds)
+
+
+def redact_kinds_named(names: str) -> None:
+    """Call `redact_kinds` with names that stand in one text, as in `REDRIVE_REDACT`."""
+    redact_kinds(*cast("list[Kind]", names.replace(",", " ").split()))
 
 
 def printable(text: str) -> str:
@@ -444,7 +527,30 @@ def _redacted_once(text: str) -> str:
                 text, lowered = redacted, _lowered(redacted)
     for pattern in _own:
         text = pattern.sub(_secret_hidden, text)
+    for kind, number in _NUMBERS.items() if _kinds else ():
+        if kind in _kinds:
+            text = _without(number, text)
     return text
+
+
+def _without(number: _Number, text: str) -> str:
+    """Take out each number of a kind that ends with a group, the longest from each beginning."""
+    pattern = re.compile(number.pattern)
+    pieces: list[str] = []
+    end = at = 0
+    while (found := pattern.search(text, at)) is not None:
+        at = found.start() + 1
+        for stop in range(found.end(), found.start() + number.least - 1, -1):
+            if _ends_at(stop, text) and number.is_one(text[found.start() : stop]):
+                pieces += (text[end : found.start()], HIDDEN)
+                end = at = stop
+                break
+    return "".join((*pieces, text[end:]))
+
+
+def _ends_at(place: int, text: str) -> bool:
+    """Return whether a group of letters and digits ends there, and is no part of a decimal."""
+    return text[place - 1].isalnum() and not re.match(r"[^\W_]|\.[0-9]", text[place : place + 2])
 
 
 def _follow(rule: _Rule, text: str, lowered: str) -> str:

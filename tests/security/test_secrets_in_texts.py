@@ -4,14 +4,14 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from corpus import ORDINARY, SECRET, SECRETS, Secret
 from effort import effort
 from redrive import ConfigurationError, redaction
 from redrive.failures.cause import Cause, masked
-from redrive.redaction import add_pattern, redact
+from redrive.redaction import add_pattern, redact, redact_kinds, redact_kinds_named
 
 WORDS_OF_RULES = [
     *(
@@ -96,6 +96,7 @@ WORDS_OF_RULES = [
 @pytest.fixture
 def patterns_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(redaction, "_own", ())
+    monkeypatch.setattr(redaction, "_kinds", frozenset())
 
 
 @pytest.mark.parametrize("secret", SECRETS, ids=lambda secret: secret.shape)
@@ -263,8 +264,120 @@ class TestPatternsOfAProgram:
         assert redact("a text") == "a text"
 
 
+CARDS = (
+    "4111111111111111",
+    "4111 1111 1111 1111",
+    "5500-0055-5555-5559",
+    "3782 822463 10005",
+    "30569309025904",
+    "6304000000000000",
+    "4222222222222",
+    "6212345678900000003",
+)
+IBANS = (
+    "DE89370400440532013000",
+    "DE89 3704 0044 0532 0130 00",
+    "GB29 NWBK 6016 1331 9268 19",
+    "NO93 8601 1117 947",
+    "MT84MALT011000012345MTLCAST001S",
+    "de89370400440532013000",
+)
+NO_NUMBERS = (
+    "4111111111111112",
+    "4111 1111 1111 1112",
+    "1718035200000, 1718035200003",
+    "0.4111111111111111",
+    "4111111111111111.5",
+    "id4111111111111111",
+    "4111111111111111abc",
+    "2 4 6 8 1 3 5 7 9 2 4 6 8 0, 4 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1",
+    "2026-10-01 12:30:00 order 17 of 4711 failed at 10.0.0.1:5672",
+    "550e8400-e29b-41d4-a716-446655440000",
+    "DE89370400440532013001",
+    "DE89 is not valid, nor is AB12 CDEF",
+    "XDE89370400440532013000",
+)
+
+
+@pytest.mark.usefixtures("patterns_of_its_own")
+class TestKinds:
+    @pytest.mark.parametrize("card", CARDS)
+    def test_a_card_number_is_taken_out(self, card: str) -> None:
+        redact_kinds("card")
+        assert redact(f"order 17: card {card}, refused") == "order 17: card ***, refused"
+
+    def test_a_card_number_among_other_numbers_is_taken_out(self) -> None:
+        redact_kinds("card")
+        assert redact("17 4111 1111 1111 1111 1230") == "17 *** 1230"
+
+    @pytest.mark.parametrize("iban", IBANS)
+    def test_an_iban_is_taken_out(self, iban: str) -> None:
+        redact_kinds("iban")
+        assert redact(f"IBAN {iban} is unknown") == "IBAN *** is unknown"
+
+    def test_an_iban_before_words_in_capitals_is_taken_out_alone(self) -> None:
+        redact_kinds("iban")
+        assert redact("DE89 3704 0044 0532 0130 00 IS UNKNOWN") == "*** IS UNKNOWN"
+
+    @pytest.mark.parametrize("text", NO_NUMBERS)
+    def test_a_number_whose_check_fails_stays(self, text: str) -> None:
+        redact_kinds("card", "iban")
+        assert redact(text) == text
+
+    @pytest.mark.parametrize("number", [*CARDS, *IBANS])
+    def test_a_number_of_a_kind_that_nobody_asked_for_stays(self, number: str) -> None:
+        assert redact(number) == number
+
+    @pytest.mark.parametrize("text", ORDINARY[:-1])
+    def test_an_error_of_every_day_stays_as_it_is(self, text: str) -> None:
+        redact_kinds("card", "iban", "jwt")
+        assert redact(text) == text
+
+    @given(st.text("4 1-D8E9.\u00a0", max_size=60))
+    @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+    def test_taking_numbers_out_again_changes_nothing(self, text: str) -> None:
+        redact_kinds("card", "iban")
+        assert redact(redact(text)) == redact(text)
+
+    @pytest.mark.timeout(180)
+    @pytest.mark.parametrize(
+        "piece", ["4", "4 ", "4111 ", "4111-", "4-", "DE89", "DE89 ", "D", "a4"]
+    )
+    def test_a_hostile_text_takes_time_in_proportion_to_its_length(self, piece: str) -> None:
+        redact_kinds("card", "iban")
+        text = piece * (effort(60_000, nightly=200_000) // len(piece))
+        assert redact(f"{text}\n{CARDS[0]}").endswith("\n***")
+
+    def test_naming_kinds_again_changes_nothing(self) -> None:
+        redact_kinds("card")
+        redact_kinds("card")
+        redact_kinds()
+        assert redact(f"{CARDS[0]} {IBANS[0]}") == f"*** {IBANS[0]}"
+
+    def test_a_jwt_is_taken_out_whether_or_not_it_is_named(self) -> None:
+        jwt = next(secret.text for secret in SECRETS if secret.shape == "JWT")
+        before = redact(jwt)
+        redact_kinds("jwt")
+        assert redact(jwt) == before
+
+    def test_a_kind_that_there_is_not_is_refused_and_none_is_taken(self) -> None:
+        with pytest.raises(
+            ValueError, match="'cards' is no kind of secret; there are card, iban, jwt"
+        ):
+            redact_kinds("iban", "cards")  # type: ignore[arg-type]
+        assert redact(IBANS[0]) == IBANS[0]
+
+    def test_a_text_names_kinds_with_commas_between_them(self) -> None:
+        redact_kinds_named(" card, iban,")
+        assert redact(f"{CARDS[0]} {IBANS[0]}") == "*** ***"
+
+    def test_an_empty_text_names_none(self) -> None:
+        redact_kinds_named("")
+        assert redact(CARDS[0]) == CARDS[0]
+
+
 @pytest.fixture(autouse=True)
 def _no_pattern_stays() -> Iterator[None]:
-    before = redaction._own
+    before = redaction._own, redaction._kinds
     yield
-    assert redaction._own == before
+    assert before == (redaction._own, redaction._kinds)

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from redrive.cli.environment import redact_as_told
 from redrive.cli.lazy_group import Listed, lazy_group
 from redrive.cli.output import NO_PROGRESS
 
@@ -87,6 +88,7 @@ def _redrive(
         ),
     ] = False,
 ) -> None:
+    redact_as_told()
     if no_progress:
         os.environ[NO_PROGRESS] = "1"
     if context.invoked_subcommand is None:

@@ -2,6 +2,9 @@
 
 import os
 
+from redrive.errors import ConfigurationError
+from redrive.redaction import KINDS_VARIABLE, redact_kinds_named
+
 URL_VARIABLE = "REDRIVE_URL"
 EXCHANGE_VARIABLE = "REDRIVE_EXCHANGE"
 MANAGEMENT_VARIABLE = "REDRIVE_MANAGEMENT_URL"
@@ -31,3 +34,14 @@ def management_url_for(url: str, given: str | None, *, from_environment: bool) -
 
     same = BrokerURL.parse(url).endpoints == BrokerURL.parse(of).endpoints
     return given if same else None
+
+
+def redact_as_told() -> None:
+    """Have what `REDRIVE_REDACT` names removed from all that this process says."""
+    try:
+        redact_kinds_named(os.environ.get(KINDS_VARIABLE, ""))
+    except ValueError as error:
+        raise ConfigurationError(
+            f"{KINDS_VARIABLE}: {error}",
+            f"Give kinds with commas between them: {KINDS_VARIABLE}=card,iban",
+        ) from error

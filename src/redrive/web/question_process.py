@@ -16,6 +16,7 @@ from dataclasses import replace
 from multiprocessing.connection import Connection
 
 from redrive.errors import ConfigurationError, RedriveError
+from redrive.redaction import KINDS_VARIABLE, redact_kinds_named
 from redrive.web.catalogue import gettext
 from redrive.web.questions import READY, Answered, QuestionTask, answered
 
@@ -28,6 +29,7 @@ def main() -> None:
     """Answer questions until the console is gone."""
     import duckdb  # noqa: F401 - before its memory is measured
 
+    redact_kinds_named(os.environ.get(KINDS_VARIABLE, ""))
     connection: Connection[Answered | str, QuestionTask] = Connection(int(sys.argv[1]))
     _limit_memory()
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()

@@ -30,6 +30,7 @@ from redrive.failures.order import Order
 from redrive.failures.requeue_job import SeenOutcomes
 from redrive.failures.running_job import check_alone
 from redrive.pubsub.reports import RequeueProgress
+from redrive.redaction import KINDS_VARIABLE, redact_kinds_named
 from redrive.topology.names import ExchangeFamily
 from redrive.web.console_job import ConsoleJob, Task, TaskKind
 
@@ -261,6 +262,7 @@ def _own_output() -> Iterator[BinaryIO]:
 
 def main() -> None:
     """Runs a worker for the console that has started this process."""
+    redact_kinds_named(os.environ.get(KINDS_VARIABLE, ""))
     with _own_output() as told, os.fdopen(int(sys.argv[1]), "rb") as orders:
         worker = Worker(orders, told)
         for one in (signal.SIGINT, signal.SIGTERM):

@@ -18,7 +18,9 @@ LIST = Path(__file__).with_name("public_api.txt")
 DEEP_PATHS = (
     "redrive.pubsub.logs.JsonFormatter",
     "redrive.pubsub.probes.asgi",
+    "redrive.redaction.Kind",
     "redrive.redaction.add_pattern",
+    "redrive.redaction.redact_kinds",
     "redrive.spark_reprocess.archive.Archive",
     "redrive.spark_reprocess.archive_reader.messages",
     "redrive.spark_reprocess.reprocess.requeue",
