@@ -54,6 +54,16 @@ def of_foreign_protocol(url: BrokerURL) -> BrokerUnavailable:
     )
 
 
+def of_broken_protocol(url: BrokerURL) -> BrokerUnavailable:
+    """It began in AMQP, and went on with what is none."""
+    return BrokerUnavailable(
+        url.address,
+        "the broker broke the protocol, AMQP 0-9-1: what it sent can't be read",
+        "See the broker's log, and check that it is RabbitMQ, and that nothing in between, such as "
+        "a proxy, changes what it sends.",
+    )
+
+
 def of_wordless_end(url: BrokerURL) -> BrokerUnavailable:
     """It hung up before it said anything in AMQP: a broker that wants another certificate, a load
     balancer that has no broker to pass this on to, or no RabbitMQ.

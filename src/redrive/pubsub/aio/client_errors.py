@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from aiormq import exceptions
 
+from redrive.amqp.frames import BadFrame
 from redrive.errors import RedriveError
 from redrive.pubsub import broker_errors
 from redrive.pubsub.aio.wire import ClosedByBroker
@@ -48,6 +49,8 @@ def of_connection(
                 return broker_errors.of_login(url)
             case exceptions.ConnectionClosed(args=(int(code), str(text))):
                 return broker_errors.of_closed_connection(code, text, url)
+            case BadFrame():
+                return broker_errors.of_broken_protocol(url)
             case (
                 exceptions.IncompatibleProtocolError()
                 | exceptions.ProtocolSyntaxError()

@@ -210,6 +210,11 @@ class WireConnection:
             if self._reason is not None:
                 raise self._reason from error
             raise
+        except Exception as error:
+            transport.abort()
+            if isinstance(self._reason, BadFrame):  # aiormq sees but the end that it led to
+                raise self._reason from error
+            raise
         except BaseException:
             transport.abort()
             raise
@@ -339,11 +344,11 @@ class WireConnection:
         if number:
             channel = self._channels.get(number)
             if channel is not None and kind == METHOD:
-                channel.received(_METHOD_ID.unpack_from(data, 7), data)
+                channel.received(_method_of(data), data)
         elif kind == METHOD and self._opened:
-            self._on_connection_frame(_METHOD_ID.unpack_from(data, 7), data)
+            self._on_connection_frame(_method_of(data), data)
         else:
-            if kind == METHOD and _METHOD_ID.unpack_from(data, 7) == _CONNECTION_CLOSE:
+            if kind == METHOD and _method_of(data) == _CONNECTION_CLOSE:
                 self._reason = ClosedByBroker(*_code_and_text(data))
             self._pass_on(data)
 
@@ -479,5 +484,12 @@ class _Channel:
                 done()
 
 
+def _method_of(data: bytes) -> tuple[int, int]:
+    if len(data) < 7 + _METHOD_ID.size:
+        raise BadFrame("a frame is cut off")
+    return cast("tuple[int, int]", _METHOD_ID.unpack_from(data, 7))
+
+
 def _code_and_text(data: bytes) -> tuple[int, str]:
-    return int(_UINT16.unpack_from(data, 11)[0]), short_string(data, 13)[0]
+    text, _ = short_string(data, 13)
+    return int(_UINT16.unpack_from(data, 11)[0]), text

@@ -215,7 +215,10 @@ class WireConnection(pika.SelectConnection):
 
     def _on_other_frame(self, _: int, __: int, data: bytes) -> None:
         other: Any
-        _, other = frame.decode_frame(data)
+        try:
+            _, other = frame.decode_frame(data)
+        except Exception as error:  # pika's own reading raises whatever Python does
+            raise exceptions.InvalidFrameError("it can't be read") from error
         if other is not None:
             self._process_frame(other)
 
