@@ -173,7 +173,7 @@ def unreadable(problem: str, body: bytes, properties: Properties) -> InvalidMess
         (
             _property_in_words("content type", properties.content_type),
             _property_in_words("content encoding", properties.content_encoding),
-            f"{len(body)} {'byte' if len(body) == 1 else 'bytes'}" + _beginning_of(body),
+            f"{len(body)} {'byte' if len(body) == 1 else 'bytes'}" + beginning_of(body),
         )
     )
     return InvalidMessage(f"{problem} ({facts}){_advice(body, properties)}")
@@ -183,7 +183,7 @@ def _property_in_words(name: str, value: str | None) -> str:
     return f"no {name}" if value is None else f"{name} {value[:_MOST_SHOWN]!r}"
 
 
-def _beginning_of(body: bytes) -> str:
+def beginning_of(body: bytes) -> str:
     """The first bytes, without secrets. A quote is written as its number, so that the text ends
     where it seems to end."""
     if not body:

@@ -11,10 +11,11 @@ from datetime import timedelta
 from typing import assert_never
 
 from redrive.amqp.frames import Received
-from redrive.amqp.properties import Properties
+from redrive.amqp.properties import Malformed, Properties
 from redrive.errors import (
     ConfigurationError,
     GiveUp,
+    InvalidMessage,
     PermissionDenied,
     PublishRefused,
     RedriveError,
@@ -22,6 +23,7 @@ from redrive.errors import (
     Unroutable,
 )
 from redrive.pubsub import late_attempts, logs, telemetry
+from redrive.pubsub.body import beginning_of
 from redrive.pubsub.confirms import Outgoing
 from redrive.pubsub.consumer import Consumer
 from redrive.pubsub.current_message import current_handling
@@ -565,25 +567,31 @@ class Engine:
     def _delivery_of(self, item: WorkItem) -> Delivery:
         """A delivery, read."""
         if item.delivery is None:
-            received = item.received
-            item.delivery = Delivery(
-                self._subscription.queue,
-                received.exchange,
-                received.routing_key,
-                Properties.parse(received.properties),
-                received.body,
-                received.redelivered,
-                self._subscription.way_back,
-                self._subscription.ordered,
-                self._subscription.retry_via == "broker",
-            )
+            item.delivery = self._delivery_with(Properties.parse(item.received.properties), item)
         return item.delivery
+
+    def _delivery_with(self, properties: Properties, item: WorkItem) -> Delivery:
+        received = item.received
+        return Delivery(
+            self._subscription.queue,
+            received.exchange,
+            received.routing_key,
+            properties,
+            received.body,
+            received.redelivered,
+            self._subscription.way_back,
+            self._subscription.ordered,
+            self._subscription.retry_via == "broker",
+        )
 
     def arrived(self, item: WorkItem) -> Verdict | None:
         """What becomes of a delivery without its handler; None where that is to run."""
         try:
             delivery = self._delivery_of(item)
             arrival = item.decider.arrival(delivery)
+        except Malformed as error:
+            item.delivery = self._delivery_with(Properties(), item)
+            return self.attempted(item, _unreadable(error, item.received.properties))
         except Exception:  # noqa: BLE001
             # a defect of ours: the message must not be lost over it, nor come again and again at
             # full speed
@@ -860,6 +868,11 @@ def _nothing() -> None:
 _DEFECT = ErrorReport("redrive.Defect", "see the log")
 _REJECTED_AS_IT_IS = Verdict(RetryByReject(0, timedelta(0), 0), RejectIt(), _DEFECT)
 _HELD_BACK_AS_IT_IS = Verdict(RetryByBroker(0, timedelta(0), 0), ReturnIt(), _DEFECT)
+
+
+def _unreadable(error: Malformed, properties: bytes) -> InvalidMessage:
+    """The error of a message whose properties can't be read, which has their first bytes."""
+    return InvalidMessage(f"{error} ({len(properties)} bytes{beginning_of(properties)})")
 
 
 def _log(subscription: Subscription, item: WorkItem, verdict: Verdict) -> None:

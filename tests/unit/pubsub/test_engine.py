@@ -86,11 +86,20 @@ def test_a_verdict_counts_once(running: RunningEngine) -> None:
     assert len(running.notes) == 1
 
 
-def test_what_can_not_be_read_is_retried_and_not_handled(running: RunningEngine) -> None:
-    running.consuming.deliver(properties=b"\xff\xff\xff")
+def test_a_message_whose_properties_can_not_be_read_is_settled_as_an_invalid_one(
+    running: RunningEngine, caplog: pytest.LogCaptureFixture
+) -> None:
+    running.consuming.deliver(b'{"id": 17}', properties=b"\xff\xff\xff")
     running.begin()
     running.link.run()
-    assert running.consuming.settled == REJECTED
+    assert running.consuming.settled == []
+    publishing = running.publishing
+    assert b'{"id": 17}' in publishing.published[-1].body
+    publishing.ack(1)
+    running.run()
+    assert running.consuming.settled == ACKED
+    assert "redrive.errors.InvalidMessage: the properties of a message are cut off" in caplog.text
+    assert "Defect" not in caplog.text
 
 
 def test_what_a_predicate_declines_is_acked_and_counted() -> None:
