@@ -9,6 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pika
 import pyarrow.parquet
 import pytest
 
@@ -16,7 +17,7 @@ from cli_support import find_the_management_api, redrive
 from contract.plain import RawProperties, plain_channel, properties_of
 from dead_letters import BYSTANDER, EXCHANGE, KEY, Arrival, DeadLetters
 from effort import nightly
-from framework_messages import CELERY, DRAMATIQ, EASYNETQ, MASSTRANSIT
+from framework_messages import CELERY, DRAMATIQ, EASYNETQ, MASSTRANSIT, death
 from management_proxy import FIELDS, REFUSED, UNCOUNTED, proxy_before
 from redrive import FailedQueue
 from redrive.errors import ConfigurationError
@@ -30,6 +31,10 @@ from redrive.spark_reprocess.choice import Choice
 from redrive.spark_reprocess.reprocess import Reprocess, Stopped, requeue
 from redrive.spark_reprocess.settings import JobOptions, SendSettings
 from redrive.topology.headers import Delivery
+from redrive.web import plan_page
+from redrive.web.asked import Asked
+from redrive.web.console_settings import ConsoleSettings
+from redrive.web.desk import Desk
 from spark.support import QUEUE, Failures
 from waiting import wait_until
 
@@ -278,6 +283,53 @@ def test_looking_takes_nothing_and_says_the_price(
     (note,) = notes
     assert note.startswith(f"{dead.place} has a delivery limit: each look uses up one of the 5 ")
     assert dead.depth() == 6
+
+
+def test_the_command_line_the_api_the_console_and_spark_say_the_same_of_the_ways(
+    spark: "SparkSession",
+    archive: Archive,
+    quorum: DeadLetters,
+    rabbitmq_management_url: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.delenv("REDRIVE_INDEX", raising=False)
+    quorum.fail(3)
+    quorum.put(b"{}", "stray")
+    with plain_channel(quorum.url) as channel:
+        for id_ in ("one", "two"):
+            properties = pika.BasicProperties(message_id=id_, headers=death("gone"))  # type: ignore[no-untyped-call]
+            channel.basic_publish("", quorum.place, b"{}", properties)
+    wait_until(lambda: quorum.depth() == 6, "all are there")
+    sentences = (
+        "2 messages not included: what they say of their way back is contradicted.",
+        "1 message not included: the broker could not confirm its way back.",
+    )
+
+    said = redrive("failed", "requeue", quorum.place, "--dry-run", url=quorum.url)
+    told = redrive(
+        *("failed", "requeue", quorum.place, "--dry-run", "--output", "json"), url=quorum.url
+    ).json()
+    plan = FailedQueue(quorum.url, quorum.place).plan()
+    redrive("failed", "groups", quorum.place, url=quorum.url)  # whose look the console asks
+    settings = ConsoleSettings(url=quorum.url, management_url=rabbitmq_management_url)
+    asked = Asked({"queue": quorum.place})
+    page = bytes(plan_page.show(Desk.of(settings), asked).body).decode()
+    taken = redrive(
+        *("spark", "requeue", quorum.place, "--archive", archive.storage.uri, "--dry-run"),
+        url=quorum.url,
+    )
+    looked = Reprocess(spark, archive, quorum.url, QUICK).plan_by_looking([quorum.place], Choice())
+
+    counts = (3, 2, 1)
+    assert (told["planned"], told["contradicted"], told["unchecked"]) == counts
+    assert (plan.count, plan.contradicted, plan.unchecked) == counts
+    assert (looked.chosen, looked.contradicted, looked.unchecked) == counts
+    for sentence in sentences:
+        assert sentence in said.out
+        assert sentence in page
+        assert sentence in taken.out
 
 
 def test_looks_never_take_the_last_life(

@@ -81,7 +81,7 @@ def test_a_plan_says_what_is_left_out_and_why(opens: Opens, service: Service) ->
     console = opens(Permit.REQUEUE)
     console.look()
     text = console.get("/plan", queue=QUEUE).text
-    assert "1 message left out: requeued 5 times before" in text
+    assert "1 message not included: requeued 5 times before" in text
 
 
 def test_a_plan_says_that_nobody_consumes(console: OpenConsole) -> None:
