@@ -71,6 +71,7 @@ def test_a_query_by_it_finds_nothing(console: OpenConsole) -> None:
 WAYS_TO_A_BODY = (
     *("body->>'$.card.number'", "body_text", "body_bytes::varchar", "BODY::varchar"),
     *("failed.body::varchar", '"body"::varchar', "cast(body as varchar)", "columns('^body$')"),
+    *("#15::varchar", "#16", "error(#15::varchar)", "coalesce(#17::varchar, '')"),
     *("failed::varchar", "to_json(failed)::varchar", "FAILED::varchar", '"failed"::varchar'),
     *("hash(failed)::varchar", "md5(failed::varchar)", "row(failed)::varchar", "[failed]::varchar"),
     *("list_transform([failed], lambda x: x::varchar)[1]", "struct_pack(a := failed).a::varchar"),

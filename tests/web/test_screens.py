@@ -198,7 +198,9 @@ def test_a_plan_that_warns_and_a_job_that_has_ended_break_no_rule(
     console.look()
     seen = visit(browser, console)
     seen.page.goto(f"/plan?{urlencode({'queue': QUEUE})}")
-    expect(seen.page.locator("main")).to_contain_text("1 message not included: requeued 5 times before")
+    expect(seen.page.locator("main")).to_contain_text(
+        "1 message not included: requeued 5 times before"
+    )
     seen.wait_until_asked()
     found = {"plan": seen.faults_of_the_page(*WAYS)}
     id_ = begun(console, planned=str(LOOKUP + SLOW), reason="fixed", canary="0", stop_at="100")

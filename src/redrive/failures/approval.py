@@ -10,6 +10,7 @@ from redrive.failures.approval_rule import waits_for_none
 from redrive.failures.failed_message import FailedMessage
 from redrive.failures.failed_queue_access import FailedQueueAccess
 from redrive.failures.failed_queue_facts import directed, source_of
+from redrive.failures.filter import Filter
 from redrive.failures.job import Job, carried_out, check_whole
 from redrive.failures.job_record import JobRecord, State
 from redrive.failures.message_source import answer_of
@@ -112,11 +113,13 @@ def approve(
     )
     plan.total, plan.missing = look.total, look.missing
     _check_same(record, plan)
+    # These, and not what the filter means by the time that they are sent.
+    these = Filter(digests=frozenset(plan.digests), now=order.filter.now)
     return carried_out(
         failed,
         journal,
         replace(record, approved_by="whoever begins it"),
-        order,
+        replace(order, filter=these),
         plan,
         on_progress=on_progress,
         on_notice=on_notice,

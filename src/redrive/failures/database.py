@@ -157,6 +157,7 @@ class Database:
         if not _is_one_expression(node):
             raise ConfigurationError(f"{expression!r} is more than one expression", HOW)
         kinds = {found["class"] for found in _nodes(node)}
+        self._check_named(node, expression)
         for kind, what in (("SUBQUERY", "a subquery"), ("PARAMETER", "a parameter")):
             if kind in kinds:
                 raise ConfigurationError(
@@ -175,6 +176,7 @@ class Database:
                 wrong.
         """
         node = self._parsed(sql, sql)
+        self._check_named(node, sql)
         self._check(sql, node, sql)
         return _columns_in(node)
 
@@ -275,6 +277,12 @@ class Database:
             )
         node: dict[str, Any] = answer["statements"][0]["node"]
         return node
+
+    def _check_named(self, node: dict[str, Any], given: str) -> None:
+        """Checks that columns are named: by its number, a column is another one where others are
+        read beside it."""
+        if any(found["class"] == "POSITIONAL_REFERENCE" for found in _nodes(node)):
+            raise ConfigurationError(f"{given!r} has the number of a column in it", HOW)
 
     def _check(self, sql: str, node: dict[str, Any], given: str) -> None:
         """Has DuckDB look whether a statement can be run."""

@@ -211,6 +211,12 @@ class Job(RequeueReport):
         """
         if self.state is State.DONE:
             return self
+        if self.record.approved_by:
+            raise ConfigurationError(
+                f"job {self.id} was approved by {self.record.approved_by}, for the messages that "
+                "were there then",
+                "Ask for the approval of what is left.",
+            )
         order = self.order
         guards = order.guards
         order = replace(

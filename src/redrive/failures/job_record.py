@@ -138,7 +138,7 @@ class JobRecord:
             self.exchanges,
             self.order,
             self.planned,
-            self.plan.get("fingerprint"),
+            self.plan,
         ]
         written = json.dumps(sends, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(written.encode()).hexdigest()[:32]

@@ -220,7 +220,14 @@ class Journal(LocalJournal):
         self._online(lambda: self._lock_job(job.id, is_known=is_known))
         if is_known:
             job = self._as_known(job)
+            if job.approved_by and not self._is_approved(job):
+                # It may be declined by now.
+                self._check_shared()
         return super().begin(job)
+
+    def _is_approved(self, job: JobRecord) -> bool:
+        known = self._found(job.id)
+        return known is not None and known.state is not State.ASKED
 
     def ask(self, job: JobRecord) -> JobRecord:
         """Writes down a job that waits for the approval of somebody else, where everybody sees it.

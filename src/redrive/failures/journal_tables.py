@@ -268,8 +268,8 @@ def _may_follow(entry: JournalEntry, known: JobRecord) -> bool:
     """Whether an entry counts, by what is known of its job.
 
     A job that waits for an approval can be approved or declined, and nothing else. One that was
-    declined stays so; one that was forgotten, unless whoever runs it goes on. Of a run only whoever
-    runs it can tell, and not late, when another run has begun.
+    declined or is done stays so; one that was forgotten, unless whoever runs it goes on. Of a run
+    only whoever runs it can tell, and not late, when another run has begun.
     """
     match entry.step:
         case JobStep.ASKED:
@@ -280,6 +280,8 @@ def _may_follow(entry: JournalEntry, known: JobRecord) -> bool:
             return known.state not in NEVER_FORGOTTEN
         case JobStep.RESUMED if known.state is State.FORGOTTEN:
             return False
+        case _ if known.state is State.DONE:
+            return is_additive(entry)
         case _ if known.state is State.DECLINED:
             return False
         case JobStep.RESUMED if known.state is State.ASKED:

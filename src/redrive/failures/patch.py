@@ -50,7 +50,8 @@ def patched_with(value: _Json, operations: list[_Json]) -> _Json:
     except JsonPatchTestFailed as error:  # whose words hold the whole of both values
         raise ValueError("a value is not the one that the patch tests for") from error
     except (JsonPatchException, JsonPointerException) as error:
-        raise ValueError(str(error)) from error
+        # Their words, too, hold values of the body.
+        raise ValueError("what the patch names is not there, or is of another kind") from error
 
 
 def check_operations(operations: list[_Json]) -> None:

@@ -53,6 +53,7 @@ class Plan:
         changed: how many those are.
         retries: the most retries that one of those that would go had.
         retried_for: the longest that one of them was retried.
+        digests: those of the messages that would go, where that was asked for.
         fingerprint: of those that would go: two plans of the same messages have the same; empty
             where it was not asked for.
     """
@@ -76,6 +77,7 @@ class Plan:
     retried_for: timedelta = timedelta(0)
     total: int = 0
     missing: int | None = 0
+    digests: set[str] = field(default_factory=set, repr=False)
     fingerprint: str = ""
 
     @property
@@ -175,6 +177,8 @@ def plan_of(
     Raises:
         ConfigurationError: its expression can't be used, or a body can't be changed as it says.
     """
+    if isinstance(messages, KeptMessages):
+        messages.check(order.filter)
     direction = direction or order.direction
     plan = Plan(direction=direction)
     edit = order.edit()
@@ -224,6 +228,7 @@ def plan_of(
                 if with_fingerprint:
                     # In whatever order they are read.
                     together = (together + int(message.digest, 16)) % _FINGERPRINTS
+                    plan.digests.add(message.digest)
                 if order.guards.canary:
                     plan.retries = max(plan.retries, message.retries)
                     plan.retried_for = max(plan.retried_for, time_of_retries(message))

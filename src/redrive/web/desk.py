@@ -12,6 +12,8 @@ from redrive.errors import BrokerUnavailable, ConfigurationError, PermissionDeni
 from redrive.failures.filter import Filter
 from redrive.failures.job_record import JobRecord
 from redrive.failures.look import Look
+from redrive.failures.mask import check_patch
+from redrive.failures.masked_messages import check_filter
 from redrive.failures.operator_rights import OperatorRights
 from redrive.failures.order import Order
 from redrive.pubsub.url import BrokerURL
@@ -200,6 +202,11 @@ class Desk:
                 gettext("this order has whole bodies in it, and this console masks parts of them"),
                 gettext("Use redrive jobs, or a console without --mask."),
             )
+        if self.settings.mask is not None:
+            # Whoever has written it down: what it means would tell what is hidden.
+            check_filter(order.filter)
+            if order.patch is not None:
+                check_patch(self.settings.mask, order.patch)
 
     def check_remark(self) -> None:
         """Checks that the user may say something of causes, which all then see.

@@ -108,6 +108,7 @@ def show(desk: Desk, asked: Asked) -> Response:
             and record is not None
             and record.kind == "requeue"
             and record.state in RESUMABLE
+            and not record.approved_by
             and (own is None or own.has_ended),
             "is_own": is_own,
             "unapproved": unapproved,

@@ -121,8 +121,8 @@ class PlanOf:
 
     @property
     def has_expression(self) -> bool:
-        """Whether the order's filter is an expression."""
-        return self.order.filter.where is not None
+        """Whether the order has an expression, or a patch, which may make bodies of any size."""
+        return self.order.filter.where is not None or self.order.patch is not None
 
     def __call__(self, failed: FailedQueue, look: Look) -> Plan:
         """Return the plan."""

@@ -5,6 +5,7 @@ import contextlib
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -131,11 +132,17 @@ class _Process:
     def __init__(self) -> None:
         own, other = Pipe()
         self._connection = own
+        # What a question has spilled goes with its process, however that ends.
+        self._folder = tempfile.TemporaryDirectory(prefix="redrive-question-")
         try:
             self._process = subprocess.Popen(
                 [*_COMMAND, str(other.fileno())],
                 # Each of a thread's own pools of memory would count as a part of what it may take.
-                env={**without_address(os.environ), "MALLOC_ARENA_MAX": "2"},
+                env={
+                    **without_address(os.environ),
+                    "MALLOC_ARENA_MAX": "2",
+                    "TMPDIR": self._folder.name,
+                },
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 start_new_session=True,
@@ -174,11 +181,16 @@ class _Process:
             raise _died() from error
         return found
 
+    def kill(self) -> None:
+        """Have whoever waits for an answer get none."""
+        self._process.kill()
+
     def end(self) -> None:
         """End it, whatever it does."""
         self._process.kill()
         self._process.wait()
         self._connection.close()
+        self._folder.cleanup()
 
 
 class Questions:
@@ -187,6 +199,7 @@ class Questions:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._idle: list[_Process] = []
+        self._busy: list[_Process] = []
         self._asking: list[str] = []
         self._is_closed = False
 
@@ -215,8 +228,11 @@ class Questions:
         with self._lock:
             self._is_closed = True
             idle, self._idle = self._idle, []
+            busy = list(self._busy)
         for process in idle:
             process.end()
+        for process in busy:
+            process.kill()
 
     @contextlib.contextmanager
     def _a_place(self, user: str) -> Iterator[None]:
@@ -239,6 +255,8 @@ class Questions:
             process = self._idle.pop() if self._idle else None
         is_new, is_well = process is None, False
         process = process or _Process()
+        with self._lock:
+            self._busy.append(process)
         try:
             if is_new:
                 process.wait_for_start()
@@ -246,6 +264,7 @@ class Questions:
             is_well = True
         finally:
             with self._lock:
+                self._busy.remove(process)
                 is_kept = is_well and not self._is_closed and len(self._idle) < _IDLE
                 if is_kept:
                     self._idle.append(process)

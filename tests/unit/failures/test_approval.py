@@ -1,5 +1,6 @@
 """A requeue that one person asks for and another approves, on the broker in memory."""
 
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -195,6 +196,22 @@ def test_what_else_comes_into_the_queue_is_no_reason_against_it(
     fail(broker, "another", "OSError")
     assert approve(failed, ben, record).requeued == 3
     assert failed.depth() == 3
+
+
+def test_what_was_approved_is_not_resumed_for_messages_that_nobody_approved(
+    broker: MemoryBroker, failed: FailedQueue, anna: LocalJournal, ben: LocalJournal
+) -> None:
+    record = asked(failed, anna)
+    cancel = threading.Event()
+    cancel.set()
+    approve(failed, ben, record, cancel=cancel)
+    assert anna.job(record.id).state is State.INTERRUPTED
+    failed.discard("failure_id = 'id-0'")
+    fail(broker, "another", "KeyError")
+    for journal in (anna, ben):
+        with pytest.raises(ConfigurationError, match="for the messages that were there then"):
+            failed.job(record.id, journal).resume()
+    assert in_main_queue(broker) == []
 
 
 def test_a_job_that_was_declined_is_approved_by_nobody(

@@ -220,3 +220,12 @@ def test_who_forgets_a_job_takes_nothing_of_what_it_has_sent() -> None:
 def test_what_is_done_can_not_be_hidden() -> None:
     ended = entry(JobStep.ENDED, "anna", state=State.DONE)
     assert after(ended, entry(JobStep.FORGOTTEN, "mallory")).state is State.DONE
+
+
+def test_a_job_that_is_done_stays_so() -> None:
+    done = (
+        entry(JobStep.BEGUN, "anna", "first"),
+        entry(JobStep.ENDED, "anna", "first", state=State.DONE, sent=2),
+    )
+    for step in WITH_RECORD - {JobStep.HEARD}:
+        assert after(*done, entry(step, "mallory", "second")) == after(*done), step
