@@ -7,7 +7,7 @@ import pytest
 
 from redrive.errors import ConfigurationError
 from redrive.failures.cause_remark import CauseRemark, CauseState, RemarkKind
-from redrive.failures.journal_entry import JobStep, JournalEntry, NewerEntry, Unreadable
+from redrive.failures.journal_entry import FORMAT, JobStep, JournalEntry, NewerEntry, Unreadable
 
 GROUP, OTHER = "0123456789ab", "ba9876543210"
 
@@ -36,7 +36,7 @@ def test_an_older_version_reads_of_what_form_it_is_and_no_more() -> None:
 
 
 def test_a_newer_form_is_told_apart() -> None:
-    body = json.dumps({"format": 3, "step": "remark"}).encode()
+    body = json.dumps({"format": FORMAT + 1, "step": "remark"}).encode()
     with pytest.raises(NewerEntry):
         JournalEntry.decode(body)
 
