@@ -28,6 +28,9 @@ class Proxy:
     def __init__(self, origin: str) -> None:
         self.left_out: frozenset[str] = frozenset()
         self.refused: frozenset[str] = frozenset()
+        self.status: int | None = 400
+        """What it answers with where it refuses; None for nothing at all."""
+        self.over = threading.Event()
         proxy = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -36,7 +39,10 @@ class Proxy:
                 if kind in proxy.refused or (
                     "connections" in self.path and "connections" in proxy.refused
                 ):
-                    self._say(400, b'{"error":"bad_request","reason":"Stats are disabled"}')
+                    if proxy.status is None:
+                        proxy.over.wait()
+                        return
+                    self._say(proxy.status, b'{"error":"x","reason":"Stats are disabled"}')
                     return
                 asked = urllib.request.Request(
                     origin + self.path, headers={"Authorization": self.headers["Authorization"]}
@@ -81,6 +87,7 @@ def proxy_before(origin: str) -> Iterator[Proxy]:
     try:
         yield proxy
     finally:
+        proxy.over.set()
         proxy.server.shutdown()
         proxy.server.server_close()
         thread.join()
