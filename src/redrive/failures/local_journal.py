@@ -231,16 +231,7 @@ class LocalJournal:
             known = journal_tables.found(sqlite, job.id)
             if known is None or known.state is not State.ASKED:
                 raise waits_for_none(known or job)
-            signed = self.signed(known)
-            declined = replace(
-                known,
-                state=State.DECLINED,
-                changed_at=datetime.now(UTC),
-                problem=f"declined by {signed.by}{f': {why}' if why else ''}",
-            )
-            journal_tables.put(sqlite, declined)
-            self._note_whole(sqlite, JobStep.DECLINED, declined)
-        return declined
+            return self._end(sqlite, known, State.DECLINED, JobStep.DECLINED, why)
 
     def forget(self, job: JobRecord, why: str) -> JobRecord:
         """Write down that nobody runs a job, and that nobody is to have it go on; return it.
@@ -259,15 +250,21 @@ class LocalJournal:
                     if known.state is State.ASKED
                     else "Leave it as it is.",
                 )
-            forgotten = replace(
-                known,
-                state=State.FORGOTTEN,
-                changed_at=datetime.now(UTC),
-                problem=f"forgotten by {self.signed(known).by}{f': {why}' if why else ''}",
-            )
-            journal_tables.put(sqlite, forgotten)
-            self._note_whole(sqlite, JobStep.FORGOTTEN, forgotten)
-        return forgotten
+            return self._end(sqlite, known, State.FORGOTTEN, JobStep.FORGOTTEN, why)
+
+    def _end(
+        self, sqlite: sqlite3.Connection, job: JobRecord, state: State, step: JobStep, why: str
+    ) -> JobRecord:
+        """Write down that somebody has ended a job that does not run, and why."""
+        ended = replace(
+            job,
+            state=state,
+            changed_at=datetime.now(UTC),
+            problem=f"{state.value} by {self.signed(job).by}{f': {why}' if why else ''}",
+        )
+        journal_tables.put(sqlite, ended)
+        self._note_whole(sqlite, step, ended)
+        return ended
 
     def still_runs(self, job_id: str) -> None:
         """Write down that a job runs, of which nothing else is to be said."""
