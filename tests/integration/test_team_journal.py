@@ -21,6 +21,7 @@ from deliveries import failed as failed_delivery
 from redrive import FailedQueue
 from redrive.amqp.field_table import Table
 from redrive.amqp.properties import Properties
+from redrive.errors import ConfigurationError
 from redrive.failures import approval
 from redrive.failures.job_record import JobRecord, State
 from redrive.failures.journal import Journal
@@ -411,12 +412,13 @@ def entries(url: str) -> list[bytes]:
     return found
 
 
-def append(url: str, bodies: Sequence[bytes]) -> None:
-    """Somebody else appends something to the stream."""
+def append(url: str, bodies: Sequence[bytes], user: str | None = None) -> None:
+    """Somebody else appends something to the stream, or a user whom the broker vouches for."""
     with plain_channel(url) as channel:
         channel.confirm_delivery()
         for body in bodies:
-            channel.basic_publish("", JOURNAL, body, mandatory=True)
+            properties = pika.BasicProperties(user_id=user)
+            channel.basic_publish("", JOURNAL, body, properties, mandatory=True)
 
 
 def test_rubbish_in_the_stream_is_counted_and_corrupts_nothing(
@@ -455,7 +457,7 @@ def test_an_entry_of_a_newer_version_is_told_of_and_its_job_is_left_alone(
     with Journal(rabbitmq_url, here) as journal:
         job = a_job_of_everything(journal, rabbitmq_url)
     newer = {"format": FORMAT + 1, "id": str(uuid.uuid4()), "step": "split", "job": job.id}
-    append(rabbitmq_url, [json.dumps(newer).encode()])
+    append(rabbitmq_url, [json.dumps(newer).encode()], user=job.user)
     told = redrive("jobs", "list", "--journal", str(there), url=rabbitmq_url)
     assert told.code == 0
     assert "1 entry of the shared journal can't be read by this version of redrive" in told.err
@@ -465,6 +467,48 @@ def test_an_entry_of_a_newer_version_is_told_of_and_its_job_is_left_alone(
         f"a newer version of redrive has written something of job {job.id}",
         "Use that version.",
     ]
+
+
+def test_what_somebody_else_writes_in_the_form_of_a_newer_version_bars_no_job(
+    rabbitmq_url: str, here: Path, there: Path
+) -> None:
+    with Journal(rabbitmq_url, here) as journal:
+        job = a_job_of_everything(journal, rabbitmq_url)
+    newer = {"format": FORMAT + 1, "id": str(uuid.uuid4()), "step": "split", "job": job.id}
+    append(rabbitmq_url, [json.dumps(newer).encode()])
+    with Journal(rabbitmq_url, there) as journal:
+        assert journal.begin(journal.job(job.id)).state is State.RUNNING
+        assert journal.unread() == (0, 1)
+
+
+def test_a_job_is_stopped_whoever_says_that_they_have_resumed_it(
+    rabbitmq_url: str, here: Path, there: Path
+) -> None:
+    with Journal(rabbitmq_url, here) as journal:
+        job = journal.begin(job_of(rabbitmq_url))
+        forged = replace(job, run=str(uuid.uuid4()), who="mallory@desk", user="")
+        entry = JournalEntry(JobStep.RESUMED, job.id, forged.who, run=forged.run, record=forged)
+        append(rabbitmq_url, [entry.encode()])
+        with Journal(rabbitmq_url, there) as others:
+            seen = others.job(job.id)
+            assert seen.who == "mallory@desk"
+            others.ask_to_stop(seen)
+        wait_until(lambda: journal.stop_asked_by(job), "the job is asked to stop")
+
+
+def test_a_job_that_waits_is_not_approved_once_the_shared_journal_was_made_anew(
+    rabbitmq_url: str, here: Path
+) -> None:
+    with Journal(rabbitmq_url, here) as journal:
+        asked = journal.ask(job_of(rabbitmq_url))
+        assert journal.job(asked.id).state is State.ASKED
+    with plain_channel(rabbitmq_url) as channel:
+        channel.queue_delete(JOURNAL)
+    with (
+        Journal(rabbitmq_url, here) as journal,
+        pytest.raises(ConfigurationError, match="was deleted and made anew"),
+    ):
+        journal.begin(replace(journal.job(asked.id), approved_by="whoever begins it"))
 
 
 def test_without_a_right_the_file_goes_on_alone_and_is_merged_later(

@@ -205,6 +205,21 @@ def test_a_crowd_that_asks_nothing_keeps_nobody_out(
         assert b" 200 " in crowd[-1].recv(100)
 
 
+def test_a_crowd_that_sends_half_a_form_keeps_nobody_out(
+    opens: Opens, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    console = opens()
+    monkeypatch.setattr(punctual_protocol, "MOST_WAITING", 5)
+    half = b"POST /login HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nuser"
+    with contextlib.ExitStack() as held:
+        crowd = [held.enter_context(connected(console)) for _ in range(12)]
+        for one in crowd:
+            one.sendall(half)
+        hung_up = [one.recv(1) for one in crowd[:5]]
+        assert console.get("/me").status_code == 200
+    assert hung_up == [b""] * 5
+
+
 def test_a_form_that_never_comes_is_not_waited_for(
     opens: Opens, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 Predicate = Callable[[FailedMessage], bool]
 
 _AT_A_TIME = 1000
+_MOST_GROUPS = 1000
+"""Groups that a filter may name: whoever approves an order is shown each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +34,22 @@ class Filter:
             another message's, too.
         groups: group ids, or their first characters; none for any.
         now: what `now()` says in the expression.
+
+    Raises:
+        ConfigurationError: it names more than a thousand groups.
     """
 
     where: str | Predicate | None = None
     digests: Collection[str] = ()
     groups: Sequence[str] = ()
     now: datetime = field(default_factory=lambda: datetime.now(UTC))
+
+    def __post_init__(self) -> None:
+        if len(self.groups) > _MOST_GROUPS:
+            raise ConfigurationError(
+                f"a filter can't name {len(self.groups):,} groups, but {_MOST_GROUPS:,} at most",
+                "Say which messages you want by an expression.",
+            )
 
     @property
     def is_all(self) -> bool:

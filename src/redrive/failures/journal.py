@@ -223,7 +223,16 @@ class Journal(LocalJournal):
             if job.approved_by and not self._is_approved(job):
                 # It may be declined by now.
                 self._check_shared()
+                self._check_still_asked(job)
         return super().begin(job)
+
+    def _check_still_asked(self, job: JobRecord) -> None:
+        if not self._is_here(job):
+            raise ConfigurationError(
+                f"job {job.id} is no longer in the shared journal, which was deleted and made anew "
+                "since: whether somebody has declined it is not known",
+                "Have it asked for again.",
+            )
 
     def _is_approved(self, job: JobRecord) -> bool:
         known = self._found(job.id)
@@ -323,8 +332,7 @@ class Journal(LocalJournal):
             self._locked_job = job_id
         if is_known:
             self._read_on(self._mark())
-        else:
-            self._append_left_over()
+        self._append_left_over()
 
     def _as_known(self, job: JobRecord) -> JobRecord:
         """A job that is taken up again, with what the journal knows of it by now."""
@@ -449,13 +457,24 @@ class Journal(LocalJournal):
             ).fetchall()
 
     def _append_left_over(self) -> None:
-        """Appends what an earlier run could not."""
+        """Append what an earlier run could not, as far as nobody has resumed its job since."""
         while rows := self._left_over():
-            self._stream.append([(str(uuid.UUID(bytes=id_)), body) for id_, body in rows])
+            with self._errors("read"):
+                entries = [
+                    (str(uuid.UUID(bytes=id_)), body)
+                    for id_, body in rows
+                    if not self._is_superseded(body)
+                ]
+            if entries:
+                self._stream.append(entries)
             with self._transaction() as sqlite:
                 sqlite.executemany(
                     "UPDATE own SET body = NULL WHERE id = ?", ((id_,) for id_, _ in rows)
                 )
+
+    def _is_superseded(self, body: bytes) -> bool:
+        own = replace(JournalEntry.decode(body), user=self._stream.user)
+        return journal_tables.is_superseded(self._sqlite, own)
 
     def _online(self, act: Callable[[], None]) -> None:
         """Does something with the stream; where it can't be used, the file goes on alone, and that
@@ -518,6 +537,7 @@ class Journal(LocalJournal):
             )
         else:
             self._read_on(mark)
+            self._append_left_over()
 
     def _read_on(self, mark: str) -> None:
         """Brings the file up to date, as far as a mark."""
@@ -535,6 +555,8 @@ class Journal(LocalJournal):
             # There is no more of the stream that was read before: it is another one.
             with self._transaction() as sqlite:
                 sqlite.execute("DELETE FROM place WHERE name = ?", (self.place,))
+                if position is not None:
+                    journal_tables.leave_asked(sqlite, self.place)
             conflicting = self._read_from(None, b"", mark)
         if conflicting:
             self._apply_again(conflicting, mark)
@@ -545,9 +567,8 @@ class Journal(LocalJournal):
             sqlite.execute("DELETE FROM newer")
 
     def _mark(self) -> str:
-        """Appends what is left over, and a mark that the stream is read up to; returns its id."""
+        """Append a mark that the stream is read up to; return its id."""
         entry = JournalEntry(JobStep.READ, who=whoami())
-        self._append_left_over()
         self._stream.append([(entry.id, entry.encode())])
         return entry.id
 
@@ -609,7 +630,9 @@ class Journal(LocalJournal):
                     conflicting |= self._take_one(sqlite, JournalEntry.decode(row.body, row.user))
                 except NewerEntry as error:
                     newer += 1
-                    sqlite.execute("INSERT OR IGNORE INTO newer VALUES (?)", (error.job,))
+                    known = journal_tables.found(sqlite, error.job)
+                    if known is None or known.user == row.user:  # anybody can write a number
+                        sqlite.execute("INSERT OR IGNORE INTO newer VALUES (?)", (error.job,))
                 except Unreadable:
                     unreadable += 1
             sqlite.execute(
@@ -653,6 +676,7 @@ class Journal(LocalJournal):
             for job in jobs:
                 sqlite.execute("DELETE FROM under_way WHERE job = ?", (job,))
                 journal_tables.set_handed_over(sqlite, job, 0)
+                journal_tables.drop_run_before(sqlite, job)
             for row in self._stream.read(None, mark):
                 with contextlib.suppress(NewerEntry, Unreadable):
                     entry = JournalEntry.decode(row.body, row.user)
@@ -668,7 +692,11 @@ class Journal(LocalJournal):
             ).fetchall()
             for (body,) in left_over:
                 entry = replace(JournalEntry.decode(body), user=self._stream.user)
-                if entry.job in jobs and not journal_tables.is_additive(entry):
+                if (
+                    entry.job in jobs
+                    and not journal_tables.is_additive(entry)
+                    and not journal_tables.is_superseded(sqlite, entry)
+                ):
                     journal_tables.apply(sqlite, entry)
 
     def close(self) -> None:

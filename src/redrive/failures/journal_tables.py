@@ -47,6 +47,8 @@ CREATE TABLE IF NOT EXISTS own (
     number INTEGER PRIMARY KEY AUTOINCREMENT, id BLOB UNIQUE NOT NULL, place TEXT NOT NULL,
     job TEXT NOT NULL, body BLOB
 );
+-- Who ran a job when somebody else said that they resume it.
+CREATE TABLE IF NOT EXISTS run_before (job TEXT PRIMARY KEY, record TEXT NOT NULL) WITHOUT ROWID;
 -- Jobs that a newer version has written something of.
 CREATE TABLE IF NOT EXISTS newer (job TEXT PRIMARY KEY);
 -- What was said of causes at which broker and virtual host.
@@ -65,8 +67,31 @@ NEVER_FORGOTTEN = frozenset((State.ASKED, State.DECLINED, State.DONE))
 """What is declined instead, or is history."""
 _OF_A_RUN = (WHOLE - {JobStep.DECLINED, JobStep.FORGOTTEN}) | {JobStep.SETTLED, JobStep.SENDING}
 """The steps whose entries say what is on its way."""
+_OF_ONE_RUN = frozenset(
+    (
+        JobStep.TAKEN_UP,
+        JobStep.CANARY,
+        JobStep.PROGRESS,
+        JobStep.SENDING,
+        JobStep.SETTLED,
+        JobStep.STOPPED,
+        JobStep.ENDED,
+    )
+)
+"""The steps that only whoever runs a job can write."""
 _ADDITIVE = frozenset((JobStep.HEARD, JobStep.ORIGINAL, JobStep.STOP))
 """The steps whose entries may be counted once only, and in any order."""
+
+
+def drop_run_before(sqlite: sqlite3.Connection, job_id: str) -> None:
+    """Forget who ran a job before somebody else said that they resume it."""
+    sqlite.execute("DELETE FROM run_before WHERE job = ?", (job_id,))
+
+
+def run_before(sqlite: sqlite3.Connection, job_id: str) -> JobRecord | None:
+    """Return the record of whoever ran a job when somebody else said that they resume it."""
+    row = sqlite.execute("SELECT record FROM run_before WHERE job = ?", (job_id,)).fetchone()
+    return None if row is None else JobRecord.from_json(json.loads(row[0]))
 
 
 def put(sqlite: sqlite3.Connection, job: JobRecord) -> None:
@@ -139,17 +164,32 @@ def place_jobs(sqlite: sqlite3.Connection, place_of: Callable[[str], str]) -> No
     )
 
 
+def leave_asked(sqlite: sqlite3.Connection, place: str) -> None:
+    """Note that the jobs which wait for approval are not known to be at a place any more."""
+    sqlite.execute(
+        "DELETE FROM known_at WHERE place = ? AND job IN "
+        "(SELECT id FROM job WHERE json_extract(record, '$.state') = ?)",
+        (place, State.ASKED.value),
+    )
+
+
 def shrink(sqlite: sqlite3.Connection) -> bool:
-    """Drops the oldest jobs of those that are too many; whether there were any."""
+    """Drop jobs where there are too many; return whether there were.
+
+    It drops those of whoever has the most, so that nobody's jobs are pushed out by another's: the
+    oldest, and last those that run or wait.
+    """
     old = [
         id_
         for (id_,) in sqlite.execute(
-            "SELECT id FROM job WHERE json_extract(record, '$.state') NOT IN ('running', 'asked') "
-            "ORDER BY begun_at DESC LIMIT -1 OFFSET ?",
+            "SELECT id FROM (SELECT id, row_number() OVER ("
+            "PARTITION BY json_extract(record, '$.user') ORDER BY "
+            "json_extract(record, '$.state') IN ('running', 'asked') DESC, begun_at DESC"
+            ") AS rank FROM job) ORDER BY rank LIMIT -1 OFFSET ?",
             (MOST_JOBS,),
         )
     ]
-    for table in ("handed_over", "under_way", "original", "left_out", "known_at"):
+    for table in ("handed_over", "under_way", "original", "left_out", "known_at", "run_before"):
         sqlite.executemany(f"DELETE FROM {table} WHERE job = ?", ((id_,) for id_ in old))
     sqlite.executemany("DELETE FROM job WHERE id = ?", ((id_,) for id_ in old))
     return bool(old)
@@ -237,7 +277,17 @@ def apply(sqlite: sqlite3.Connection, entry: JournalEntry) -> None:
     how things stand, not what is to be added."""
     known = found(sqlite, entry.job)
     if known is not None and not _may_follow(entry, known):
-        return
+        known = run_before(sqlite, entry.job)
+        if known is None or not _is_of_run(entry, known):
+            return
+        # Who ran it still does: nobody can have resumed it.
+        put(sqlite, known)
+        drop_run_before(sqlite, entry.job)
+    if known is not None and _displaces(entry, known):
+        sqlite.execute(
+            "INSERT OR IGNORE INTO run_before VALUES (?, ?)",
+            (known.id, json.dumps(known.as_json())),
+        )
     if entry.step is JobStep.STOP:
         put_stop(sqlite, entry.run, entry.by)
     settled = _settled(sqlite, entry.job)
@@ -295,7 +345,26 @@ def _may_follow(entry: JournalEntry, known: JobRecord) -> bool:
         case _ if is_additive(entry):
             return True
         case _:
-            return known.run == entry.run and entry.user == known.user
+            return _is_of_run(entry, known)
+
+
+def _is_of_run(entry: JournalEntry, known: JobRecord) -> bool:
+    return known.run == entry.run and entry.user == known.user
+
+
+def _displaces(entry: JournalEntry, known: JobRecord) -> bool:
+    """Return whether an entry says that somebody else runs a job than who was known to."""
+    return (
+        entry.step in (JobStep.BEGUN, JobStep.RESUMED)
+        and known.state is State.RUNNING
+        and known.user != entry.user
+    )
+
+
+def is_superseded(sqlite: sqlite3.Connection, entry: JournalEntry) -> bool:
+    """Return whether an entry is of a run of a job after which another one has begun."""
+    known = found(sqlite, entry.job)
+    return known is not None and entry.step in _OF_ONE_RUN and not _is_of_run(entry, known)
 
 
 def wait_again(sqlite: sqlite3.Connection, asked: JournalEntry) -> None:

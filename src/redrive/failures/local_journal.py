@@ -299,8 +299,11 @@ class LocalJournal:
             self._note_stop(sqlite, known)
 
     def _note_stop(self, sqlite: sqlite3.Connection, job: JobRecord) -> None:
-        journal_tables.put_stop(sqlite, job.run, self.signed(job).by)
-        self._note(sqlite, JournalEntry(JobStep.STOP, job.id, whoami(), run=job.run))
+        before = journal_tables.run_before(sqlite, job.id)
+        # Whoever says that they have resumed it may not have: both are asked.
+        for run in [job.run] if before is None else [job.run, before.run]:
+            journal_tables.put_stop(sqlite, run, self.signed(job).by)
+            self._note(sqlite, JournalEntry(JobStep.STOP, job.id, whoami(), run=run))
 
     def stop_asked_by(self, job: JobRecord) -> str:
         """Who has asked that this run of a job be stopped, in words; empty for nobody."""

@@ -1,5 +1,6 @@
 """JSON patches: RFC 6902, and merge patches: RFC 7386."""
 
+import copy
 import json
 from typing import Any
 
@@ -7,6 +8,9 @@ from redrive.errors import ConfigurationError
 
 _Json = Any  # whatever a JSON text holds
 _MOST_OPERATIONS = 10_000
+_MOST_COPIED = 16 * 1024 * 1024
+"""Bytes that the `copy` operations of a patch may add to a body: each may double it. Source:
+max_message_size is 16 MiB by default from RabbitMQ 4.0 on."""
 _NEEDED: dict[str, set[str | None]] = {
     "test": {"path", "value"},
     "remove": {"path"},
@@ -43,15 +47,25 @@ def patched_with(value: _Json, operations: list[_Json]) -> _Json:
         LookupError, ValueError: an operation does not fit, or a test fails.
     """
     from jsonpatch import JsonPatch, JsonPatchException, JsonPatchTestFailed
-    from jsonpointer import JsonPointerException
+    from jsonpointer import JsonPointer, JsonPointerException
 
+    patched = copy.deepcopy(value)
+    copied = 0
     try:
-        return JsonPatch(operations).apply(value)
+        for operation in operations:
+            if operation["op"] == "copy":
+                copied += len(json.dumps(JsonPointer(operation["from"]).resolve(patched)))
+                if copied > _MOST_COPIED:
+                    raise ValueError("what it copies makes the body longer than 16 MiB")
+            patched = JsonPatch([operation]).apply(patched, in_place=True)
+    except RecursionError as error:
+        raise ValueError("it makes the body too deep") from error
     except JsonPatchTestFailed as error:  # whose words hold the whole of both values
         raise ValueError("a value is not the one that the patch tests for") from error
     except (JsonPatchException, JsonPointerException) as error:
         # Their words, too, hold values of the body.
         raise ValueError("what the patch names is not there, or is of another kind") from error
+    return patched
 
 
 def check_operations(operations: list[_Json]) -> None:

@@ -1,5 +1,6 @@
 """What an order would do, before it is carried out."""
 
+import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -21,7 +22,6 @@ from redrive.redaction import redact
 
 _FEW = 5
 _MOST_CAUSES = 20
-_FINGERPRINTS = 2**256
 _MOST_CHARACTERS = 200
 """Of a cause, in the journal."""
 Progress = Callable[[RequeueProgress], None]
@@ -193,7 +193,7 @@ def plan_of(
             if isinstance(meant, KeptMessages):
                 return _plan_of_kept(order, direction, messages.count(), meant)
     shared = SharedIds()
-    together = 0
+    digests: list[str] = []
 
     def was_sent(message: FailedMessage) -> bool:
         return bool(job) and message.job == job
@@ -226,9 +226,7 @@ def plan_of(
                 plan.groups[cause_of(message)] += 1
                 shared.add(message)
                 if with_fingerprint:
-                    # In whatever order they are read.
-                    together = (together + int(message.digest, 16)) % _FINGERPRINTS
-                    plan.digests.add(message.digest)
+                    digests.append(message.digest)
                 if order.guards.canary:
                     plan.retries = max(plan.retries, message.retries)
                     plan.retried_for = max(plan.retried_for, time_of_retries(message))
@@ -237,8 +235,18 @@ def plan_of(
                 if edit is not None:
                     _note_change(plan, message, edit(message))
     plan.shared_ids = len(shared)
-    plan.fingerprint = f"{together:064x}" if with_fingerprint else ""
+    if with_fingerprint:
+        plan.digests = set(digests)
+        plan.fingerprint = _fingerprint(digests)
     return plan
+
+
+def _fingerprint(digests: list[str]) -> str:
+    """Return one text for the digests of messages, in whatever order they were read."""
+    together = hashlib.sha256()
+    for digest in sorted(digests):
+        together.update(bytes.fromhex(digest))
+    return together.hexdigest()
 
 
 def _plan_of_kept(order: Order, direction: Direction, looked_at: int, meant: KeptMessages) -> Plan:

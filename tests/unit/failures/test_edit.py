@@ -130,6 +130,22 @@ def test_what_is_no_patch_is_refused(text: str, told: str) -> None:
         patching(text)
 
 
+@pytest.mark.parametrize(
+    ("patch", "told"),
+    [
+        ([{"op": "copy", "from": "", "path": f"/a{number}"} for number in range(60)], "16 MiB"),
+        ([{"op": "copy", "from": "/c", "path": "/c/-"}] * 60, "16 MiB"),
+        ([{"op": "copy", "from": "", "path": "/c"}] * 5000, "too deep"),
+    ],
+    ids=["into new members", "into itself", "ever deeper"],
+)
+def test_a_patch_that_copies_a_body_again_and_again_is_refused(
+    patch: list[object], told: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=told):
+        patching(json.dumps(patch))(FailedMessage(failed(body=b'{"c": [1]}')))
+
+
 def test_a_patched_body_keeps_its_style() -> None:
     assert patching('{"a": "x"}')(MESSAGE) == b'{"a": "x", "c": {"d": "e", "f": "g"}}'
     assert (

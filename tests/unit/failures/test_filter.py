@@ -262,6 +262,11 @@ def test_an_expression_without_duckdb_is_an_error_that_says_what_to_install(
         OpenFilter(Filter("size > 1"))
 
 
+def test_a_filter_of_more_groups_than_anybody_reads_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="can't name 1,001 groups, but 1,000 at most"):
+        Filter(groups=["abc"] * 1001)
+
+
 def test_a_filter_survives_the_journal() -> None:
     filter_ = Filter("size > 1", frozenset({"a", "b"}), ("g",), datetime(2024, 1, 1, tzinfo=UTC))
     assert Filter.from_json(filter_.as_json()) == filter_

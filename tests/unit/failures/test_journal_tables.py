@@ -136,6 +136,45 @@ def test_only_who_runs_a_job_tells_how_far_it_is() -> None:
     assert after(begun, forged) == after(begun)
 
 
+RUNS = entry(JobStep.BEGUN, "anna", "first", state=State.RUNNING)
+GOES_ON = entry(JobStep.PROGRESS, "anna", "first", sent=1)
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        [entry(JobStep.RESUMED, "mallory", "second", sent=2)],
+        [
+            entry(JobStep.RESUMED, "mallory", "second", sent=2),
+            entry(JobStep.ENDED, "mallory", "second", state=State.DONE, sent=2),
+        ],
+        [
+            entry(JobStep.RESUMED, "mallory", "second", sent=2),
+            entry(JobStep.RESUMED, "carol", "third", sent=2),
+        ],
+    ],
+    ids=["resumed", "ended", "resumed by two"],
+)
+def test_who_goes_on_running_a_job_is_believed_and_not_who_says_that_they_have_resumed_it(
+    forged: list[JournalEntry],
+) -> None:
+    assert after(RUNS, *forged).user != "anna"
+    assert after(RUNS, *forged, GOES_ON) == after(RUNS, GOES_ON)
+
+
+def test_a_job_that_somebody_else_has_resumed_is_theirs_until_then() -> None:
+    resumed = entry(JobStep.RESUMED, "ben", "second")
+    ended = entry(JobStep.ENDED, "ben", "second", state=State.DONE, sent=2)
+    found = after(RUNS, resumed, ended)
+    assert (found.user, found.state, found.sent) == ("ben", State.DONE, 2)
+
+
+def test_who_ran_a_job_that_has_ended_is_not_believed_once_it_is_resumed() -> None:
+    interrupted = entry(JobStep.ENDED, "anna", "first", state=State.INTERRUPTED)
+    resumed = entry(JobStep.RESUMED, "ben", "second")
+    assert after(RUNS, interrupted, resumed, GOES_ON).user == "ben"
+
+
 def test_who_has_approved_a_job_is_not_believed_of_what_ends_it() -> None:
     ended = entry(JobStep.ENDED, "anna", state=State.DONE, asked_by="carol", approved_by="dave")
     assert (after(ended).asked_by, after(ended).approved_by) == ("", "")
@@ -158,7 +197,7 @@ def test_where_a_job_stands_is_said_by_the_step_and_not_by_its_record(step: JobS
     assert stands == ended if step is JobStep.ENDED else len(stands) == 1
 
 
-def test_of_too_many_jobs_the_oldest_are_dropped_but_those_that_run_or_wait(
+def test_of_too_many_jobs_the_oldest_are_dropped_and_last_those_that_run_or_wait(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(journal_tables, "MOST_JOBS", 3)
@@ -172,7 +211,25 @@ def test_of_too_many_jobs_the_oldest_are_dropped_but_those_that_run_or_wait(
         assert journal_tables.shrink(sqlite)
         left = [job.id for job in journal_tables.jobs(sqlite, None)]
         assert not journal_tables.shrink(sqlite)
-    assert left == ["6", "5", "4", "1", "0"]
+    assert left == ["6", "1", "0"]
+
+
+def test_nobody_pushes_out_the_jobs_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal_tables, "MOST_JOBS", 5)
+    with closing(sqlite3.connect(":memory:")) as sqlite:
+        sqlite.executescript(journal_tables.SCHEMA)
+        for number in range(20):
+            job = replace(
+                ASKED,
+                id=str(number),
+                user="anna" if number < 3 else "mallory",
+                state=State.DONE if number < 2 else State.RUNNING,
+                begun_at=datetime(2026, 1, 1 + number, tzinfo=UTC),
+            )
+            journal_tables.put(sqlite, job)
+        assert journal_tables.shrink(sqlite)
+        left = [job.id for job in journal_tables.jobs(sqlite, None)]
+    assert left == ["19", "18", "2", "1", "0"]
 
 
 DIGESTS = tuple(f"{number:064x}" for number in range(40))
