@@ -1,7 +1,7 @@
 # Each target does all of its own set-up: a .venv with those of the pinned dependencies that it needs, and a RabbitMQ if it
 # needs one. What is missing, or will be installed, is said before anything is downloaded.
 .DEFAULT_GOAL := help
-.PHONY: help setup unit test test-times nightly mutants test-cluster test-spark torture demo demo-spark matrix suites check coverage texts pictures bench bench-spark constraints lowest clean
+.PHONY: help setup unit test test-times nightly mutants test-cluster test-spark torture demo demo-spark matrix suites check coverage pictures bench bench-spark constraints lowest clean
 
 PYTHON := .venv/bin/python
 # Commands are started by the hundred: without it, each would compile all of its modules anew.
@@ -87,10 +87,6 @@ coverage: ## see that no branch of the topology and of the wire's bytes is left 
 	@.venv/bin/coverage run -m pytest -q -n 2 tests/unit/amqp tests/unit/topology tests/unit/pubsub tests/security/test_hostile_frames.py
 	@.venv/bin/coverage combine --quiet
 	@.venv/bin/coverage report --fail-under=100
-
-texts: ## write the catalogue of the console's texts again
-	@.ci/setup.sh test
-	@$(PYTHON) tests/text_catalogue.py
 
 pictures: ## take the pictures of the README and the documentation anew, of real commands and of the console
 	@.ci/setup.sh demo --broker

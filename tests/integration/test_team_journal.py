@@ -417,7 +417,7 @@ def append(url: str, bodies: Sequence[bytes], user: str | None = None) -> None:
     with plain_channel(url) as channel:
         channel.confirm_delivery()
         for body in bodies:
-            properties = pika.BasicProperties(user_id=user)
+            properties = pika.BasicProperties(user_id=user)  # type: ignore[no-untyped-call]
             channel.basic_publish("", JOURNAL, body, properties, mandatory=True)
 
 

@@ -6,7 +6,6 @@ from urllib.parse import urlencode
 
 from redrive.errors import ConfigurationError
 from redrive.failures.filter import Filter
-from redrive.web.catalogue import gettext
 
 _MOST_REASON = 500
 
@@ -61,12 +60,8 @@ class Asked:
             return default
         if not text.isdecimal() or not text.isascii() or not least <= int(text[:18]) <= most:
             raise ConfigurationError(
-                gettext("%(name)s is %(text)s", name=name, text=repr(text[:40])),
-                gettext(
-                    "Give a whole number from %(least)s to %(most)s.",
-                    least=f"{least:,}",
-                    most=f"{most:,}",
-                ),
+                f"{name} is {text[:40]!r}",
+                f"Give a whole number from {least:,} to {most:,}.",
             )
         return int(text)
 
@@ -79,9 +74,7 @@ class Asked:
         """
         name = self.values.get("queue", "")
         if not name:
-            raise ConfigurationError(
-                gettext("no queue was named"), gettext("Choose one on the overview.")
-            )
+            raise ConfigurationError("no queue was named", "Choose one on the overview.")
         return QueuePlace(name, self.text("literal") == "1")
 
     @property

@@ -6,7 +6,6 @@ from typing import NamedTuple
 from redrive.failures.failed_message import FailedMessage
 from redrive.failures.readable_values import body_of, body_text_of
 from redrive.redaction import printable_json
-from redrive.web.catalogue import gettext
 
 VIEWS = ("tree", "text", "hex")
 _MOST_CHARACTERS = 256 * 1024
@@ -59,18 +58,18 @@ def viewed(message: FailedMessage, wanted: str) -> BodyView:
         tree = _branches(value)
         note = ""
         if len(tree) > _MOST_LINES:
-            note = gettext("Only the first %(number)s lines are shown.", number=f"{_MOST_LINES:,}")
+            note = f"Only the first {_MOST_LINES:,} lines are shown."
         return BodyView("tree", tree[:_MOST_LINES], "", note, is_json)
     text = body_text_of(message)
     if wanted != "hex" and text is not None:
         shown = printable_json(value, indent=2) if is_json else text
         note = ""
         if len(shown) > _MOST_CHARACTERS:
-            shown, note = shown[:_MOST_CHARACTERS], gettext("Only its beginning is shown.")
+            shown, note = shown[:_MOST_CHARACTERS], "Only its beginning is shown."
         return BodyView("text", [], shown, note, is_json)
     note, body = "", message.body
     if len(body) > _MOST_BYTES:
-        note = gettext("Only the first %(number)s bytes are shown.", number=f"{_MOST_BYTES:,}")
+        note = f"Only the first {_MOST_BYTES:,} bytes are shown."
     return BodyView("hex", [], _hexadecimal(body[:_MOST_BYTES]), note, is_json)
 
 

@@ -21,7 +21,6 @@ from redrive.failures.job_record import JobRecord
 from redrive.failures.look import Look
 from redrive.failures.message_lookup import NothingFound
 from redrive.web.asked import Asked, QueuePlace
-from redrive.web.catalogue import gettext
 from redrive.web.command_words import (
     list_command,
     merge_command,
@@ -134,9 +133,8 @@ def _group(
     largest = groups.largest_first
     if not largest:
         raise NothingFound(
-            gettext("no message of %(queue)s is of this cause any more", queue=repr(place.name))
-            + "\n"
-            + gettext("The page of the queue shows those that are there.")
+            f"no message of {place.name!r} is of this cause any more\n"
+            "The page of the queue shows those that are there."
         )
     return largest[0], groups.total, look
 
@@ -155,7 +153,7 @@ def _facets(desk: Desk, asked: Asked, filter_: Filter, where: str) -> list[Shown
 def _facet(desk: Desk, asked: Asked, name: str, filter_: Filter, where: str) -> ShownFacet:
     try:
         if _reads_body(desk, name):
-            return ShownFacet(name, [], problem=gettext("This console hides bodies."))
+            return ShownFacet(name, [], problem="This console hides bodies.")
         facet = Facet.named(name)
         (values, more), _ = desk.recollection.answer(asked.place, FacetOf(filter_, facet))
     except RedriveError as error:

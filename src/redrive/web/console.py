@@ -44,7 +44,6 @@ from redrive.web import (
     store_page,
 )
 from redrive.web.asked import Asked
-from redrive.web.catalogue import gettext
 from redrive.web.command_words import groups_command
 from redrive.web.console_settings import ConsoleSettings
 from redrive.web.desk import Desk, Freshness
@@ -210,8 +209,8 @@ class Console:
             return _refused(
                 Refusal(
                     403,
-                    gettext("this link was used before, or is none"),
-                    gettext("Start redrive web again for a new one."),
+                    "this link was used before, or is none",
+                    "Start redrive web again for a new one.",
                 )
             )
         answer = RedirectResponse(f"{request.scope.get('root_path', '')}/", 303)
@@ -289,20 +288,18 @@ class Console:
     def _failed(self, desk: Desk, asked: Asked, error: RedriveError) -> Response:
         problem, _, remedy = str(error).partition("\n")
         values: dict[str, object] = {"problem": problem, "remedy": remedy}
-        return desk.page("problem", asked, gettext("A problem"), values, _status_of(error))
+        return desk.page("problem", asked, "A problem", values, _status_of(error))
 
     async def _nothing_there(self, request: Request, _: Exception) -> Response:
         asked = Asked({}, str(request.scope.get("root_path", "")))
         problem, remedy = (
-            gettext("there is no such page"),
-            gettext("The overview has links to all."),
+            "there is no such page",
+            "The overview has links to all.",
         )
         error = NothingFound(f"{problem}\n{remedy}")
         guest: Guest | None = request.scope.get(GUEST)
         if guest is None:  # of the files that everybody may have, there is no such one
-            return _refused(
-                Refusal(404, gettext("there is no such page"), gettext("Log in first."))
-            )
+            return _refused(Refusal(404, "there is no such page", "Log in first."))
         return await run_in_threadpool(self._failed, guest.desk, asked, error)
 
 
@@ -342,17 +339,13 @@ async def _form(request: Request) -> dict[str, str]:
                 body += some
                 if len(body) > _MOST_OF_A_FORM:
                     raise ConfigurationError(
-                        gettext("the form is too large"), gettext("Use the command line for this.")
+                        "the form is too large", "Use the command line for this."
                     )
     except TimeoutError as error:
-        raise ConfigurationError(
-            gettext("the form came too slowly"), gettext("Send it again.")
-        ) from error
+        raise ConfigurationError("the form came too slowly", "Send it again.") from error
     kind = request.headers.get("content-type", "").partition(";")[0].strip()
     if body and kind != "application/x-www-form-urlencoded":
-        raise ConfigurationError(
-            gettext("a form was expected, not %(kind)s", kind=repr(kind)), gettext("Use the pages.")
-        )
+        raise ConfigurationError(f"a form was expected, not {kind!r}", "Use the pages.")
     return _values(parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True))
 
 

@@ -11,7 +11,6 @@ from redrive.failures.local_journal import default_path
 from redrive.failures.mask import Mask
 from redrive.topology.doctor.act_rights import OperatorAct
 from redrive.topology.names import ExchangeFamily
-from redrive.web.catalogue import gettext
 from redrive.web.reach import Reach
 from redrive.web.tracker import Tracker
 
@@ -82,13 +81,13 @@ class ConsoleSettings:
             return
         if not self.permits:
             raise ConfigurationError(
-                gettext("this console only reads"),
-                gettext("Start it with --allow %(acts)s, or copy the command.", acts=act.value),
+                "this console only reads",
+                f"Start it with --allow {act.value}, or copy the command.",
             )
         allowed = ",".join(sorted({*self.permits, act.value}))
         raise ConfigurationError(
-            gettext("this console does not %(act)s", act=act.value),
-            gettext("Start it with --allow %(acts)s, or copy the command.", acts=allowed),
+            f"this console does not {act.value}",
+            f"Start it with --allow {allowed}, or copy the command.",
         )
 
     @property

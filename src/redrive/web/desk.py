@@ -21,7 +21,6 @@ from redrive.redaction import in_one_line
 from redrive.topology.doctor.act_rights import OperatorAct, rights_needed, rights_to_remark
 from redrive.web.asked import Asked, QueuePlace
 from redrive.web.board import Board, BoardLine
-from redrive.web.catalogue import gettext
 from redrive.web.console_settings import ConsoleSettings
 from redrive.web.filter_bar import where_of
 from redrive.web.health import Health
@@ -185,22 +184,22 @@ class Desk:
         """
         if order.function is not None:
             raise ConfigurationError(
-                gettext(
-                    "this order changes bodies by the function %(name)s, and a console runs none",
-                    name=in_one_line(order.function),
+                (
+                    f"this order changes bodies by the function {in_one_line(order.function)}, "
+                    "and a console runs none"
                 ),
-                gettext("Use redrive jobs on a machine that has the function."),
+                "Use redrive jobs on a machine that has the function.",
             )
         self.check(OperatorAct.EDIT if order.changes_bodies else OperatorAct.REQUEUE, place)
         if order.changes_bodies and self.settings.hide_bodies:
             raise ConfigurationError(
-                gettext("this order changes bodies, and this console hides them"),
-                gettext("Use redrive jobs, or a console without --hide-bodies."),
+                "this order changes bodies, and this console hides them",
+                "Use redrive jobs, or a console without --hide-bodies.",
             )
         if order.edits and self.settings.mask is not None:
             raise ConfigurationError(
-                gettext("this order has whole bodies in it, and this console masks parts of them"),
-                gettext("Use redrive jobs, or a console without --mask."),
+                "this order has whole bodies in it, and this console masks parts of them",
+                "Use redrive jobs, or a console without --mask.",
             )
         if self.settings.mask is not None:
             # Whoever has written it down: what it means would tell what is hidden.
@@ -225,15 +224,11 @@ class Desk:
         ]
         if missing:
             raise PermissionDenied(
-                gettext(
-                    "the user %(user)s may not say anything of causes: the broker does not grant "
-                    "it",
-                    user=repr(self.rights.user),
+                (
+                    f"the user {self.rights.user!r} may not say anything of causes: the "
+                    "broker does not grant it"
                 ),
-                gettext(
-                    "Have it granted, as to whoever requeues: %(rights)s.",
-                    rights=", ".join(map(str, missing)),
-                ),
+                f"Have it granted, as to whoever requeues: {', '.join(map(str, missing))}.",
             )
 
     @property
@@ -288,13 +283,11 @@ class Desk:
 def not_permitted(act: OperatorAct, place: QueuePlace, rights: OperatorRights) -> PermissionDenied:
     """What is said where the broker does not let the user."""
     return PermissionDenied(
-        gettext(
-            "the user %(user)s may not %(act)s in %(queue)s: the broker does not grant it",
-            user=repr(rights.user),
-            act=act.value,
-            queue=repr(place.name),
+        (
+            f"the user {rights.user!r} may not {act.value} in {place.name!r}: the "
+            "broker does not grant it"
         ),
-        gettext("The page Me has what is missing, and the command that grants it."),
+        "The page Me has what is missing, and the command that grants it.",
     )
 
 

@@ -16,7 +16,6 @@ from redrive.failures.look import Look
 from redrive.pubsub.url import BrokerURL
 from redrive.topology.doctor.act_rights import OperatorAct
 from redrive.web.asked import Asked
-from redrive.web.catalogue import gettext, ngettext
 from redrive.web.command_words import discard_command
 from redrive.web.desk import Desk, Freshness
 from redrive.web.look_questions import CountOf
@@ -44,19 +43,15 @@ def begin(desk: Desk, asked: Asked) -> Response:
     try:
         count, _, filter_ = _counted(desk, asked)
         if not reason:
-            raise ConfigurationError(
-                gettext("no reason is given"), gettext("Say why: it stands in the journal.")
-            )
+            raise ConfigurationError("no reason is given", "Say why: it stands in the journal.")
         if not 0 < count <= MOST or asked.number("typed", -1, most=10**12) != count:
             raise ConfigurationError(
-                ngettext(
-                    "%(num)s message would be discarded, and this number was not typed",
-                    "%(num)s messages would be discarded, and this number was not typed",
-                    count,
+                (
+                    "1 message would be discarded, and this number was not typed"
+                    if count == 1
+                    else f"{count:,} messages would be discarded, and this number was not typed"
                 ),
-                gettext(
-                    "Type it to confirm; at most %(most)s are discarded here.", most=f"{MOST:,}"
-                ),
+                f"Type it to confirm; at most {MOST:,} are discarded here.",
             )
         id_ = str(uuid.uuid4())
         job = JobRecord(
@@ -83,12 +78,8 @@ def _file_of(id_: str) -> Path:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:
         raise ConfigurationError(
-            gettext(
-                "the folder %(folder)s can't be made: %(problem)s",
-                folder=repr(str(folder)),
-                problem=error.strerror,
-            ),
-            gettext("Make room there; nothing was deleted from the queue."),
+            f"the folder {str(folder)!r} can't be made: {error.strerror}",
+            "Make room there; nothing was deleted from the queue.",
         ) from error
     return folder / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{id_[:8]}.jsonl"
 
@@ -105,7 +96,7 @@ def _page(desk: Desk, asked: Asked, problem: str) -> Response:
     return desk.page(
         "discard",
         asked,
-        gettext("Discard"),
+        "Discard",
         {
             "place": place,
             "standing": Freshness.of(desk, place, look),

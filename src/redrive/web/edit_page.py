@@ -17,7 +17,6 @@ from redrive.failures.readable_values import body_text_of, is_json, plain_of
 from redrive.redaction import printable
 from redrive.topology.doctor.act_rights import OperatorAct
 from redrive.web.asked import Asked
-from redrive.web.catalogue import gettext
 from redrive.web.command_words import edit_command
 from redrive.web.desk import Desk, Freshness
 
@@ -55,21 +54,19 @@ def send(desk: Desk, asked: Asked) -> Response:
     try:
         reason = asked.reason
         if not reason:
-            raise ConfigurationError(
-                gettext("no reason is given"), gettext("Say why: it stands in the journal.")
-            )
+            raise ConfigurationError("no reason is given", "Say why: it stands in the journal.")
         body = _edited(message, _typed(asked))
         if body == message.body:
             raise ConfigurationError(
-                gettext("nothing is changed"),
-                gettext("Edit the body, or plan to requeue the message as it is."),
+                "nothing is changed",
+                "Edit the body, or plan to requeue the message as it is.",
             )
         _check_json(message, body)
         order = _order(message, body)
         if not _plan(desk, asked, order, message).count:
             raise ConfigurationError(
-                gettext("this message can't be requeued"),
-                gettext("It was requeued too often before, or nothing says where it failed."),
+                "this message can't be requeued",
+                "It was requeued too often before, or nothing says where it failed.",
             )
         place = asked.place
         id_ = desk.worker.begin(place, order, reason)
@@ -82,13 +79,13 @@ def _message(desk: Desk, asked: Asked) -> tuple[FailedMessage, Look]:
     """The message that is meant, whose body can be edited as a text."""
     if desk.settings.hide_bodies:
         raise ConfigurationError(
-            gettext("this console hides bodies"),
-            gettext("Start it without --hide-bodies to edit them."),
+            "this console hides bodies",
+            "Start it without --hide-bodies to edit them.",
         )
     if desk.settings.mask is not None:
         raise ConfigurationError(
-            gettext("this console masks parts of bodies, which would be sent masked"),
-            gettext("Use redrive failed requeue with --edit or --patch."),
+            "this console masks parts of bodies, which would be sent masked",
+            "Use redrive failed requeue with --edit or --patch.",
         )
     id_ = asked.text("id")
     message, look = desk.recollection.ask(asked.place, lambda look: look.named(id_))
@@ -96,10 +93,8 @@ def _message(desk: Desk, asked: Asked) -> tuple[FailedMessage, Look]:
     # What a page shows otherwise than it is would be sent as it is shown.
     if not is_text or printable(_shown(message)) != _shown(message):
         raise ConfigurationError(
-            gettext(
-                "this body is no text that a page shows as it is, or longer than a page can edit"
-            ),
-            gettext("Use redrive failed requeue with --edit, --patch or --transform."),
+            ("this body is no text that a page shows as it is, or longer than a page can edit"),
+            "Use redrive failed requeue with --edit, --patch or --transform.",
         )
     return message, look
 
@@ -126,8 +121,8 @@ def _edited(message: FailedMessage, typed: str) -> bytes:
 def _check_json(message: FailedMessage, body: bytes) -> None:
     if is_json(plain_of(message)) and body != message.body and not is_json(body):
         raise ConfigurationError(
-            gettext("the body was JSON, and what was typed is none"),
-            gettext("Mend it: a comma, a quote, a bracket."),
+            "the body was JSON, and what was typed is none",
+            "Mend it: a comma, a quote, a bracket.",
         )
 
 
@@ -156,7 +151,7 @@ def _page(
     return desk.page(
         "edit",
         asked,
-        gettext("Edit a message"),
+        "Edit a message",
         {
             "place": asked.place,
             "standing": Freshness.of(desk, asked.place, look),

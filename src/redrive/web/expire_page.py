@@ -16,7 +16,6 @@ from redrive.failures.look import Look
 from redrive.pubsub.url import BrokerURL
 from redrive.topology.doctor.act_rights import OperatorAct
 from redrive.web.asked import Asked, QueuePlace
-from redrive.web.catalogue import gettext, ngettext
 from redrive.web.command_words import expire_command
 from redrive.web.desk import Desk, Freshness
 from redrive.web.look_questions import CausesOf
@@ -53,17 +52,15 @@ def begin(desk: Desk, asked: Asked) -> Response:
         groups, _ = _counted(desk, place, filter_)
         reason = asked.reason
         if not reason:
-            raise ConfigurationError(
-                gettext("no reason is given"), gettext("Say why: it stands in the journal.")
-            )
+            raise ConfigurationError("no reason is given", "Say why: it stands in the journal.")
         if not groups.total or asked.number("typed", -1, most=10**12) != groups.total:
             raise ConfigurationError(
-                ngettext(
-                    "%(num)s message would be moved, and this number was not typed",
-                    "%(num)s messages would be moved, and this number was not typed",
-                    groups.total,
+                (
+                    "1 message would be moved, and this number was not typed"
+                    if groups.total == 1
+                    else f"{groups.total:,} messages would be moved, and this number was not typed"
                 ),
-                gettext("Type it to confirm."),
+                "Type it to confirm.",
             )
         _begin(desk, place, filter_, reason, groups.total)
     except RedriveError as error:
@@ -92,23 +89,22 @@ def _begin(desk: Desk, place: QueuePlace, filter_: Filter, reason: str, most: in
         with desk.worker.journal() as journal:
             done = discard_into(failed, journal, job, filter_, most, on_progress=note)
         left = done.written - done.deleted
-        moved = ngettext(
-            "%(num)s message of %(queue)s moved to %(file)s.",
-            "%(num)s messages of %(queue)s moved to %(file)s.",
-            done.deleted,
-            queue=place.name,
-            file=path.name,
+        moved = (
+            f"1 message of {place.name} moved to {path.name}."
+            if done.deleted == 1
+            else f"{done.deleted:,} messages of {place.name} moved to {path.name}."
         )
         if not left:
             return moved
-        held = ngettext(
-            "%(num)s that it has could not be deleted: somebody else has taken or holds it.",
-            "%(num)s that it has could not be deleted: somebody else has taken or holds them.",
-            left,
+        held = (
+            "1 that it has could not be deleted: somebody else has taken or holds it."
+            if left == 1
+            else f"{left:,} that it has could not be deleted: somebody else has taken or "
+            "holds them."
         )
         return f"{moved} {held}"
 
-    desk.store.do(gettext("expiring messages of %(queue)s", queue=place.name), act)
+    desk.store.do(f"expiring messages of {place.name}", act)
 
 
 def _moment(asked: Asked) -> datetime:
@@ -125,8 +121,8 @@ def _moment(asked: Asked) -> datetime:
         moment = None
     if moment is None or moment.tzinfo is None:
         raise ConfigurationError(
-            gettext("%(text)s is no time", text=repr(text[:40])),
-            gettext("Open the page once more."),
+            f"{text[:40]!r} is no time",
+            "Open the page once more.",
         )
     return moment.astimezone(UTC)
 
@@ -148,7 +144,7 @@ def _page(desk: Desk, asked: Asked, problem: str) -> Response:
     return desk.page(
         "expire",
         asked,
-        gettext("Expire"),
+        "Expire",
         {
             "place": place,
             "standing": Freshness.of(desk, place, look),

@@ -13,7 +13,6 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from redrive.redaction import in_one_line
-from redrive.web.catalogue import gettext
 from redrive.web.guest import Guest, Guests
 from redrive.web.proxy_word import UntrueWord, believed
 from redrive.web.reach import Login, Reach
@@ -132,7 +131,7 @@ class Gate:
             seen, user = believed(scope, self._doors.reach)
             app = self._app_for(seen, path, user)
         except UntrueWord as error:
-            remedy = gettext("Come by the proxy, and have it set this header itself.")
+            remedy = "Come by the proxy, and have it set this header itself."
             seen, app = scope, self._refused(Refusal(403, str(error), remedy))
         await app(seen, receive, self._guarded(seen, send))
 
@@ -210,26 +209,26 @@ class Gate:
     def _unacceptable(self, scope: Scope, headers: Headers) -> Refusal | None:
         hosts = headers.getlist("host")
         if len(hosts) != 1 or hosts[0].lower() not in self._doors.hosts:
-            named = in_one_line(", ".join(hosts)) or gettext("no name")
+            named = in_one_line(", ".join(hosts)) or "no name"
             return Refusal(
                 421,
-                gettext("this console does not answer to %(name)s", name=named),
-                gettext(
-                    "Open the address that redrive web has printed, or start it with --host and "
-                    "this name."
+                f"this console does not answer to {named}",
+                (
+                    "Open the address that redrive web has printed, or start it with --host "
+                    "and this name."
                 ),
             )
         if scope["method"] not in (*_READS, "POST"):
             return Refusal(
                 405,
-                gettext("%(method)s is not understood", method=scope["method"]),
-                gettext("Use the pages."),
+                f"{scope['method']} is not understood",
+                "Use the pages.",
             )
         if scope["method"] == "POST" and not _is_of_own_page(scope, headers):
             return Refusal(
                 403,
-                gettext("this was sent by another site's page, or by none"),
-                gettext("Do it on the console's own page."),
+                "this was sent by another site's page, or by none",
+                "Do it on the console's own page.",
             )
         return None
 
@@ -238,21 +237,19 @@ class Gate:
             case Login.LINK:
                 return Refusal(
                     403,
-                    gettext("this browser was not let in"),
-                    gettext(
-                        "Open the link that redrive web has printed. It lets in one browser: start "
-                        "redrive web again for another one."
+                    "this browser was not let in",
+                    (
+                        "Open the link that redrive web has printed. It lets in one browser: "
+                        "start redrive web again for another one."
                     ),
                 )
             case Login.BROKER:
-                return Refusal(
-                    401, gettext("nobody is logged in, or no longer"), gettext("Log in again.")
-                )
+                return Refusal(401, "nobody is logged in, or no longer", "Log in again.")
             case Login.PROXY:
                 return Refusal(
                     403,
-                    gettext("nobody says who you are"),
-                    gettext("Come by the proxy that you log in to."),
+                    "nobody says who you are",
+                    "Come by the proxy that you log in to.",
                 )
 
 

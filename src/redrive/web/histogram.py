@@ -7,7 +7,6 @@ from itertools import pairwise
 from markupsafe import Markup, escape
 
 from redrive.failures.groups import Group
-from redrive.web.catalogue import gettext
 
 _BINS = 24
 _BAR, _GAP, _HEIGHT = 6, 2, 28
@@ -21,18 +20,9 @@ def drawn(group: Group) -> Markup:
     if group.first is None:
         return Markup("")
     counts, before, after = group.histogram(_BINS)
-    said = {"most": f"{max(counts):,}", "parts": _BINS}
-    if not before + after:
-        label = gettext(
-            "When they failed: %(most)s at most in one of %(parts)s parts of the time", **said
-        )
-    else:
-        label = gettext(
-            "When they failed: %(most)s at most in one of %(parts)s parts of the time; %(around)s "
-            "long before or after",
-            around=f"{before + after:,}",
-            **said,
-        )
+    label = f"When they failed: {max(counts):,} at most in one of {_BINS} parts of the time"
+    if before + after:
+        label += f"; {before + after:,} long before or after"
     return _picture(counts, label)
 
 
@@ -41,12 +31,9 @@ def line_of_hours(hours: Sequence[int], queue: str) -> Markup:
     where none has."""
     if not any(hours):
         return Markup("")
-    label = gettext(
-        "Failed in %(queue)s: %(sum)s in the last %(hours)s hours, %(last)s in the last",
-        queue=queue,
-        sum=f"{sum(hours):,}",
-        hours=len(hours),
-        last=f"{hours[-1]:,}",
+    label = (
+        f"Failed in {queue}: {sum(hours):,} in the last {len(hours)} hours, "
+        f"{hours[-1]:,} in the last"
     )
     return _picture(hours, label)
 
@@ -90,7 +77,7 @@ def with_links(group: Group, link: Callable[[datetime, datetime], str]) -> Marku
     return Markup(
         '<svg class="histogram linked" role="group" aria-label="{}" '
         'preserveAspectRatio="none" viewBox="0 0 {} {}">{}</svg>'
-    ).format(gettext("When they failed"), _LINKS * _LINK_WIDTH, _LINK_HEIGHT, bars)
+    ).format("When they failed", _LINKS * _LINK_WIDTH, _LINK_HEIGHT, bars)
 
 
 def _link_bar(
@@ -105,12 +92,7 @@ def _link_bar(
     begin, end = span
     if is_last:
         end += timedelta(milliseconds=1)  # the last message is in it
-    words = gettext(
-        "%(count)s from %(begin)s to %(end)s",
-        count=f"{count:,}",
-        begin=_moment(begin),
-        end=_moment(end),
-    )
+    words = f"{count:,} from {_moment(begin)} to {_moment(end)}"
     return Markup(
         '<a href="{}" aria-label="{}"><title>{}</title>'
         '<rect class="hit" x="{}" y="0" width="{}" height="{}"/>'

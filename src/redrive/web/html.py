@@ -5,11 +5,10 @@ from datetime import UTC, datetime, timedelta
 from functools import cache
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup, escape
+from markupsafe import Markup
 from starlette.responses import HTMLResponse
 
 from redrive.redaction import in_one_line, printable, text_of
-from redrive.web.catalogue import gettext, language, ngettext
 from redrive.web.histogram import drawn, line_of_hours
 
 
@@ -26,19 +25,15 @@ def page(name: str, values: Mapping[str, object], status: int = 200) -> HTMLResp
 
 
 def age_in_words(moment: datetime | None, now: datetime | None = None) -> str:
-    """How long ago something was, in its largest unit."""
+    """Say how long ago something was, in its largest unit."""
     if moment is None:
-        return gettext("at an unknown time")
+        return "at an unknown time"
     seconds = int(((now or datetime.now(UTC)) - moment) / timedelta(seconds=1))
-    if seconds < 1:
-        return gettext("just now")
-    if seconds < 60:
-        return ngettext("%(num)s second ago", "%(num)s seconds ago", seconds)
-    if seconds < 3600:
-        return ngettext("%(num)s minute ago", "%(num)s minutes ago", seconds // 60)
-    if seconds < 86400:
-        return ngettext("%(num)s hour ago", "%(num)s hours ago", seconds // 3600)
-    return ngettext("%(num)s day ago", "%(num)s days ago", seconds // 86400)
+    for unit, length in (("day", 86400), ("hour", 3600), ("minute", 60), ("second", 1)):
+        if seconds >= length:
+            count = seconds // length
+            return f"1 {unit} ago" if count == 1 else f"{count:,} {unit}s ago"
+    return "just now"
 
 
 def moment_in_words(moment: datetime | None) -> str:
@@ -62,13 +57,11 @@ def rate_in_words(rate: float) -> str:
 
 @cache
 def environment() -> Environment:
-    """What templates are read with: what they show is text, and what they say is of the
-    catalogue."""
+    """Return what templates are read with: what they show is text."""
     made = Environment(
         loader=PackageLoader("redrive.web"),
         autoescape=True,
         undefined=StrictUndefined,
-        extensions=["jinja2.ext.i18n"],
         finalize=_shown,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -83,24 +76,7 @@ def environment() -> Environment:
         histogram=drawn,
         hours=line_of_hours,
     )
-    made.newstyle_gettext = True  # type: ignore[attr-defined]
-    made.globals.update(_=_text, gettext=_text, ngettext=_counting_text, language=language)
     return made
-
-
-def _text(text: str, /, **values: object) -> Markup:
-    """A text of the catalogue as it stands on a page: what is markup in it is, and what is put into
-    its places is not, unless a page has made it."""
-    return Markup(gettext(text, **_escaped(values)))
-
-
-def _counting_text(one: str, many: str, num: int, /, **values: object) -> Markup:
-    """The same, of one that counts something."""
-    return Markup(ngettext(one, many, num, **_escaped(values)))
-
-
-def _escaped(values: Mapping[str, object]) -> dict[str, object]:
-    return {name: escape(_shown(value)) for name, value in values.items()}
 
 
 def _shown(value: object) -> object:

@@ -12,7 +12,6 @@ from redrive.failures.job_record import JobRecord
 from redrive.failures.look import NothingKept
 from redrive.failures.message_source import checked_query
 from redrive.web.asked import Asked, QueuePlace
-from redrive.web.catalogue import gettext
 from redrive.web.csv_cell import inert
 from redrive.web.desk import Desk
 from redrive.web.download import download
@@ -37,8 +36,8 @@ def show(desk: Desk, asked: Asked) -> Response:
     desk.check_look(place)
     if record.kind != "requeue":
         raise ConfigurationError(
-            gettext("job %(id)s is a %(kind)s, not a requeue", id=record.id, kind=record.kind),
-            gettext("Its messages are in its file, where it has one."),
+            f"job {record.id} is a {record.kind}, not a requeue",
+            "Its messages are in its file, where it has one.",
         )
     rows = rows_of(record, _failed_again(desk, place, record))
     if asked.text("format") == "csv":
@@ -91,8 +90,8 @@ def _failed_again(desk: Desk, place: QueuePlace, record: JobRecord) -> list[Row]
         found, _ = desk.recollection.ask(place, lambda look: look.query(sql, columns))
     except NothingKept as error:
         raise ConfigurationError(
-            gettext("which messages failed again is known from a look, and none is kept"),
-            gettext("Ask for the outcome on the page of the job, or look at the queue."),
+            "which messages failed again is known from a look, and none is kept",
+            "Ask for the outcome on the page of the job, or look at the queue.",
         ) from error
     return found.rows
 

@@ -23,7 +23,6 @@ from redrive.redaction import in_one_line
 from redrive.topology.doctor.act_rights import OperatorAct
 from redrive.topology.headers import JOB, counted
 from redrive.web.asked import Asked, QueuePlace
-from redrive.web.catalogue import gettext
 from redrive.web.command_words import (
     approve_command,
     decline_command,
@@ -91,7 +90,7 @@ def show(desk: Desk, asked: Asked) -> Response:
     return desk.page(
         "job",
         asked,
-        gettext("A job that begins") if record is None else gettext("Job %(id)s", id=record.id[:8]),
+        "A job that begins" if record is None else f"Job {record.id[:8]}",
         {
             "id": asked.text("id"),
             "own": own,
@@ -101,7 +100,7 @@ def show(desk: Desk, asked: Asked) -> Response:
             and record.state is State.RUNNING,
             "stopped_by": stopped_by,
             "record": record,
-            "state": gettext("begins") if record is None else _words_of(record.state),
+            "state": "begins" if record is None else _words_of(record.state),
             "sum": None if record is None else JobSum.of(record),
             "may": may,
             "may_resume": may
@@ -184,8 +183,8 @@ def resume(desk: Desk, asked: Asked) -> Response:
         record = journal.job(asked.text("id"))
     if record.kind != "requeue" or record.state not in RESUMABLE:
         raise ConfigurationError(
-            gettext("job %(id)s is %(state)s", id=record.id, state=_words_of(record.state)),
-            gettext("There is nothing to take up."),
+            f"job {record.id} is {_words_of(record.state)}",
+            "There is nothing to take up.",
         )
     place = _place_of(record)
     desk.check(OperatorAct.REQUEUE, place)
@@ -244,21 +243,21 @@ def ask_outcome(desk: Desk, asked: Asked) -> Response:
 def _words_of(state: State) -> str:
     match state:
         case State.RUNNING:
-            return gettext("running")
+            return "running"
         case State.DONE:
-            return gettext("done")
+            return "done"
         case State.INTERRUPTED:
-            return gettext("interrupted")
+            return "interrupted"
         case State.STOPPED:
-            return gettext("stopped")
+            return "stopped"
         case State.FAILED:
-            return gettext("could not go on")
+            return "could not go on"
         case State.ASKED:
-            return gettext("waits for approval")
+            return "waits for approval"
         case State.DECLINED:
-            return gettext("declined")
+            return "declined"
         case State.FORGOTTEN:
-            return gettext("forgotten")
+            return "forgotten"
         case _:
             assert_never(state)
 
@@ -354,7 +353,7 @@ def _facts(desk: Desk, order: Order) -> list[OrderFact]:
     hidden = desk.settings.hide_bodies
     masked = desk.settings.mask is not None
     return [
-        OrderFact(name, gettext("hidden by this console"))
+        OrderFact(name, "hidden by this console")
         if (hidden and (name == "patch" or name.startswith("edited ")))
         or (masked and name.startswith("edited "))
         else OrderFact(name, text)

@@ -17,7 +17,6 @@ from redrive.failures.journal import Journal
 from redrive.failures.operator_name import acting_for
 from redrive.failures.order import Order
 from redrive.web.asked import QueuePlace
-from redrive.web.catalogue import gettext
 from redrive.web.console_job import ConsoleJob, Task, TaskKind
 from redrive.web.console_settings import ConsoleSettings
 from redrive.web.questions import without_address
@@ -171,18 +170,12 @@ class JobWorker:
         )
         with self._lock:
             if self._is_closed:
-                raise ConfigurationError(
-                    gettext("this console is ending"), gettext("Start redrive web again.")
-                )
+                raise ConfigurationError("this console is ending", "Start redrive web again.")
             for other in self._jobs.values():
                 if other.place == place and not other.has_ended:
                     raise ConfigurationError(
-                        gettext(
-                            "job %(id)s of %(queue)s runs here already",
-                            id=other.id,
-                            queue=repr(place.name),
-                        ),
-                        gettext("Wait for its end, or stop it."),
+                        f"job {other.id} of {place.name!r} runs here already",
+                        "Wait for its end, or stop it.",
                     )
             self._run_process()
             self._jobs[id_] = ConsoleJob(id_, place)
@@ -245,11 +238,7 @@ class JobWorker:
 
 def _ended(code: int) -> str:
     """What is said of a job whose process has ended with this exit code."""
-    how = (
-        gettext("killed by signal %(number)s", number=-code)
-        if code < 0
-        else gettext("exit code %(number)s", number=code)
-    )
-    problem = gettext("the process that ran this job has ended (%(how)s)", how=how)
-    remedy = gettext("Resume it: the journal has what it had sent.")
+    how = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
+    problem = f"the process that ran this job has ended ({how})"
+    remedy = "Resume it: the journal has what it had sent."
     return f"{problem}\n{remedy}"

@@ -13,7 +13,6 @@ from redrive.failures.job_record import JobRecord, State
 from redrive.failures.journal import Journal
 from redrive.topology.doctor.act_rights import OperatorAct
 from redrive.web.asked import Asked, QueuePlace
-from redrive.web.catalogue import gettext
 from redrive.web.csv_cell import inert
 from redrive.web.desk import Desk
 from redrive.web.download import download
@@ -88,7 +87,7 @@ def show(desk: Desk, asked: Asked) -> Response:
     return desk.page(
         "journal",
         asked,
-        gettext("Journal"),
+        "Journal",
         {
             "waiting": waiting[:_MOST_WAITING],
             "more_waiting": max(0, len(waiting) - _MOST_WAITING),

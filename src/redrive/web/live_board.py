@@ -9,7 +9,6 @@ from redrive.failures.failure_feed import FeedState
 from redrive.failures.follower import Follower
 from redrive.topology.names import failed_queue
 from redrive.web.asked import QueuePlace
-from redrive.web.catalogue import gettext
 from redrive.web.console_settings import ConsoleSettings
 from redrive.web.html import moment_in_words
 
@@ -40,35 +39,22 @@ class LiveState:
     def in_words(self) -> str:
         """How the queue stands now, beside what a page shows of it."""
         if self.away_since is not None:
-            return gettext(
-                "The broker has been away since %(since)s UTC: %(problem)s. What is shown is as "
-                "old as it says.",
-                since=moment_in_words(self.away_since),
-                problem=self.away_because,
+            return (
+                f"The broker has been away since {moment_in_words(self.away_since)} UTC: "
+                f"{self.away_because}. What is shown is as old as it says."
             )
         if self.is_held:
-            return gettext("Somebody is looking at the queue: how many it has is not known.")
+            return "Somebody is looking at the queue: how many it has is not known."
         if self.depth is None:
-            return gettext("How many it has now is not known.")
+            return "How many it has now is not known."
         if self.difference is None:
-            return gettext("It has %(number)s now.", number=f"{self.depth:,}")
+            return f"It has {self.depth:,} now."
         if not self.difference:
-            return gettext("The queue has as many now.")
-        said = {
-            "number": f"{self.depth:,}",
-            "difference": f"{abs(self.difference):,}",
-            "since": moment_in_words(self.differs_since),
-        }
-        if self.difference > 0:
-            return gettext(
-                "The queue has %(number)s now, %(difference)s more than are shown, since %(since)s "
-                "UTC.",
-                **said,
-            )
-        return gettext(
-            "The queue has %(number)s now, %(difference)s fewer than are shown, since %(since)s "
-            "UTC.",
-            **said,
+            return "The queue has as many now."
+        which = "more" if self.difference > 0 else "fewer"
+        return (
+            f"The queue has {self.depth:,} now, {abs(self.difference):,} {which} than are shown, "
+            f"since {moment_in_words(self.differs_since)} UTC."
         )
 
 

@@ -7,7 +7,6 @@ from starlette.responses import RedirectResponse, Response
 
 from redrive.errors import BrokerUnavailable, ConfigurationError, PermissionDenied
 from redrive.web.asked import Asked
-from redrive.web.catalogue import gettext
 from redrive.web.desk import local_path
 from redrive.web.gate import GUEST, LOGIN, SESSION, Doors
 from redrive.web.guest import Guest
@@ -48,23 +47,23 @@ class LoginDesk:
         wait = self._pace.wait(address, user)
         if wait > 0:
             seconds = math.ceil(wait)
-            problem = gettext("Too many tries: wait %(seconds)s s, and try again.", seconds=seconds)
+            problem = f"Too many tries: wait {seconds} s, and try again."
             answer = self.show(asked, problem, 429)
             answer.headers["retry-after"] = str(seconds)
             return answer
         if user == _DEFAULT_USER and not self._is_local:
             # The broker would take it for somebody on this machine.
-            problem = gettext("The user guest may log in on the broker's machine only.")
+            problem = "The user guest may log in on the broker's machine only."
             return self.show(asked, problem, 403)
         try:
             guest = self._guest(user, password)
         except (PermissionDenied, ConfigurationError):
             self._pace.failed(address, user)
             # Whether there is such a user is not told, nor whether it has this virtual host.
-            refused = gettext("The broker lets nobody in with this user and password.")
+            refused = "The broker lets nobody in with this user and password."
             return self.show(asked, refused, 403)
         except BrokerUnavailable:
-            return self.show(asked, gettext("The broker does not answer: try again."), 503)
+            return self.show(asked, "The broker does not answer: try again.", 503)
         self._pace.succeeded(address, user)
         # A session that this browser has had, whoever gave it to it, ends here.
         self._doors.sessions.end(request.scope.get(SESSION))

@@ -18,7 +18,6 @@ from redrive.failures.look import Look, QueryResult
 from redrive.failures.message_source import checked_query
 from redrive.failures.order import Order
 from redrive.failures.plan import Plan
-from redrive.web.catalogue import gettext
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -149,10 +148,7 @@ class AnswerOf:
         bodies = sorted({column.name for column in columns} & BODIES)
         if bodies and not self.bodies:
             raise ConfigurationError(
-                gettext(
-                    "this console hides bodies, and the query asks for %(columns)s",
-                    columns=", ".join(bodies),
-                ),
-                gettext("Name the columns that you need."),
+                f"this console hides bodies, and the query asks for {', '.join(bodies)}",
+                "Name the columns that you need.",
             )
         return look.query(sql, columns, _LIMITS)

@@ -15,7 +15,6 @@ from redrive.topology.doctor.act_rights import (
 )
 from redrive.topology.doctor.permissions import VERBS, Right, Verb
 from redrive.web.asked import Asked, QueuePlace
-from redrive.web.catalogue import gettext
 from redrive.web.command_words import rights_command
 from redrive.web.desk import Desk
 
@@ -56,7 +55,7 @@ def show(desk: Desk, asked: Asked) -> Response:
     return desk.page(
         "me",
         asked,
-        gettext("Me"),
+        "Me",
         {
             "user": desk.rights.user,
             "operator": desk.settings.operator,

@@ -12,7 +12,6 @@ from redrive.failures.way import way_of
 from redrive.redaction import printable_json, text_of
 from redrive.web.asked import Asked, QueuePlace
 from redrive.web.body_view import VIEWS, viewed
-from redrive.web.catalogue import gettext
 from redrive.web.command_words import show_command
 from redrive.web.desk import Desk, Freshness
 
@@ -49,7 +48,7 @@ def show(desk: Desk, asked: Asked) -> Response:
     return desk.page(
         "message",
         asked,
-        gettext("Message %(id)s", id=message.failure_id[:8]),
+        f"Message {message.failure_id[:8]}",
         {
             "place": asked.place,
             "standing": Freshness.of(desk, asked.place, look),
@@ -79,8 +78,8 @@ def download(desk: Desk, asked: Asked) -> Response:
     """
     if desk.settings.hide_bodies:
         raise ConfigurationError(
-            gettext("this console hides bodies"),
-            gettext("Start it without --hide-bodies to read them."),
+            "this console hides bodies",
+            "Start it without --hide-bodies to read them.",
         )
     message, _ = _message(desk, asked)
     name = "".join(one for one in message.failure_id if one.isascii() and one.isalnum())[:40]

@@ -18,7 +18,6 @@ from redrive.failures.overview import Overview, SharedGroup
 from redrive.topology.doctor.act_rights import OperatorAct
 from redrive.web.asked import Asked, QueuePlace
 from redrive.web.board import BoardLine
-from redrive.web.catalogue import gettext
 from redrive.web.command_words import all_groups_command
 from redrive.web.desk import Desk, Freshness
 from redrive.web.histogram import hours_of
@@ -71,7 +70,7 @@ def show(desk: Desk, asked: Asked) -> Response:
     return desk.page(
         "overview",
         asked,
-        gettext("Overview"),
+        "Overview",
         {
             "lines": [line for line in lines if word.casefold() in line.place.name.casefold()],
             "has_queues": bool(lines),

@@ -18,7 +18,6 @@ from redrive.failures.running_job import check_alone
 from redrive.topology.doctor.act_rights import OperatorAct
 from redrive.topology.rewrite import MOST_REDRIVES
 from redrive.web.asked import Asked, QueuePlace
-from redrive.web.catalogue import gettext, ngettext
 from redrive.web.command_words import requeue_command
 from redrive.web.desk import Desk, Freshness
 from redrive.web.job_page import RESUMABLE
@@ -96,13 +95,13 @@ def order_of(desk: Desk, asked: Asked, limit: int | None = None) -> Order:
     patch = asked.text("patch") or None
     if patch is not None and not desk.settings.may_edit:
         raise ConfigurationError(
-            gettext("this console changes no bodies"),
-            gettext("Start it with --allow requeue,edit."),
+            "this console changes no bodies",
+            "Start it with --allow requeue,edit.",
         )
     if patch is not None and desk.settings.hide_bodies:
         raise ConfigurationError(
-            gettext("this console hides bodies, and can't show what a patch changes"),
-            gettext("Start it without --hide-bodies, or use the command line."),
+            "this console hides bodies, and can't show what a patch changes",
+            "Start it without --hide-bodies, or use the command line.",
         )
     if desk.settings.mask is not None and patch is not None:
         # What it changes would be told of the bodies as they are.
@@ -136,31 +135,27 @@ def _planned(desk: Desk, asked: Asked) -> tuple[Order, Plan, Look]:
 def _check_confirmed(asked: Asked, reason: str, plan: Plan) -> None:
     """Raises ConfigurationError unless people have said why, and how many."""
     if not plan.count:
-        raise ConfigurationError(
-            gettext("there is nothing to requeue"), gettext("Look at the queue again.")
-        )
+        raise ConfigurationError("there is nothing to requeue", "Look at the queue again.")
     if not reason:
-        raise ConfigurationError(
-            gettext("no reason is given"), gettext("Say why: it stands in the journal.")
-        )
+        raise ConfigurationError("no reason is given", "Say why: it stands in the journal.")
     if asked.number("planned", -1, most=10**12) != plan.count:
         raise ConfigurationError(
-            ngettext(
-                "the plan has changed: it is of %(num)s message now",
-                "the plan has changed: it is of %(num)s messages now",
-                plan.count,
+            (
+                "the plan has changed: it is of 1 message now"
+                if plan.count == 1
+                else f"the plan has changed: it is of {plan.count:,} messages now"
             ),
-            gettext("Read it once more."),
+            "Read it once more.",
         )
     needs_number = plan.count > MANY or bool(asked.text("patch"))
     if needs_number and asked.number("typed", -1, most=10**12) != plan.count:
         raise ConfigurationError(
-            ngettext(
-                "%(num)s message would be requeued, and this number was not typed",
-                "%(num)s messages would be requeued, and this number was not typed",
-                plan.count,
+            (
+                "1 message would be requeued, and this number was not typed"
+                if plan.count == 1
+                else f"{plan.count:,} messages would be requeued, and this number was not typed"
             ),
-            gettext("Type it to confirm."),
+            "Type it to confirm.",
         )
 
 
@@ -185,7 +180,7 @@ def _page(desk: Desk, asked: Asked, problem: str) -> Response:
     return desk.page(
         "plan",
         asked,
-        gettext("Plan"),
+        "Plan",
         {
             "place": place,
             "standing": Freshness.of(desk, place, look),

@@ -10,7 +10,6 @@ from starlette.responses import Response
 from redrive.failures.job_record import JobRecord
 from redrive.redaction import in_one_line
 from redrive.web.asked import Asked, QueuePlace
-from redrive.web.catalogue import gettext, ngettext
 from redrive.web.command_words import job_command
 from redrive.web.desk import Desk
 from redrive.web.download import download
@@ -36,7 +35,7 @@ def show(desk: Desk, asked: Asked) -> Response:
     text = text_of(record, on_the_way)
     if form == "text":
         return download(text, "text/plain", "proof.txt")
-    title = gettext("Proof of job %(id)s", id=record.id[:8])
+    title = f"Proof of job {record.id[:8]}"
     return desk.page(
         "proof",
         asked,
@@ -71,31 +70,31 @@ def text_of(record: JobRecord, not_settled: int) -> str:
     """The same in words, a fact a line."""
     of_job = JobSum.of(record)
     facts: list[tuple[str, str]] = [
-        (gettext("job"), record.id),
-        (gettext("did"), record.kind),
-        (gettext("queue"), record.queue),
-        (gettext("broker"), record.broker),
-        (gettext("who"), record.by),
-        (gettext("asked for by"), record.asked_by),
-        (gettext("approved by"), record.approved_by),
-        (gettext("why"), record.reason),
-        (gettext("begun"), f"{moment_in_words(record.begun_at)} UTC"),
-        (gettext("heard of"), f"{moment_in_words(record.changed_at)} UTC"),
-        (gettext("state"), record.state.value),
-        (gettext("problem"), record.problem),
-        (gettext("the same as"), begun_with(record)),
-        (gettext("planned"), f"{of_job.planned:,}"),
+        ("job", record.id),
+        ("did", record.kind),
+        ("queue", record.queue),
+        ("broker", record.broker),
+        ("who", record.by),
+        ("asked for by", record.asked_by),
+        ("approved by", record.approved_by),
+        ("why", record.reason),
+        ("begun", f"{moment_in_words(record.begun_at)} UTC"),
+        ("heard of", f"{moment_in_words(record.changed_at)} UTC"),
+        ("state", record.state.value),
+        ("problem", record.problem),
+        ("the same as", begun_with(record)),
+        ("planned", f"{of_job.planned:,}"),
         *_causes_of(record),
-        (gettext("succeeded"), f"{of_job.succeeded:,}"),
-        (gettext("failed again"), f"{of_job.failed_again:,}"),
-        (gettext("on the way"), f"{of_job.on_the_way:,}"),
-        (gettext("not sent"), f"{of_job.not_sent:,}"),
-        (gettext("not tried"), f"{of_job.not_tried:,}"),
-        (gettext("adds up"), gettext("yes") if of_job.adds_up else gettext("NO")),
-        (gettext("not settled"), f"{not_settled:,}" if not_settled else ""),
-        (gettext("maybe twice"), _duplicates_of(record)),
-        *(("", gettext("maybe twice: %(id)s", id=one)) for one in record.duplicate_ids),
-        *(("", gettext("not sent: %(id)s", id=one)) for one in record.not_sent_ids),
+        ("succeeded", f"{of_job.succeeded:,}"),
+        ("failed again", f"{of_job.failed_again:,}"),
+        ("on the way", f"{of_job.on_the_way:,}"),
+        ("not sent", f"{of_job.not_sent:,}"),
+        ("not tried", f"{of_job.not_tried:,}"),
+        ("adds up", "yes" if of_job.adds_up else "NO"),
+        ("not settled", f"{not_settled:,}" if not_settled else ""),
+        ("maybe twice", _duplicates_of(record)),
+        *(("", f"maybe twice: {one}") for one in record.duplicate_ids),
+        *(("", f"not sent: {one}") for one in record.not_sent_ids),
     ]
     return "".join(f"{name:<13} {in_one_line(value)}\n" for name, value in facts if value)
 
@@ -105,11 +104,10 @@ def _duplicates_of(record: JobRecord) -> str:
     count, known = record.possible_duplicates, len(record.duplicate_ids)
     if known >= count:
         return f"{count:,}"
-    return ngettext(
-        "%(count)s, of which %(num)s is known by id",
-        "%(count)s, of which %(num)s are known by id",
-        known,
-        count=f"{count:,}",
+    return (
+        f"{count:,}, of which 1 is known by id"
+        if known == 1
+        else f"{count:,}, of which {known:,} are known by id"
     )
 
 
@@ -119,10 +117,10 @@ def _causes_of(record: JobRecord) -> list[tuple[str, str]]:
     stay = cast("Mapping[str, Any]", record.plan).get("stay")
     lines = [("", f"{one.count:,} {one.group_id} {one.what}") for one in causes_of(record)]
     why_they_stay = {
-        "requeued_too_often": gettext("were requeued too often, and stay"),
-        "no_way_back": gettext("do not say where they failed, and stay"),
-        "contradicted": gettext("have a way back that the broker contradicts, and stay"),
-        "unchecked": gettext("have a way back that the broker could not confirm, and stay"),
+        "requeued_too_often": "were requeued too often, and stay",
+        "no_way_back": "do not say where they failed, and stay",
+        "contradicted": "have a way back that the broker contradicts, and stay",
+        "unchecked": "have a way back that the broker could not confirm, and stay",
     }
     return lines + [
         ("", f"{stay[why]} {words}")

@@ -5,7 +5,6 @@ from starlette.datastructures import Headers
 from starlette.types import Scope
 
 from redrive.redaction import in_one_line
-from redrive.web.catalogue import gettext
 from redrive.web.reach import Reach
 
 _SCHEMES = frozenset({"http", "https"})
@@ -27,19 +26,13 @@ def believed(scope: Scope, reach: Reach) -> tuple[Scope, str]:
     peer = str((scope.get("client") or ("", 0))[0])
     if not reach.is_proxy(peer):
         if reach.trust_header and reach.trust_header in headers:
-            raise UntrueWord(gettext("who you are is believed only of the proxy in front"))
+            raise UntrueWord("who you are is believed only of the proxy in front")
         return scope, ""
     seen = dict(scope)
     scheme = _one(headers, "x-forwarded-proto")
     if scheme:
         if scheme.lower() not in _SCHEMES:
-            raise UntrueWord(
-                gettext(
-                    "%(header)s is %(value)s",
-                    header="X-Forwarded-Proto",
-                    value=in_one_line(scheme)[:40],
-                )
-            )
+            raise UntrueWord(f"{'X-Forwarded-Proto'} is {in_one_line(scheme)[:40]}")
         seen["scheme"] = scheme.lower()
     host = _one(headers, "x-forwarded-host")
     if host:
@@ -70,9 +63,9 @@ def _user(headers: Headers, reach: Reach) -> str:
     try:
         name = raw.encode("latin-1").decode("utf-8").strip()
     except UnicodeError as error:
-        raise UntrueWord(gettext("%(header)s is no text", header=reach.trust_header)) from error
+        raise UntrueWord(f"{reach.trust_header} is no text") from error
     if not name.isprintable() or len(name) > _LONGEST_NAME:
-        raise UntrueWord(gettext("%(header)s is no name", header=reach.trust_header))
+        raise UntrueWord(f"{reach.trust_header} is no name")
     return name
 
 
@@ -80,5 +73,5 @@ def _one(headers: Headers, name: str) -> str:
     """A header that may be there once; empty where it is not."""
     found = headers.getlist(name)
     if len(found) > 1:
-        raise UntrueWord(gettext("%(header)s came %(times)s times", header=name, times=len(found)))
+        raise UntrueWord(f"{name} came {len(found)} times")
     return found[0].strip() if found else ""

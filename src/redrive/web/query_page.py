@@ -12,7 +12,6 @@ from redrive.failures.columns import COLUMNS
 from redrive.failures.look import Look, QueryResult
 from redrive.redaction import printable_json
 from redrive.web.asked import Asked
-from redrive.web.catalogue import gettext
 from redrive.web.command_words import query_command
 from redrive.web.csv_cell import inert
 from redrive.web.desk import Desk, Freshness
@@ -48,7 +47,7 @@ def show(desk: Desk, asked: Asked) -> Response:
     return desk.page(
         "query",
         asked,
-        gettext("Query"),
+        "Query",
         {
             "places": lines,
             "sql": sql or EXAMPLE,

@@ -17,7 +17,6 @@ from multiprocessing.connection import Connection
 
 from redrive.errors import ConfigurationError, RedriveError
 from redrive.redaction import KINDS_VARIABLE, redact_kinds_named
-from redrive.web.catalogue import gettext
 from redrive.web.questions import READY, Answered, QuestionTask, answered
 
 _GLANCE_SECONDS = 0.5
@@ -61,8 +60,8 @@ def _answer(task: QuestionTask) -> Answered:
 def too_large() -> ConfigurationError:
     """The error that a question needs too much memory."""
     return ConfigurationError(
-        gettext("the question needs more memory than a console gives it"),
-        gettext("Ask for less at a time, or use the command line."),
+        "the question needs more memory than a console gives it",
+        "Ask for less at a time, or use the command line.",
     )
 
 

@@ -22,7 +22,6 @@ from redrive.failures.masked_messages import masked_look
 from redrive.failures.message_source import answer_of
 from redrive.topology.names import ExchangeFamily
 from redrive.web.asked import QueuePlace
-from redrive.web.catalogue import gettext
 from redrive.web.look_questions import LookQuestion
 
 READER_IS_GONE: ContextVar[threading.Event] = ContextVar("redrive-reader-is-gone")
@@ -173,7 +172,7 @@ class _Process:
         try:
             while not self._connection.poll(_GLANCE_SECONDS):
                 if gone is not None and gone.is_set():
-                    raise TooManyQuestions(gettext("nobody waits for the answer"), "")
+                    raise TooManyQuestions("nobody waits for the answer", "")
                 if time.monotonic() > until:
                     raise late
             found: Answered | str = self._connection.recv()
@@ -239,8 +238,8 @@ class Questions:
         with self._lock:
             if len(self._asking) >= _MOST or self._asking.count(user) >= _MOST_OF_A_USER:
                 raise TooManyQuestions(
-                    gettext("other questions with a filter or a query are being answered"),
-                    gettext("Wait for their end, and ask again."),
+                    "other questions with a filter or a query are being answered",
+                    "Wait for their end, and ask again.",
                 )
             self._asking.append(user)
         try:
@@ -280,13 +279,13 @@ def without_address(environment: Mapping[str, str]) -> dict[str, str]:
 
 def _too_slow() -> ConfigurationError:
     return ConfigurationError(
-        gettext("the question takes longer than %(seconds)s s", seconds=f"{_SECONDS:g}"),
-        gettext("Ask for less at a time, or use the command line."),
+        f"the question takes longer than {_SECONDS:g} s",
+        "Ask for less at a time, or use the command line.",
     )
 
 
 def _died() -> ConfigurationError:
     return ConfigurationError(
-        gettext("the process that was to answer has ended, perhaps for want of memory"),
-        gettext("Ask for less at a time, or use the command line."),
+        "the process that was to answer has ended, perhaps for want of memory",
+        "Ask for less at a time, or use the command line.",
     )

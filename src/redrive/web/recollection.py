@@ -16,7 +16,6 @@ from redrive.failures.masked_messages import masked_look
 from redrive.failures.message_source import answer_of
 from redrive.pubsub.reports import LookProgress, LookStage
 from redrive.web.asked import QueuePlace
-from redrive.web.catalogue import gettext
 from redrive.web.console_settings import ConsoleSettings
 from redrive.web.look_questions import LookQuestion
 from redrive.web.questions import Questions, QuestionTask, answered
@@ -209,9 +208,9 @@ def _look(failed: FailedQueue, under_way: LookUnderWay, keeps_bodies: bool) -> N
     try:
         _, look = answer_of(failed, _read, recall=recall, on_progress=under_way.note)
         if not look.is_whole and not under_way.problem:
-            under_way.problem = gettext(
-                "others hold messages of this queue, so that not all could be read: what was known "
-                "before is still shown"
+            under_way.problem = (
+                "others hold messages of this queue, so that not all could be read: what "
+                "was known before is still shown"
             )
     except RedriveError as error:
         under_way.problem = str(error)

@@ -5,7 +5,6 @@ from starlette.responses import RedirectResponse, Response
 from redrive.errors import ConfigurationError
 from redrive.failures.cause_remark import SAYABLE, CauseRemark, CauseState, RemarkKind
 from redrive.web.asked import Asked
-from redrive.web.catalogue import gettext
 from redrive.web.desk import Desk, local_path
 
 
@@ -18,8 +17,8 @@ def say(desk: Desk, asked: Asked) -> Response:
     """
     if not desk.settings.may_note:
         raise ConfigurationError(
-            gettext("this console takes no remarks"),
-            gettext("Start it with --allow note, or use redrive causes."),
+            "this console takes no remarks",
+            "Start it with --allow note, or use redrive causes.",
         )
     desk.check_remark()
     desk.memory.say(_remark_of(desk, asked))
@@ -33,8 +32,8 @@ def _remark_of(desk: Desk, asked: Asked) -> CauseRemark:
             state = asked.text("state")
             if state not in SAYABLE:
                 raise ConfigurationError(
-                    gettext("there is no state %(state)s", state=repr(state[:40])),
-                    gettext("Give one of %(states)s.", states=", ".join(SAYABLE)),
+                    f"there is no state {state[:40]!r}",
+                    f"Give one of {', '.join(SAYABLE)}.",
                 )
             return CauseRemark(
                 RemarkKind.STATE,
@@ -50,6 +49,4 @@ def _remark_of(desk: Desk, asked: Asked) -> CauseRemark:
             undone = desk.memory.book.named(asked.text("remark"))
             return CauseRemark(RemarkKind.UNDO, undone.group, undone.words, undoes=undone.id)
         case kind:
-            raise ConfigurationError(
-                gettext("%(kind)s is no remark", kind=repr(kind[:40])), gettext("Use the pages.")
-            )
+            raise ConfigurationError(f"{kind[:40]!r} is no remark", "Use the pages.")

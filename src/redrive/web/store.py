@@ -12,7 +12,6 @@ from pathlib import Path
 from redrive.errors import ConfigurationError, RedriveError
 from redrive.failures.snapshot import Snapshot
 from redrive.web.asked import QueuePlace
-from redrive.web.catalogue import gettext
 
 logger = logging.getLogger("redrive")
 
@@ -83,9 +82,7 @@ class Store:
         except FileNotFoundError:
             return []
         except OSError as error:
-            raise self._unusable(
-                gettext("the store %(folder)s can't be read: %(problem)s", **self._about(error))
-            ) from error
+            raise self._unusable("read", error) from error
         return sorted(found, key=lambda one: one.changed_at, reverse=True)[:_MOST]
 
     def snapshot(self, name: str) -> Snapshot:
@@ -96,8 +93,8 @@ class Store:
         """
         if name not in {one.name for one in self.files()}:
             raise ConfigurationError(
-                gettext("there is no %(name)s in the store", name=repr(name[:80])),
-                gettext("The page of the store lists what is."),
+                f"there is no {name[:80]!r} in the store",
+                "The page of the store lists what is.",
             )
         return Snapshot(self.folder / name)
 
@@ -111,9 +108,7 @@ class Store:
         try:
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         except OSError as error:
-            raise self._unusable(
-                gettext("the store %(folder)s can't be made: %(problem)s", **self._about(error))
-            ) from error
+            raise self._unusable("made", error) from error
         # A queue's name may be anything, and nothing of it may lead out of the folder.
         name = _UNSAFE.sub("_", place.name).strip("._-")[:_LONGEST_NAME] or "queue"
         return self.folder / f"{name}-{datetime.now(UTC):%Y%m%dT%H%M%S%fZ}.parquet"
@@ -137,8 +132,8 @@ class Store:
         with self._lock:
             if self._work is not None and not self._work.has_ended:
                 raise ConfigurationError(
-                    gettext("the store is busy: %(what)s", what=self._work.what),
-                    gettext("Wait for its end."),
+                    f"the store is busy: {self._work.what}",
+                    "Wait for its end.",
                 )
             work = self._work = StoreWork(what)
             # No daemon: a file or a restore is whole before the process ends.
@@ -150,11 +145,11 @@ class Store:
         if self._thread is not None:
             self._thread.join()
 
-    def _about(self, error: OSError) -> dict[str, object]:
-        return {"folder": repr(str(self.folder)), "problem": error.strerror}
-
-    def _unusable(self, problem: str) -> ConfigurationError:
-        return ConfigurationError(problem, gettext("Name another folder with --store."))
+    def _unusable(self, what: str, error: OSError) -> ConfigurationError:
+        return ConfigurationError(
+            f"the store {str(self.folder)!r} can't be {what}: {error.strerror}",
+            "Name another folder with --store.",
+        )
 
 
 def _done(work: StoreWork, act: Callable[[StoreWork], str]) -> None:
@@ -163,10 +158,10 @@ def _done(work: StoreWork, act: Callable[[StoreWork], str]) -> None:
     except RedriveError as error:
         work.problem = str(error)
     except OSError as error:  # a disk is full, a folder is gone
-        work.problem = gettext("it could not be done: %(problem)s", problem=error)
+        work.problem = f"it could not be done: {error}"
     except Exception:  # a defect of ours: whoever waits must hear of it
         logger.exception("the store's work ends because of an error: %s", work.what)
-        work.problem = gettext("it ended because of a defect; the console's log has it")
+        work.problem = "it ended because of a defect; the console's log has it"
     finally:
         work.has_ended = True
 

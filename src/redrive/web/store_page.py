@@ -16,7 +16,6 @@ from redrive.failures.snapshot import Snapshot
 from redrive.pubsub.reports import LookProgress
 from redrive.pubsub.url import BrokerURL
 from redrive.web.asked import Asked, QueuePlace
-from redrive.web.catalogue import gettext, ngettext
 from redrive.web.command_words import restore_command, snapshot_command
 from redrive.web.desk import Desk
 from redrive.web.store import StoreWork
@@ -43,7 +42,7 @@ def show(desk: Desk, asked: Asked) -> Response:
     return desk.page(
         "store",
         asked,
-        gettext("Store"),
+        "Store",
         {
             "folder": str(desk.store.folder),
             "word": word,
@@ -84,15 +83,13 @@ def copy(desk: Desk, asked: Asked) -> Response:
             work.done = progress.looked_at
 
         count = failed.snapshot(path, on_progress=note)
-        return ngettext(
-            "%(num)s message of %(queue)s copied to %(file)s.",
-            "%(num)s messages of %(queue)s copied to %(file)s.",
-            count,
-            queue=place.name,
-            file=path.name,
+        return (
+            f"1 message of {place.name} copied to {path.name}."
+            if count == 1
+            else f"{count:,} messages of {place.name} copied to {path.name}."
         )
 
-    desk.store.do(gettext("copying %(queue)s", queue=place.name), act)
+    desk.store.do(f"copying {place.name}", act)
     return RedirectResponse(asked.link("/store"), 303)
 
 
@@ -107,9 +104,7 @@ def restore(desk: Desk, asked: Asked) -> Response:
     name, reason = asked.text("name"), asked.reason
     kept = desk.store.snapshot(name)
     if not reason:
-        raise ConfigurationError(
-            gettext("no reason is given"), gettext("Say why: it stands in the journal.")
-        )
+        raise ConfigurationError("no reason is given", "Say why: it stands in the journal.")
     may_duplicate = asked.text("duplicate") == "yes"
 
     def act(work: StoreWork) -> str:
@@ -119,15 +114,13 @@ def restore(desk: Desk, asked: Asked) -> Response:
         count = sum(
             _restored(desk, kept, place, places[place], reason, work) for place in sorted(places)
         )
-        return ngettext(
-            "%(count)s of %(num)s message of %(file)s restored.",
-            "%(count)s of %(num)s messages of %(file)s restored.",
-            places.total(),
-            count=f"{count:,}",
-            file=name,
+        return (
+            f"{count:,} of 1 message of {name} restored."
+            if places.total() == 1
+            else f"{count:,} of {places.total():,} messages of {name} restored."
         )
 
-    desk.store.do(gettext("restoring %(file)s", file=name), act)
+    desk.store.do(f"restoring {name}", act)
     return RedirectResponse(asked.link("/store"), 303)
 
 
@@ -139,11 +132,11 @@ def check_user(desk: Desk) -> None:
     """
     if desk.has_login:
         raise PermissionDenied(
-            gettext(
-                "files of messages are for whoever has started this console: the broker knows no "
-                "rights on them"
+            (
+                "files of messages are for whoever has started this console: the broker "
+                "knows no rights on them"
             ),
-            gettext("Use redrive failed snapshot and restore where they are."),
+            "Use redrive failed snapshot and restore where they are.",
         )
 
 
@@ -151,8 +144,8 @@ def _check_permit(desk: Desk) -> None:
     check_user(desk)
     if not desk.settings.may_store:
         raise ConfigurationError(
-            gettext("this console keeps and restores no copies"),
-            gettext("Start it with --allow store, or use redrive failed snapshot and restore."),
+            "this console keeps and restores no copies",
+            "Start it with --allow store, or use redrive failed snapshot and restore.",
         )
 
 
@@ -185,13 +178,13 @@ def _check_not_there(desk: Desk, kept: Snapshot, place: RestorePlace) -> None:
     count = there_already(failed, _mine(kept, place), desk.settings.family)
     if count:
         raise ConfigurationError(
-            ngettext(
-                "%(num)s message of this file is in %(queue)s already and would be duplicated",
-                "%(num)s messages of this file are in %(queue)s already and would be duplicated",
-                count,
-                queue=repr(place.queue),
+            (
+                f"1 message of this file is in {place.queue!r} already and would be duplicated"
+                if count == 1
+                else f"{count:,} messages of this file are in {place.queue!r} already and "
+                "would be duplicated"
             ),
-            gettext("Nothing was restored. Restore it once more, and say that they may be."),
+            "Nothing was restored. Restore it once more, and say that they may be.",
         )
 
 
