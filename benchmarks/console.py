@@ -38,7 +38,7 @@ from benchmarks.places import past_the_proxy
 from benchmarks.triage import QUEUE, failures_of
 from redrive import FailedQueue, Subscriber
 from redrive.failures.failed_message import FailedMessage
-from redrive.failures.index import FormerLook, Index
+from redrive.failures.index import Index, StoredLook
 from redrive.failures.index_writer import IndexWriter
 from redrive.pubsub.blocking.connection import Connector
 from redrive.pubsub.blocking.declarer import declare
@@ -190,9 +190,9 @@ def _fill(url: str, count: int) -> None:
         index.keep(_look(index, tenth * _COPIES, now), data)
 
 
-def _look(index: Index, count: int, when: datetime) -> FormerLook:
+def _look(index: Index, count: int, when: datetime) -> StoredLook:
     who = "benchmark"
-    return FormerLook(f"{QUEUE}@failed", index.broker, when, who, count, count, 0, began_at=when)
+    return StoredLook(f"{QUEUE}@failed", index.broker, when, who, count, count, 0, began_at=when)
 
 
 @contextmanager

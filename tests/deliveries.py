@@ -6,10 +6,10 @@ from field_tables import QUEUE
 from redrive.amqp.field_table import EMPTY, FieldValue, Table
 from redrive.amqp.properties import Properties
 from redrive.topology.broker_version import BrokerVersion
-from redrive.topology.decision import Decision, Moment, Outcome, decide
+from redrive.topology.decision import Decision, DecisionContext, Outcome, decide
 from redrive.topology.headers import Delivery
 from redrive.topology.model import Subscription
-from redrive.topology.rewrite import Circumstances, ErrorReport
+from redrive.topology.rewrite import ErrorReport, MoveContext
 
 SUBSCRIPTION = Subscription(QUEUE, ["user.*"])
 FAMILY = SUBSCRIPTION.exchanges
@@ -17,7 +17,7 @@ NOW = datetime(2024, 5, 17, 8, 30, 15, 250_000, tzinfo=UTC)
 NOW_TEXT = "2024-05-17T08:30:15.250Z"
 FAILURE_ID = "0b6f9c1e-6a9c-4a55-8c3e-2f1f8f4f5a10"
 FRAME_MAX = 131_072
-CIRCUMSTANCES = Circumstances(NOW, FAILURE_ID, "worker-1", FRAME_MAX)
+CIRCUMSTANCES = MoveContext(NOW, FAILURE_ID, "worker-1", FRAME_MAX)
 ERROR = ErrorReport(
     "shop.PaymentError",
     "the card was refused",
@@ -29,12 +29,12 @@ def decided(
     delivery: Delivery, subscription: Subscription, outcome: Outcome, broker: BrokerVersion
 ) -> Decision:
     """What is decided at `NOW`, with nothing left to chance."""
-    return decide(delivery, subscription, outcome, broker, Moment(NOW, 0.0))
+    return decide(delivery, subscription, outcome, broker, DecisionContext(NOW, 0.0))
 
 
-def circumstances(frame_max: int) -> Circumstances:
+def circumstances(frame_max: int) -> MoveContext:
     """`CIRCUMSTANCES` on a connection with this frame_max."""
-    return Circumstances(NOW, FAILURE_ID, "worker-1", frame_max)
+    return MoveContext(NOW, FAILURE_ID, "worker-1", frame_max)
 
 
 def table(**values: FieldValue) -> Table:

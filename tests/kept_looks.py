@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from redrive.failures.failed_message import FailedMessage
-from redrive.failures.index import FormerLook, Index
+from redrive.failures.index import Index, StoredLook
 from redrive.failures.index_reader import IndexedMessages
 from redrive.failures.index_writer import IndexWriter
 from redrive.pubsub.url import BrokerURL
@@ -15,9 +15,9 @@ URL = BrokerURL.parse("amqp://guest:secret@localhost/")
 KEPT_QUEUE = "ucenter@user@failed"
 
 
-def look_at(index: Index, count: int, queue: str = KEPT_QUEUE) -> FormerLook:
+def look_at(index: Index, count: int, queue: str = KEPT_QUEUE) -> StoredLook:
     """A whole look at so many messages, that has just ended."""
-    return FormerLook(queue, index.broker, datetime.now(UTC), "ann@here as guest", count, count, 0)
+    return StoredLook(queue, index.broker, datetime.now(UTC), "ann@here as guest", count, count, 0)
 
 
 def keep(index: Index, deliveries: Sequence[Delivery], queue: str = KEPT_QUEUE) -> IndexedMessages:

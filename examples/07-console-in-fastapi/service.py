@@ -9,14 +9,14 @@ from fastapi import FastAPI
 
 from redrive.web.console import Console
 from redrive.web.console_settings import ConsoleSettings, Permit
-from redrive.web.reach import Login, Reach
+from redrive.web.access_config import Login, AccessConfig
 
 console = Console(
     ConsoleSettings(
         url=os.environ.get("REDRIVE_URL", "amqp://localhost/"),
         management_url=os.environ.get("REDRIVE_MANAGEMENT_URL"),
         permits=frozenset({Permit.REQUEUE}),
-        reach=Reach(login=Login.BROKER),
+        reach=AccessConfig(login=Login.BROKER),
     ),
     # What a browser's address bar says; a proxy in front must pass it on.
     hosts=frozenset(os.environ.get("CONSOLE_HOSTS", "localhost:8000").split(",")),

@@ -45,7 +45,7 @@ from redrive.amqp.field_table import FieldValue
 from redrive.failures.filter import Filter, Predicate
 from redrive.failures.outcome_watch import Watch
 from redrive.failures.requeue import Cancel, Edit
-from redrive.failures.return_looks import ReturnLooks
+from redrive.failures.return_checks import ReturnChecks
 from redrive.pubsub.blocking.declarer import Depth
 from redrive.pubsub.reports import DiscardReport, LookProgress
 from redrive.topology.headers import Delivery
@@ -155,7 +155,7 @@ class KeepsFailed(Protocol):
 
     def watch(
         self, job: str, queue: str | None = None
-    ) -> AbstractContextManager[Watch | ReturnLooks]: ...
+    ) -> AbstractContextManager[Watch | ReturnChecks]: ...
 
     def purge(self) -> int: ...
 
@@ -425,7 +425,7 @@ class _KeepsFailed:
         return asyncio.run(self._failed.restore(deliveries))
 
     @contextlib.contextmanager
-    def watch(self, job: str, queue: str | None = None) -> Iterator[Watch | ReturnLooks]:
+    def watch(self, job: str, queue: str | None = None) -> Iterator[Watch | ReturnChecks]:
         with EventLoop() as loop:
             watching = self._failed.watch(job, queue)
             watch = loop.run(watching.__aenter__())

@@ -19,7 +19,7 @@ from redrive import FailedQueue, Message, Retry, RetryPolicy
 from redrive.pubsub.blocking.connection import Connector
 from redrive.pubsub.blocking.declarer import declaring
 from redrive.topology.model import Exchange
-from redrive.topology.outcome_events import Standing
+from redrive.topology.outcome_events import OutcomeTotals
 from waiting import DEADLINE, wait_until
 
 
@@ -130,7 +130,7 @@ def test_a_watch_counts_each_message_that_fails_once(service: Service) -> None:
         failed.requeue(job="watched")
         # Each is retried three times, told of, and seen in two exchanges.
         wait_until(lambda: watch.standing.failed_again >= 5, "all are set aside again")
-        assert watch.standing == Standing(succeeded=0, failing=5, failed_again=5)
+        assert watch.standing == OutcomeTotals(succeeded=0, failing=5, failed_again=5)
 
 
 @pytest.mark.versions("x-death")
@@ -142,7 +142,7 @@ def test_a_watch_sees_the_retries_of_a_subscriber_that_tells_nothing(service: Se
         without_events(service)
         failed.requeue(job="watched")
         wait_until(lambda: watch.standing.failing >= 5, "their retries are seen")
-        assert watch.standing == Standing(succeeded=0, failing=5, failed_again=0)
+        assert watch.standing == OutcomeTotals(succeeded=0, failing=5, failed_again=0)
 
 
 def test_a_watch_counts_each_message_of_a_peer_once_that_is_retried_again_and_again(
@@ -155,7 +155,7 @@ def test_a_watch_counts_each_message_of_a_peer_once_that_is_retried_again_and_ag
         for _ in islice(rejected_by_a_peer(service), 15):
             pass
         wait_until(lambda: watch.standing.failing >= 5, "their retries are seen")
-        assert watch.standing == Standing(succeeded=0, failing=5, failed_again=0)
+        assert watch.standing == OutcomeTotals(succeeded=0, failing=5, failed_again=0)
 
 
 def test_a_watch_does_not_count_the_messages_of_others(service: Service) -> None:
@@ -166,7 +166,7 @@ def test_a_watch_does_not_count_the_messages_of_others(service: Service) -> None
         failed.requeue(job="watched", limit=1)
         wait_until(lambda: failed.depth() == 4, "all are set aside again")
         wait_until(lambda: watch.standing.failed_again >= 1, "one of them is seen")
-        assert watch.standing == Standing(succeeded=0, failing=1, failed_again=1)
+        assert watch.standing == OutcomeTotals(succeeded=0, failing=1, failed_again=1)
 
 
 def test_a_watch_that_begins_and_ends_in_the_middle_of_retries_holds_none_of_them_back(

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from cli_support import PATIENCE, redrive, run_redrive
-from redrive.cli.demo_story import Story
+from redrive.cli.demo_story import Demo
 
 COUNTED = {
     "published": 6,
@@ -21,7 +21,7 @@ COUNTED = {
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine may be slow: what takes long is not lost."""
-    monkeypatch.setattr(Story._watch_until, "__defaults__", (PATIENCE,))
+    monkeypatch.setattr(Demo._watch_until, "__defaults__", (PATIENCE,))
 
 
 def test_the_last_line_is_what_was_counted(rabbitmq_url: str) -> None:

@@ -15,9 +15,9 @@ from redrive import FailedQueue
 from redrive.amqp.field_table import Table
 from redrive.amqp.properties import Properties
 from redrive.failures.failure_feed import FailureFeed
-from redrive.failures.feed_keeper import FeedKeeper
+from redrive.failures.feed_writer import FeedWriter
 from redrive.failures.index import Index
-from redrive.failures.look import Look, Recall
+from redrive.failures.look import CachePolicy, Look
 from redrive.failures.message_source import answer_of
 from redrive.pubsub.blocking.connection import Connector
 from redrive.pubsub.blocking.declarer import declaring
@@ -34,7 +34,7 @@ QUEUE = "shop@orders"
 FAMILY = ExchangeFamily()
 PUBLISHERS = 20
 """Each waits for a confirm before its next message: one alone takes minutes on a slow disk."""
-KEPT = Recall(duration_of("3650d"), or_look=False)
+KEPT = CachePolicy(duration_of("3650d"), or_look=False)
 
 
 @pytest.fixture
@@ -178,7 +178,7 @@ def test_outcomes_are_told_as_subscribers_tell_them(service: Service) -> None:
 
 
 def look(url: str) -> None:
-    answer_of(FailedQueue(url, QUEUE), list, recall=Recall(duration_of(0)))
+    answer_of(FailedQueue(url, QUEUE), list, recall=CachePolicy(duration_of(0)))
 
 
 def known(url: str) -> list[str]:
@@ -193,8 +193,8 @@ def known_count(url: str) -> int:
 
 
 @contextlib.contextmanager
-def keeping(url: str, index: Index) -> Iterator[FeedKeeper]:
-    keeper = FeedKeeper(index, Connector(url, "test feed"), FAMILY)
+def keeping(url: str, index: Index) -> Iterator[FeedWriter]:
+    keeper = FeedWriter(index, Connector(url, "test feed"), FAMILY)
     keeper.start()
     try:
         wait_until(lambda: keeper.state.is_following, "it follows")
@@ -234,7 +234,7 @@ def test_thousands_of_failures_are_each_there_once(service: Service, index: Inde
 
 def test_one_process_follows_for_all_and_another_takes_over(service: Service, index: Index) -> None:
     look(service.url)
-    second = FeedKeeper(index, Connector(service.url, "second feed"), FAMILY)
+    second = FeedWriter(index, Connector(service.url, "second feed"), FAMILY)
     with keeping(service.url, index):
         second.start()
         wait_until(lambda: "another console" in second.state.source, "it leaves it to the first")

@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from contract.support import Recorder, Service, always_fails, retrying
 from exporter_support import exporting, get, made_by_others, samples
-from redrive.cli.metrics_server import Place, serving
+from redrive.cli.metrics_server import MetricsAddress, serving
 from redrive.pubsub.blocking.subscriber import Subscriber
 from waiting import wait_until
 
@@ -86,7 +86,7 @@ def served(rabbitmq_url: str, rabbitmq_management_url: str) -> Iterator[Served]:
     service.declare()
     made_by_others(rabbitmq_url, int(time.time()) - 60)
     with (
-        serving(Place("127.0.0.1", 0), [subscriber], rabbitmq_management_url) as port,
+        serving(MetricsAddress("127.0.0.1", 0), [subscriber], rabbitmq_management_url) as port,
         exporting(rabbitmq_url, rabbitmq_management_url) as (other, _),
     ):
         subscriber.start()
@@ -131,7 +131,7 @@ def test_worker_and_exporter_tell_of_a_queue_in_the_same_words(
         )
 
     with (
-        serving(Place("127.0.0.1", 0), [subscriber], rabbitmq_management_url) as port,
+        serving(MetricsAddress("127.0.0.1", 0), [subscriber], rabbitmq_management_url) as port,
         exporting(rabbitmq_url, rabbitmq_management_url) as (other, _),
     ):
         wait_until(

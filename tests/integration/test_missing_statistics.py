@@ -14,8 +14,8 @@ from redrive.pubsub.admin.broker_watch import BrokerWatch
 from redrive.pubsub.admin.queue_metrics import MESSAGES, samples_of
 from redrive.pubsub.url import BrokerURL
 from redrive.topology.durations import duration_of
-from redrive.web.board import Board
 from redrive.web.console_settings import ConsoleSettings
+from redrive.web.queue_states import QueueStates
 from waiting import wait_until
 
 QUEUE, FAILED, GRAVEYARD = "svc@job", "svc@job@failed", "orders-graveyard"
@@ -97,7 +97,7 @@ def assert_nobody_says_that_there_is_none(url: str, proxy: Proxy, *, all_queues:
         ]
         assert role.queue not in (FAILED, GRAVEYARD) or ready in ([COUNT], [])
     if all_queues:
-        for line in Board(ConsoleSettings(url=url, management_url=proxy.address)).lines():
+        for line in QueueStates(ConsoleSettings(url=url, management_url=proxy.address)).lines():
             assert line.failed in known
     asked(url, proxy, "failed", "requeue", GRAVEYARD, "--dry-run")
 

@@ -20,7 +20,7 @@ from worker_process import Notes, Worker
 from contract.shells import Shell
 from contract.support import Recorder, Service, assert_it_helps, both_shells
 from redrive import BrokerUnavailable, Subscriber
-from redrive.cli.metrics_server import Place, serving
+from redrive.cli.metrics_server import MetricsAddress, serving
 from redrive.pubsub.blocking.declarer import Declarer
 from redrive.testing import Broker, Proxy
 from redrive.topology.model import Binding, Exchange, Queue
@@ -297,7 +297,7 @@ def health(port: int) -> int:
 @contextlib.contextmanager
 def served(subscriber: Subscriber) -> Iterator[Callable[[], int]]:
     """What tells the health of a subscriber over HTTP."""
-    with serving(Place("127.0.0.1", 0), [subscriber]) as port:
+    with serving(MetricsAddress("127.0.0.1", 0), [subscriber]) as port:
         yield lambda: health(port)
 
 

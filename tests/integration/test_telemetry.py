@@ -26,7 +26,7 @@ from redrive import (
     instrument,
     uninstrument,
 )
-from redrive.cli.metrics_server import Place, serving
+from redrive.cli.metrics_server import MetricsAddress, serving
 from redrive.pubsub.blocking.subscriber import Subscriber
 from redrive.testing.ports import free_ports
 from redrive.testing.proxy import Proxy
@@ -221,7 +221,7 @@ def test_scraped_metrics_match_the_messages_counted(rabbitmq_url: str) -> None:
             raise ValueError("no")
 
     service.declare()
-    with serving(Place("127.0.0.1", 0), [subscriber]) as port:
+    with serving(MetricsAddress("127.0.0.1", 0), [subscriber]) as port:
         subscriber.start()
         with service.publisher() as publisher:
             report = publisher.publish_many(
@@ -260,7 +260,7 @@ def test_scraped_metrics_say_what_is_in_the_queues(
     service.set_aside(2)
     service.publish_numbered(3)
     subscriber = Subscriber(rabbitmq_url, service.queue, service.routing_keys, retry=service.retry)
-    with serving(Place("127.0.0.1", 0), [subscriber], rabbitmq_management_url) as port:
+    with serving(MetricsAddress("127.0.0.1", 0), [subscriber], rabbitmq_management_url) as port:
         wait_until(
             lambda: _messages_in_queues(port) == {service.queue: 3, f"{service.queue}@failed": 2},
             "the broker tells of them",
@@ -280,7 +280,7 @@ def test_ready_is_false_while_the_broker_is_away_and_true_after(rabbitmq_url: st
     with Proxy(rabbitmq_url) as proxy:
         subscriber = Subscriber(proxy.url, "shop@orders", ["order.*"])
         subscriber.handler(Recorder())
-        with serving(Place("127.0.0.1", 0), [subscriber]) as port:
+        with serving(MetricsAddress("127.0.0.1", 0), [subscriber]) as port:
             assert get(port, "/ready").status_code == 503
             subscriber.start()
             wait_until(lambda: get(port, "/ready").status_code == 200, "it is ready")
@@ -362,7 +362,7 @@ def test_a_port_in_use_is_said_before_anything_runs(rabbitmq_url: str) -> None:
                 ConfigurationError,
                 match=f"can't be served at 127.0.0.1:{port}: Address already in use",
             ),
-            serving(Place("127.0.0.1", port), [subscriber]),
+            serving(MetricsAddress("127.0.0.1", port), [subscriber]),
         ):
             raise AssertionError("it serves")
 

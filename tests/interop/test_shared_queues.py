@@ -195,7 +195,7 @@ def handled_by_the_peer(service: SharedService, peer: Peer) -> Seen:
 
 
 Step = Callable[[SharedService, Peer], None]
-Handling = Callable[[SharedService, Peer], Seen]
+CurrentAttempt = Callable[[SharedService, Peer], Seen]
 
 
 @pytest.mark.parametrize(
@@ -214,7 +214,7 @@ Handling = Callable[[SharedService, Peer], Seen]
     ],
 )
 def test_either_side_requeues_what_the_other_set_aside(
-    service: SharedService, peer: Peer, set_aside: Step, requeue: Step, handle: Handling
+    service: SharedService, peer: Peer, set_aside: Step, requeue: Step, handle: CurrentAttempt
 ) -> None:
     set_aside(service, peer)
     (failed,) = service.failed()

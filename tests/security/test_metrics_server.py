@@ -14,7 +14,7 @@ import pytest
 from redrive.amqp.field_table import Table
 from redrive.amqp.properties import Properties
 from redrive.cli import metrics_server
-from redrive.cli.metrics_server import Place
+from redrive.cli.metrics_server import MetricsAddress
 from redrive.pubsub import probes, telemetry
 from redrive.pubsub.verdict import Decider
 from redrive.topology.broker_version import NEWEST
@@ -27,7 +27,7 @@ DEADLINE = 60.0
 @pytest.fixture
 def port() -> Iterator[int]:
     """A metrics server without subscribers."""
-    with metrics_server.serving(Place("127.0.0.1", 0), []) as port:
+    with metrics_server.serving(MetricsAddress("127.0.0.1", 0), []) as port:
         yield port
 
 
@@ -149,7 +149,7 @@ def test_clients_that_stay_start_no_more_threads_than_there_are_places_and_keep_
 ) -> None:
     monkeypatch.setattr(metrics_server, "_MOST_AT_ONCE", 4)
     with (
-        metrics_server.serving(Place("127.0.0.1", 0), []) as port,
+        metrics_server.serving(MetricsAddress("127.0.0.1", 0), []) as port,
         contextlib.ExitStack() as clients,
     ):
         for _ in range(30):
@@ -160,7 +160,7 @@ def test_clients_that_stay_start_no_more_threads_than_there_are_places_and_keep_
 
 def test_a_hundred_clients_at_once_get_in() -> None:
     server = metrics_server._Server(
-        Place("127.0.0.1", 0), BaseHTTPRequestHandler
+        MetricsAddress("127.0.0.1", 0), BaseHTTPRequestHandler
     )  # nobody takes them in yet
     with contextlib.closing(server.socket), contextlib.ExitStack() as clients:
         for _ in range(100):

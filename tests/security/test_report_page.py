@@ -8,8 +8,8 @@ from html.parser import HTMLParser
 import pytest
 
 from corpus import MARKUP, SECRETS, STEERING, Secret, steering_in
-from redrive.spark_reprocess.page import page_of
-from redrive.spark_reprocess.reconciliation import Identity
+from redrive.spark_reprocess.reconciliation import Reconciliation
+from redrive.spark_reprocess.report_page import page_of
 from redrive.spark_reprocess.run_plan import RunGroup, RunPlan
 
 MOMENT = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -52,7 +52,7 @@ def page_with(text: str, *, ended: bool) -> str:
     group = RunGroup(text, text, text, text, 3, 2, 100, MOMENT, MOMENT + timedelta(hours=1))
     plan = RunPlan(text, text, text, 3, 2, 100, 80, 60, 30, {text: 3}, [group], [(MOMENT, 3)], 60)
     identity = (
-        Identity(
+        Reconciliation(
             text,
             [text],
             {text: 3},

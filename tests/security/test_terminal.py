@@ -17,7 +17,7 @@ import pytest
 import redrive
 from corpus import STEERING, steering_in
 from redrive.cli import output, top
-from redrive.cli.output import Cell, Form, Printer, TableColumn
+from redrive.cli.output import Cell, OutputFormat, Printer, TableColumn
 from redrive.cli.terminal import Screen
 from redrive.errors import BrokerUnavailable
 from redrive.topology.flow import QueueCount
@@ -72,8 +72,8 @@ def test_a_line_and_a_table_for_people(payload: str, kind: type[Pipe]) -> None:
         TableColumn(f"b {payload}", "right", give=True, wrap=True),
     )
     with written_to(kind) as (out, _):
-        Printer(Form.TABLE).say(f"said {payload}", "bold")
-        Printer(Form.TABLE).table(columns, [[f"cell {payload}", Cell(payload, "red")]])
+        Printer(OutputFormat.TABLE).say(f"said {payload}", "bold")
+        Printer(OutputFormat.TABLE).table(columns, [[f"cell {payload}", Cell(payload, "red")]])
     assert "said " in out.getvalue()
     assert "cell " in out.getvalue()
     assert_it_steers_nothing(out.getvalue(), payload)
@@ -82,7 +82,7 @@ def test_a_line_and_a_table_for_people(payload: str, kind: type[Pipe]) -> None:
 @in_both
 @each_payload
 def test_a_note_an_error_and_a_bar(payload: str, kind: type[Pipe]) -> None:
-    printer = Printer(Form.TABLE)
+    printer = Printer(OutputFormat.TABLE)
     with written_to(kind) as (_, err):
         printer.note(f"note {payload}")
         output.error("Kind", f"problem {payload}", f"remedy {payload}", as_json=False)
@@ -98,7 +98,7 @@ def test_a_note_an_error_and_a_bar(payload: str, kind: type[Pipe]) -> None:
 def test_a_sentence_a_cell_a_note_and_an_error_are_a_line_each(
     payload: str, kind: type[Pipe]
 ) -> None:
-    printer = Printer(Form.TABLE)
+    printer = Printer(OutputFormat.TABLE)
     with written_to(kind) as (out, err):
         printer.table((TableColumn("a"),), [[payload]])
         printer.say(f"\nsaid {payload}")
@@ -111,7 +111,7 @@ def test_a_sentence_a_cell_a_note_and_an_error_are_a_line_each(
 @each_payload
 def test_json_is_the_same_json_and_steers_nothing(payload: str, kind: type[Pipe]) -> None:
     with written_to(kind) as (out, err):
-        Printer(Form.JSON).result({"body": payload, payload: [payload]})
+        Printer(OutputFormat.JSON).result({"body": payload, payload: [payload]})
         output.error("Kind", payload, payload, as_json=True)
     assert json.loads(out.getvalue()) == {"body": payload, payload: [payload]}
     assert json.loads(err.getvalue()) == {

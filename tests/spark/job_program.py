@@ -15,7 +15,7 @@ from pathlib import Path
 from redrive.errors import RedriveError
 from redrive.failures.journal import Journal
 from redrive.spark_reprocess.archive import Archive
-from redrive.spark_reprocess.reconciliation import Identity
+from redrive.spark_reprocess.reconciliation import Reconciliation
 from redrive.spark_reprocess.reprocess import requeue
 from redrive.spark_reprocess.session import session_for
 from redrive.spark_reprocess.settings import JobOptions, SendSettings
@@ -42,7 +42,7 @@ if __name__ == "__main__":
     queue = os.environ.get("REDRIVE_TEST_QUEUE", "shop@orders")
     file = os.environ.get("REDRIVE_TEST_JOURNAL")
 
-    def job() -> Identity:
+    def job() -> Reconciliation:
         with contextlib.nullcontext() if file is None else Journal(url, Path(file)) as journal:
             return requeue(
                 spark,

@@ -10,7 +10,7 @@ import pyarrow.parquet
 from redrive.errors import RedriveError
 from redrive.failures.failed_source import FailedSource
 from redrive.spark_reprocess.archive import messages_folder, rows_of
-from redrive.spark_reprocess.drain_task import DrainTask, Share
+from redrive.spark_reprocess.drain_task import DrainTask, TaskShare
 from redrive.spark_reprocess.ledger import ArchiveLedger
 from redrive.spark_reprocess.row_message import Mode
 from redrive.spark_reprocess.send_task import SendTask, Sent
@@ -25,7 +25,7 @@ JOB = "job"
 def drain(url: str, storage: Storage, run: str, count: int, attempt: int) -> int:
     """Takes the only share of a run."""
     return DrainTask(url, storage, run, FILE_ROWS, timeout=180).take(
-        Share(FailedSource.of_subscription(QUEUE), count, "part-a"), attempt
+        TaskShare(FailedSource.of_subscription(QUEUE), count, "part-a"), attempt
     )
 
 

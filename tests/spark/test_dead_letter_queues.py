@@ -27,14 +27,14 @@ from redrive.failures.snapshot import Snapshot
 from redrive.pubsub.url import BrokerURL
 from redrive.spark_reprocess.archive import Archive, messages_folder
 from redrive.spark_reprocess.archive_reader import messages
-from redrive.spark_reprocess.choice import Choice
-from redrive.spark_reprocess.reprocess import Reprocess, Stopped, requeue
+from redrive.spark_reprocess.reprocess import Reprocess, StoppedEarly, requeue
+from redrive.spark_reprocess.selection import Selection
 from redrive.spark_reprocess.settings import JobOptions, SendSettings
 from redrive.topology.headers import Delivery
 from redrive.web import plan_page
-from redrive.web.asked import Asked
 from redrive.web.console_settings import ConsoleSettings
-from redrive.web.desk import Desk
+from redrive.web.context import ConsoleContext
+from redrive.web.page_request import PageRequest
 from spark.support import QUEUE, Failures
 from waiting import wait_until
 
@@ -139,7 +139,7 @@ def test_what_says_no_way_back_stays_in_the_archive_is_listed_and_can_be_restore
     for number in range(3):
         dead.put(b'{"stray": %d}' % number, f"stray-{number}")
     job = Reprocess(spark, archive, dead.url, QUICK)
-    identity = job.requeue([dead.place], Choice("message_id <> '7'"))
+    identity = job.requeue([dead.place], Selection("message_id <> '7'"))
 
     assert identity is not None
     assert str(identity) == "63 drained = 59 requeued + 1 restored + 3 kept + 0 discarded"
@@ -177,10 +177,10 @@ def test_the_way_by_the_first_exchange_gives_others_a_copy(
     quorum.put(b"{}", "stray")
     before = quorum.depth(BYSTANDER)
     job = Reprocess(spark, archive, quorum.url, QUICK)
-    planned = job.plan(job.drain([quorum.place]), Choice(via=True))
+    planned = job.plan(job.drain([quorum.place]), Selection(via=True))
     assert planned.ways == {f"exchange {EXCHANGE} with {KEY}": 5}
     assert planned.queues == []
-    identity = job.requeue([quorum.place], Choice(via=True))
+    identity = job.requeue([quorum.place], Selection(via=True))
 
     assert identity is not None
     assert (identity.requeued, identity.no_way_back) == (5, 1)
@@ -211,7 +211,7 @@ def test_what_frameworks_write_tells_the_way_and_is_taken_off_as_on_one_machine(
     }
     assert {row["dead_letter_queue"] for row in rows.values()} == {place}
     assert {id_: row["dialect"] for id_, row in rows.items()} == {id_: id_ for id_ in some}
-    identity = job.requeue([place], Choice())
+    identity = job.requeue([place], Selection())
 
     with_way = {id_: way for id_, way in expected.items() if way is not None}
     assert identity is not None
@@ -233,7 +233,7 @@ def test_several_queues_of_both_kinds_go_in_one_run(
     failures = Failures(quorum.url).fill(30)
     wanted = quorum.fail(20)
     job = Reprocess(spark, archive, quorum.url, QUICK)
-    identity = job.requeue([QUEUE, quorum.place], Choice())
+    identity = job.requeue([QUEUE, quorum.place], Selection())
 
     assert identity is not None
     assert (identity.holds, identity.requeued) == (True, 50)
@@ -275,7 +275,7 @@ def test_looking_takes_nothing_and_says_the_price(
     dead.put(b"{}", "stray")
     notes: list[str] = []
     job = Reprocess(spark, archive, rabbitmq_url, QUICK, on_note=notes.append)
-    planned = job.plan_by_looking([dead.place], Choice())
+    planned = job.plan_by_looking([dead.place], Selection())
 
     assert (planned.chosen, planned.unchecked) == (5, 1)
     assert planned.ways == {dead.queue: 5}
@@ -314,13 +314,15 @@ def test_the_command_line_the_api_the_console_and_spark_say_the_same_of_the_ways
     plan = FailedQueue(quorum.url, quorum.place).plan()
     redrive("failed", "groups", quorum.place, url=quorum.url)  # whose look the console asks
     settings = ConsoleSettings(url=quorum.url, management_url=rabbitmq_management_url)
-    asked = Asked({"queue": quorum.place})
-    page = bytes(plan_page.show(Desk.of(settings), asked).body).decode()
+    asked = PageRequest({"queue": quorum.place})
+    page = bytes(plan_page.show(ConsoleContext.of(settings), asked).body).decode()
     taken = redrive(
         *("spark", "requeue", quorum.place, "--archive", archive.storage.uri, "--dry-run"),
         url=quorum.url,
     )
-    looked = Reprocess(spark, archive, quorum.url, QUICK).plan_by_looking([quorum.place], Choice())
+    looked = Reprocess(spark, archive, quorum.url, QUICK).plan_by_looking(
+        [quorum.place], Selection()
+    )
 
     counts = (3, 2, 1)
     assert (told["planned"], told["contradicted"], told["unchecked"]) == counts
@@ -342,7 +344,7 @@ def test_looks_never_take_the_last_life(
 
     def look_often() -> None:
         for _ in range(6):
-            job.plan_by_looking([dead.place], Choice())
+            job.plan_by_looking([dead.place], Selection())
 
     for _ in range(2):
         with pytest.raises(ConfigurationError, match="another look could delete them"):
@@ -389,7 +391,7 @@ def test_a_snapshot_of_a_dead_letter_queue_is_sent_and_restored_to_where_it_came
     file.write(FailedQueue(quorum.url, quorum.place).browse())
     quorum.drain(quorum.place)
     job = Reprocess(spark, archive, quorum.url, QUICK)
-    identity = job.requeue([], Choice(), snapshot=file)
+    identity = job.requeue([], Selection(), snapshot=file)
 
     assert identity is not None
     assert (identity.requeued, identity.unchecked) == (10, 1)
@@ -420,8 +422,11 @@ def test_a_canary_stops_on_what_comes_back(
     wanted = dead.fail(COUNT)
     guards = Guards(canary=5, watch=timedelta(seconds=120), unknown=Unknown.GO_ON)
     job = Reprocess(spark, archive, rabbitmq_url, replace(QUICK, guards=guards))
-    with dead.consumer(lambda _: False), pytest.raises(Stopped, match="failed again") as stopped:
-        job.requeue([dead.place], Choice())
+    with (
+        dead.consumer(lambda _: False),
+        pytest.raises(StoppedEarly, match="failed again") as stopped,
+    ):
+        job.requeue([dead.place], Selection())
 
     assert stopped.value.identity is not None
     assert stopped.value.identity.requeued == 5
@@ -440,7 +445,7 @@ def test_a_canary_that_nothing_came_back_of_lets_the_rest_follow_where_that_is_a
     options = replace(QUICK, guards=guards)
     job = Reprocess(spark, archive, quorum.url, options, on_note=notes.append)
     with quorum.consumer(lambda _: True) as handled:
-        identity = job.requeue([quorum.place], Choice())
+        identity = job.requeue([quorum.place], Selection())
         assert identity is not None
         assert identity.requeued == COUNT
         wait_until(lambda: len(handled) == COUNT, "all are handled")
@@ -456,7 +461,7 @@ def test_a_canary_of_both_kinds_of_queues_is_refused(
     quorum.fail(5)
     job = Reprocess(spark, archive, quorum.url, replace(QUICK, guards=Guards(canary=2)))
     with pytest.raises(ConfigurationError, match="one canary can't be judged by both"):
-        job.requeue([QUEUE, quorum.place], Choice())
+        job.requeue([QUEUE, quorum.place], Selection())
     assert quorum.drain() == []
 
 
@@ -502,7 +507,7 @@ def test_bodies_are_changed_and_the_way_is_that_of_before(
     patch = '[{"op": "replace", "path": "/Queue", "value": "elsewhere"}]'
     options = replace(QUICK, guards=Guards(1, timedelta(seconds=1), unknown=Unknown.GO_ON))
     job = Reprocess(spark, archive, rabbitmq_url, options)
-    identity = job.requeue(["errors"], Choice(patch=patch))
+    identity = job.requeue(["errors"], Selection(patch=patch))
 
     assert identity is not None
     assert (identity.requeued, identity.refused) == (1, 0)
@@ -517,8 +522,8 @@ def test_a_canary_of_changed_bodies_is_watched_as_long_as_its_retries_take(
 ) -> None:
     quorum.fail(10)
     job = Reprocess(spark, archive, quorum.url, replace(QUICK, guards=Guards(canary=2)))
-    with quorum.consumer(lambda _: False), pytest.raises(Stopped, match="failed again"):
-        job.requeue([quorum.place], Choice(patch='{"mended": true}'))
+    with quorum.consumer(lambda _: False), pytest.raises(StoppedEarly, match="failed again"):
+        job.requeue([quorum.place], Selection(patch='{"mended": true}'))
 
 
 @pytest.mark.nightly("the archive is that of any queue")
@@ -534,7 +539,7 @@ def test_an_archive_of_before_is_read_and_sent(
         new = ["failed_in", "dead_letter_queue", "way_back", "dialect"]
         pyarrow.parquet.write_table(table.drop_columns(new), file)
     identity = Reprocess(spark, archive, rabbitmq_url, QUICK).requeue(
-        [QUEUE], Choice("error_type = 'TimeoutError'")
+        [QUEUE], Selection("error_type = 'TimeoutError'")
     )
     assert identity is not None
     assert (identity.holds, identity.drained, identity.no_way_back) == (True, 30, 0)

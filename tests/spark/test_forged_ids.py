@@ -9,8 +9,8 @@ from redrive.amqp.field_table import Table
 from redrive.amqp.properties import Properties
 from redrive.spark_reprocess.archive import Archive
 from redrive.spark_reprocess.archive_reader import messages
-from redrive.spark_reprocess.choice import Choice
 from redrive.spark_reprocess.reprocess import Reprocess, requeue
+from redrive.spark_reprocess.selection import Selection
 from redrive.spark_reprocess.settings import JobOptions, SendSettings
 from redrive.topology.headers import Delivery, failure_id
 from spark.support import QUEUE, Failures
@@ -89,7 +89,7 @@ def test_what_another_run_has_sent_under_a_copied_id_is_sent_all_the_same(
     set_aside(rabbitmq_url, message(b"genuine"), message(b"both"))
     job = Reprocess(spark, archive, rabbitmq_url, QUICK)
     run = job.drain([QUEUE])
-    job.send(run, Choice())
+    job.send(run, Selection())
     identity = job.verify(run)
     # What is the same in all it holds was sent by the first run, and is not sent again.
     assert (identity.holds, identity.drained, identity.requeued) == (True, 2, 2)

@@ -22,8 +22,8 @@ from redrive.failures.failed_queue_facts import whereabouts_of
 from redrive.pubsub.blocking.connection import Connector
 from redrive.pubsub.blocking.declarer import declaring
 from redrive.spark_reprocess.archive import Archive, Run
-from redrive.spark_reprocess.choice import Choice
-from redrive.spark_reprocess.reprocess import Reprocess, Stopped, requeue
+from redrive.spark_reprocess.reprocess import Reprocess, StoppedEarly, requeue
+from redrive.spark_reprocess.selection import Selection
 from redrive.spark_reprocess.settings import JobOptions, SendSettings
 from redrive.testing import Broker
 from redrive.topology.headers import Delivery
@@ -127,8 +127,10 @@ def test_with_the_default_policy_a_canary_that_fails_stops_the_job_at_its_first_
     with worker(rabbitmq_url, always_fails, shell=shell, retry=RetryPolicy()) as tried:
         # By what it has heard, and not by a timer: the retries, after thirty seconds, are still to
         # come.
-        with pytest.raises(Stopped, match=r"\d+ of the first 20 (is|are) failing and retrying"):
-            job.send(run, Choice())
+        with pytest.raises(
+            StoppedEarly, match=r"\d+ of the first 20 (is|are) failing and retrying"
+        ):
+            job.send(run, Selection())
         wait_until(lambda: len(tried.tried) == CANARY, "all of the canary are tried")
     identity = job.verify(run)
     assert (identity.requeued, identity.kept) == (CANARY, COUNT - CANARY)
@@ -142,7 +144,7 @@ def test_the_same_command_once_more_stops_again_while_all_fails(
     set_aside(rabbitmq_url)
     with worker(rabbitmq_url, always_fails) as tried:
         for times in (1, 2):
-            with pytest.raises(Stopped, match="failing and retrying"):
+            with pytest.raises(StoppedEarly, match="failing and retrying"):
                 requeue(spark, archive, rabbitmq_url, [QUEUE], options=CAREFUL)
             wait_until(
                 lambda times=times: len(tried.tried) == times * CANARY,  # type: ignore[misc]
@@ -162,9 +164,9 @@ def test_a_canary_in_another_exchange_family_stops_the_job_alike(
     )
     with (
         worker(rabbitmq_url, always_fails, exchange="shop"),
-        pytest.raises(Stopped, match="failing and retrying"),
+        pytest.raises(StoppedEarly, match="failing and retrying"),
     ):
-        job.send(run, Choice())
+        job.send(run, Selection())
     assert job.verify(run).requeued == CANARY
     # The run has its family, so that nobody need name it again.
     assert Reprocess(spark, archive, rabbitmq_url).archive.run(run.id).family.main == "shop"
@@ -186,7 +188,7 @@ def test_all_of_a_canary_succeeded_lets_the_rest_follow(
         on_progress=lambda phase, done, total: seen.append(phase),
     )
     with worker(rabbitmq_url, succeeds) as tried:
-        job.send(run, Choice())
+        job.send(run, Selection())
         tried.wait_for_handled(ids(range(COUNT)))
     assert job.verify(run).requeued == COUNT
     assert notes == [
@@ -203,8 +205,8 @@ def test_messages_that_nobody_tells_of_stop_the_job_and_are_looked_for(
     set_aside(rabbitmq_url)
     guards = Guards(CANARY, timedelta(milliseconds=500))
     job, run = drained(spark, archive, rabbitmq_url, replace(QUICK, guards=guards))
-    with pytest.raises(Stopped) as stopped:
-        job.send(run, Choice())
+    with pytest.raises(StoppedEarly) as stopped:
+        job.send(run, Selection())
     assert stopped.value.reason == (
         "20 of 20 are unknown after 500ms (0 succeeded, none is failing): shop@orders has 0 "
         "consumers and 20 waiting messages, "
@@ -220,7 +222,7 @@ def test_going_on_without_knowing_has_to_be_asked_for(
     set_aside(rabbitmq_url)
     guards = Guards(CANARY, timedelta(milliseconds=500), unknown=Unknown.GO_ON)
     job, run = drained(spark, archive, rabbitmq_url, replace(QUICK, guards=guards))
-    job.send(run, Choice())
+    job.send(run, Selection())
     assert depth(rabbitmq_url, QUEUE) == COUNT
 
 
@@ -235,9 +237,9 @@ def test_a_share_of_failures_stops_the_tasks(
     )
     with (
         worker(rabbitmq_url, always_fails),
-        pytest.raises(Stopped, match=r"failing and retrying, which is more than 5\.0%"),
+        pytest.raises(StoppedEarly, match=r"failing and retrying, which is more than 5\.0%"),
     ):
-        job.send(run, Choice())
+        job.send(run, Selection())
     identity = job.verify(run)
     assert identity.holds
     assert 20 <= identity.requeued < 2000
@@ -292,10 +294,10 @@ def test_a_run_that_was_forced_is_taken_up_with_force_alone(
 ) -> None:
     set_aside(rabbitmq_url, range(3), headers={"redrive-count": 5})
     job, run = drained(spark, archive, rabbitmq_url)
-    job.choose(run, Choice(force=True))
+    job.choose(run, Selection(force=True))
     with pytest.raises(ConfigurationError, match="and force"):
-        job.chosen(run, Choice())
-    assert job.chosen(run, Choice(force=True)).force
+        job.chosen(run, Selection())
+    assert job.chosen(run, Selection(force=True)).force
 
 
 @pytest.mark.nightly("restarts a broker")
@@ -316,7 +318,7 @@ def test_a_broker_that_restarts_while_a_canary_is_watched_is_waited_for(
         tried: list[Recorder] = []
         patient = replace(CAREFUL, sending=SendSettings(timeout=180, batch=50))
         job, run = drained(spark, archive, rabbitmq_url, patient, on_progress=restarts_once)
-        job.send(run, Choice())
+        job.send(run, Selection())
         restarts[0].result()
         tried[0].wait_for_handled(ids(range(COUNT)))
     assert job.verify(run).requeued == COUNT

@@ -17,8 +17,8 @@ from redrive.pubsub.blocking.connection import Connector
 from redrive.pubsub.blocking.declarer import declaring
 from redrive.spark_reprocess import send
 from redrive.spark_reprocess.archive import Archive
-from redrive.spark_reprocess.choice import Choice
-from redrive.spark_reprocess.reprocess import Reprocess, Stopped, requeue
+from redrive.spark_reprocess.reprocess import Reprocess, StoppedEarly, requeue
+from redrive.spark_reprocess.selection import Selection
 from redrive.spark_reprocess.settings import JobOptions, SendSettings
 from redrive.topology.model import Queue
 from spark.support import QUEUE, Failures
@@ -93,7 +93,7 @@ def test_what_is_restored_and_discarded_is_written_down(
     Failures(rabbitmq_url).fill(COUNT)
     job = Reprocess(spark, archive, rabbitmq_url, QUICK, journal=journal)
     run = job.drain([QUEUE])
-    gone = job.discard(run, Choice("error_type = 'TimeoutError'"))
+    gone = job.discard(run, Selection("error_type = 'TimeoutError'"))
     job.restore(run)
 
     restored, discarded, drained = journal.jobs()
@@ -111,7 +111,7 @@ def test_a_job_that_its_canary_stopped_is_written_down_as_stopped_and_goes_on_as
     dead.declare()
     dead.fail(COUNT)
     careful = JobOptions(Guards(canary=5), QUICK.sending)
-    with dead.consumer(lambda _: False), pytest.raises(Stopped):
+    with dead.consumer(lambda _: False), pytest.raises(StoppedEarly):
         Reprocess(spark, archive, rabbitmq_url, careful, journal=journal).requeue([dead.place])
     stopped = journal.jobs()[0]
     assert (stopped.kind, stopped.state, stopped.sent) == ("spark requeue", State.STOPPED, 5)
@@ -144,11 +144,11 @@ def test_a_job_that_could_not_go_on_says_why(
     with monkeypatch.context() as patch:
         patch.setattr(send, "send", away)
         with pytest.raises(BrokerUnavailable):
-            job.send_and_verify(run, Choice())
+            job.send_and_verify(run, Selection())
         patch.setattr(send, "send", interrupted)
         failed = journal.jobs()[0]
         with pytest.raises(KeyboardInterrupt):
-            job.send_and_verify(run, Choice())
+            job.send_and_verify(run, Selection())
     assert (failed.state, "it went away" in failed.problem) == (State.FAILED, True)
     assert journal.jobs()[0].state is State.INTERRUPTED
 
@@ -170,12 +170,12 @@ def test_of_two_who_go_on_with_one_run_the_second_is_told(
 
     def while_they_begin(*arguments: Any, **named: Any) -> str:
         with pytest.raises(ConfigurationError, match="is running, by") as refused:
-            theirs.send_and_verify(run, Choice())
+            theirs.send_and_verify(run, Selection())
         told.append(str(refused.value))
         return really_send(*arguments, **named)
 
     monkeypatch.setattr(send, "send", while_they_begin)
-    mine.send_and_verify(run, Choice())
+    mine.send_and_verify(run, Selection())
     assert len(told) == 1
     assert failures.depths() == (5, 0)
 

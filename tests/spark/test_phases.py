@@ -20,10 +20,10 @@ from redrive.pubsub.url import BrokerURL
 from redrive.spark_reprocess.archive import Archive, messages_folder
 from redrive.spark_reprocess.archive_reader import messages, stored
 from redrive.spark_reprocess.archived_messages import ArchivedMessages
-from redrive.spark_reprocess.choice import Choice
 from redrive.spark_reprocess.drain import rows_drained
 from redrive.spark_reprocess.ledger import Event
-from redrive.spark_reprocess.reprocess import Reprocess, Stopped, requeue
+from redrive.spark_reprocess.reprocess import Reprocess, StoppedEarly, requeue
+from redrive.spark_reprocess.selection import Selection
 from redrive.spark_reprocess.settings import JobOptions, SendSettings
 from redrive.topology import headers
 from redrive.topology.model import Queue
@@ -102,8 +102,8 @@ def test_a_second_run_sends_nothing_again(
     failures = Failures(rabbitmq_url).fill(50)
     job = Reprocess(spark, archive, rabbitmq_url, QUICK)
     run = job.drain([QUEUE])
-    job.send(run, Choice())
-    job.send(run, Choice())
+    job.send(run, Selection())
+    job.send(run, Selection())
     identity = requeue(spark, archive, rabbitmq_url, [QUEUE], options=QUICK)
     assert identity.requeued == 50
     assert failures.depths() == (50, 0)
@@ -116,7 +116,7 @@ def test_a_run_whose_sending_has_begun_keeps_its_choice(
     Failures(rabbitmq_url).fill(20)
     job = Reprocess(spark, archive, rabbitmq_url, QUICK)
     run = job.drain([QUEUE])
-    job.choose(run, Choice("error_type is null"))
+    job.choose(run, Selection("error_type is null"))
     with pytest.raises(ConfigurationError, match="was begun with where='error_type is null'"):
         requeue(spark, archive, rabbitmq_url, [QUEUE], options=QUICK)
     assert (
@@ -134,8 +134,8 @@ def test_the_page_shows_the_whole_run_also_where_it_was_taken_up_again(
     Failures(rabbitmq_url).fill(50)
     job = Reprocess(spark, archive, rabbitmq_url, QUICK)
     run = job.drain([QUEUE])
-    job.choose(run, Choice())
-    job.send(run, Choice())
+    job.choose(run, Selection())
+    job.send(run, Selection())
     assert requeue(spark, archive, rabbitmq_url, [QUEUE], options=QUICK).requeued == 50
     page = Path(archive.storage.uri, "reports", f"{run.id}.html").read_text()
     assert "<title>Failed messages of shop@orders, 20" in page
@@ -165,7 +165,7 @@ def test_a_poisoned_message_is_kept_and_told_of_while_the_others_are_sent(
     run = job.drain([QUEUE, "billing@gone"])
     with declaring(Connector(rabbitmq_url, "test")) as declarer:
         declarer.delete(Queue("billing@gone"))
-    job.send(run, Choice())
+    job.send(run, Selection())
     identity = job.verify(run)
     assert (identity.requeued, identity.kept, identity.refused) == (100, 5, 5)
     assert identity.holds
@@ -184,8 +184,8 @@ def test_a_job_stops_where_too_few_messages_are_confirmed(
     run = job.drain([QUEUE])
     with declaring(Connector(rabbitmq_url, "test")) as declarer:
         declarer.delete(Queue(QUEUE))
-    with pytest.raises(Stopped, match="only 0 of the last"):
-        job.send(run, Choice())
+    with pytest.raises(StoppedEarly, match="only 0 of the last"):
+        job.send(run, Selection())
     identity = job.verify(run)
     assert identity.kept == 1000
     assert 100 <= identity.refused < 1000
@@ -204,14 +204,14 @@ def test_a_job_stops_where_a_queue_goes_away_in_its_middle(
             with declaring(Connector(rabbitmq_url, "test")) as declarer:
                 declarer.delete(Queue(QUEUE))
 
-    with pytest.raises(Stopped, match="of the last"):
+    with pytest.raises(StoppedEarly, match="of the last"):
         Reprocess(
             spark,
             archive,
             rabbitmq_url,
             options=JobOptions(sending=SendSettings(rate=1000, batch=100, timeout=20)),
             on_progress=goes_away,
-        ).send(run, Choice())
+        ).send(run, Selection())
     identity = job.verify(run)
     assert identity.holds
     assert identity.requeued >= 1000
@@ -228,11 +228,11 @@ def test_a_canary_that_can_not_be_sent_stops_the_job(
     with declaring(Connector(rabbitmq_url, "test")) as declarer:
         declarer.delete(Queue(QUEUE))
     with pytest.raises(
-        Stopped,
+        StoppedEarly,
         match=r"of the canary's 20 messages 20 could not be sent; the first: .*no queue is bound",
     ):
         Reprocess(spark, archive, rabbitmq_url, replace(QUICK, guards=Guards(canary=20))).send(
-            run, Choice()
+            run, Selection()
         )
     assert job.verify(run).refused == 20
 
@@ -258,14 +258,14 @@ def test_messages_do_not_go_to_another_broker_unasked(
     failures = Failures(rabbitmq_url).fill(20)
     job = Reprocess(spark, archive, rabbitmq_url, QUICK)
     run = replace(job.drain([QUEUE]), address="amqp://guest@before:5672/%2F")
-    for send in (job.restore, lambda run: job.send(run, Choice())):
+    for send in (job.restore, lambda run: job.send(run, Selection())):
         with pytest.raises(
             ConfigurationError,
             match=r"was drained from amqp://guest@before:5672/%2F, and this is amqp://guest@",
         ):
             send(run)
     assert failures.depths() == (0, 0)
-    Reprocess(spark, archive, rabbitmq_url, JobOptions(another_broker=True)).send(run, Choice())
+    Reprocess(spark, archive, rabbitmq_url, JobOptions(another_broker=True)).send(run, Selection())
     assert failures.depths() == (20, 0)
 
 
@@ -306,8 +306,8 @@ def test_discarded_messages_are_neither_sent_nor_restored(
     failures = Failures(rabbitmq_url).fill(COUNT)
     job = Reprocess(spark, archive, rabbitmq_url, QUICK)
     run = job.drain([QUEUE])
-    discarded = job.discard(run, Choice("error_type is null"))
-    job.send(run, Choice())
+    discarded = job.discard(run, Selection("error_type is null"))
+    job.send(run, Selection())
     job.restore(run)
     assert discarded == COUNT // 5
     assert str(job.verify(run)) == "300 drained = 240 requeued + 0 restored + 0 kept + 60 discarded"
@@ -329,7 +329,7 @@ def test_a_rate_is_never_exceeded(
         rabbitmq_url,
         options=JobOptions(sending=SendSettings(rate=200, batch=20)),
         on_progress=lambda _, done, __: seen.append(done),
-    ).send(run, Choice())
+    ).send(run, Selection())
     assert seen[-1] == 200
     # 200 messages at 200 a second can't be through in less, whatever the machine does.
     assert time.monotonic() - begun > 0.8
@@ -341,7 +341,7 @@ def test_the_plan_has_the_causes_and_what_would_be_sent(
     Failures(rabbitmq_url).fill(COUNT)
     job = Reprocess(spark, archive, rabbitmq_url, QUICK)
     run = job.drain([QUEUE])
-    plan = job.plan(run, Choice("error_type = 'KeyError'"))
+    plan = job.plan(run, Selection("error_type = 'KeyError'"))
     assert plan.count == COUNT
     assert sum(group.count for group in plan.groups) == COUNT
     assert {group.error_type for group in plan.groups} == {
@@ -361,7 +361,7 @@ def test_the_plan_has_the_causes_and_what_would_be_sent(
 
 def test_looking_takes_nothing(spark: "SparkSession", archive: Archive, rabbitmq_url: str) -> None:
     failures = Failures(rabbitmq_url).fill(100)
-    plan = Reprocess(spark, archive, rabbitmq_url, QUICK).plan_by_looking([QUEUE], Choice())
+    plan = Reprocess(spark, archive, rabbitmq_url, QUICK).plan_by_looking([QUEUE], Selection())
     assert plan.count == plan.chosen == 100
     assert archive.runs() == []
     assert numbers(failures.in_failed()) == list(range(100))
@@ -417,7 +417,7 @@ def test_a_broker_that_is_not_there_is_told_of_in_two_lines(
             archive,
             nowhere,
             JobOptions(sending=SendSettings(timeout=1), another_broker=True),
-        ).send(run, Choice())
+        ).send(run, Selection())
     assert "127.0.0.1:1" in str(raised.value)
     assert "secret-word" not in str(raised.value)
     assert len(str(raised.value).splitlines()) <= 2
@@ -449,7 +449,7 @@ def test_states_tell_what_became_of_each_id(
     failures = Failures(rabbitmq_url).fill(20)
     job = Reprocess(spark, archive, rabbitmq_url, QUICK)
     run = job.drain([QUEUE])
-    job.send(run, Choice("retries = 3 and error_type is not null"))
+    job.send(run, Selection("retries = 3 and error_type is not null"))
     states = {
         row["id"]: row["state"]
         for row in ArchivedMessages(spark, archive, run).with_states().collect()

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from page_code import blocks_of
 from redrive.spark_reprocess.archive import Archive
-from redrive.spark_reprocess.reconciliation import Identity
+from redrive.spark_reprocess.reconciliation import Reconciliation
 from spark.support import Failures
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def test_the_code_of_the_page_on_spark_runs(
     finally:
         query.stop()
     identity = names["identity"]
-    assert isinstance(identity, Identity)
+    assert isinstance(identity, Reconciliation)
     assert identity.holds
     assert identity.drained == FAILED
     main, failed = failures.depths()

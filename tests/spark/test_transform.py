@@ -10,8 +10,8 @@ from pyspark.sql import functions as F
 
 from redrive.errors import ConfigurationError, RedriveError
 from redrive.spark_reprocess.archive import Archive
-from redrive.spark_reprocess.choice import Choice
 from redrive.spark_reprocess.reprocess import Reprocess
+from redrive.spark_reprocess.selection import Selection
 from redrive.spark_reprocess.transform import Transform, transform_named, transformed
 from spark.support import QUEUE, Failures
 
@@ -99,7 +99,7 @@ def test_a_changed_body_is_what_is_sent(
     failures = Failures(rabbitmq_url).fill(20)
     job = Reprocess(spark, archive, rabbitmq_url)
     run = job.drain([QUEUE])
-    job.send(run, Choice(transform="shop_mends:mends"))
+    job.send(run, Selection(transform="shop_mends:mends"))
     assert job.verify(run).requeued == 20
     found = failures.in_main()
     assert len(found) == 20
@@ -113,9 +113,9 @@ def test_a_patch_and_a_function_of_one_message_change_bodies_as_on_one_machine(
     job = Reprocess(spark, archive, rabbitmq_url)
     run = job.drain([QUEUE])
     with pytest.raises(RedriveError, match=r"shop_mends:stumbles failed with the message"):
-        job.plan(run, Choice(transform="shop_mends:stumbles"))
-    job.send(run, Choice("error_type is null", patch='{"note": null, "mended": true}'))
-    job.send(run, Choice("error_type is not null", "shop_mends:mends_one"))
+        job.plan(run, Selection(transform="shop_mends:stumbles"))
+    job.send(run, Selection("error_type is null", patch='{"note": null, "mended": true}'))
+    job.send(run, Selection("error_type is not null", "shop_mends:mends_one"))
     assert job.verify(run).requeued == 20
     found = [one.body for one in failures.in_main()]
     patched = [json.loads(body) for body in found if body.endswith(b"}")]
@@ -129,11 +129,11 @@ def test_a_run_that_was_begun_with_a_patch_is_continued_with_the_same_alone(
     spark: "SparkSession", archive: Archive
 ) -> None:
     run = archive.begin("amqp://test", {QUEUE: 3})
-    job, choice = Reprocess(spark, archive, "amqp://test"), Choice(patch='{"a": 1}')
+    job, choice = Reprocess(spark, archive, "amqp://test"), Selection(patch='{"a": 1}')
     job.choose(run, choice)
-    assert job.chosen(run, Choice(patch='{"a": 1}')) == choice
+    assert job.chosen(run, Selection(patch='{"a": 1}')) == choice
     with pytest.raises(ConfigurationError, match="was begun with"):
-        job.chosen(run, Choice())
+        job.chosen(run, Selection())
 
 
 @pytest.mark.nightly("a changed body is tried each time")
@@ -143,12 +143,12 @@ def test_a_plan_keeps_nothing_of_a_transform_that_is_mended_afterwards(
     failures = Failures(rabbitmq_url).fill(20)
     job = Reprocess(spark, archive, rabbitmq_url)
     run = job.drain([QUEUE])
-    job.plan(run, Choice(transform="shop_mends:mends"))
+    job.plan(run, Selection(transform="shop_mends:mends"))
     Path("shop_mends.py").write_text(
         MODULE.replace("bytes(body).upper()", "bytes(body).swapcase()")
     )
     monkeypatch.delitem(sys.modules, "shop_mends")
-    job.send(run, Choice(transform="shop_mends:mends"))
+    job.send(run, Selection(transform="shop_mends:mends"))
     bodies = [json.loads(one.body.swapcase()) for one in failures.in_main()]
     assert sorted(body.get("body", body)["id"] for body in bodies) == list(range(20))
 
@@ -160,8 +160,8 @@ def test_each_choice_is_transformed_for_itself(
     failures = Failures(rabbitmq_url).fill(20)
     job = Reprocess(spark, archive, rabbitmq_url)
     run = job.drain([QUEUE])
-    job.send(run, Choice("error_type is null", "shop_mends:mends"))
-    job.send(run, Choice("error_type is not null", "shop_mends:mends"))
+    job.send(run, Selection("error_type is null", "shop_mends:mends"))
+    job.send(run, Selection("error_type is not null", "shop_mends:mends"))
     assert failures.depths() == (20, 0)
     assert all(one.body == one.body.upper() for one in failures.in_main())
 
@@ -174,7 +174,7 @@ def test_a_transform_that_raises_in_a_task_is_told_of_in_the_plan(
     job = Reprocess(spark, archive, rabbitmq_url)
     run = job.drain([QUEUE])
     with pytest.raises(RedriveError, match="IndexError"):
-        job.plan(run, Choice(transform="shop_mends:mends"))
+        job.plan(run, Selection(transform="shop_mends:mends"))
 
 
 @pytest.mark.parametrize(

@@ -20,10 +20,10 @@ from redrive.amqp.field_table import FieldValue, Table
 from redrive.amqp.properties import Properties
 from redrive.failures.mask import Mask
 from redrive.topology.headers import Delivery
-from redrive.web.asked import QueuePlace
+from redrive.web.access_config import AccessConfig, ListenAddress, Login
 from redrive.web.console_server import ConsoleServer, opened_server
 from redrive.web.console_settings import ConsoleSettings, Permit
-from redrive.web.reach import ListenPlace, Login, Reach
+from redrive.web.page_request import QueuePlace
 from waiting import wait_until
 
 if TYPE_CHECKING:
@@ -68,8 +68,8 @@ class OpenConsole:
     def look(self, queue: str = QUEUE, **asked: str) -> None:
         """Looks at a queue, and waits for its end."""
         assert self.post("/look", queue=queue, **asked).status_code == 303
-        recollection = self.server.console.desk.recollection
-        under_way = recollection.look_under_way(QueuePlace(queue, "literal" in asked))
+        looks = self.server.console.context.looks
+        under_way = looks.look_under_way(QueuePlace(queue, "literal" in asked))
         assert under_way is not None
         wait_until(lambda: under_way.has_ended, "the look has ended")
         assert not under_way.problem
@@ -111,7 +111,7 @@ def opens(
         def opened(
             *permits: Permit,
             hide_bodies: bool = False,
-            reach: Reach | None = None,
+            access: AccessConfig | None = None,
             mask: Mask | None = None,
         ) -> OpenConsole:
             settings = ConsoleSettings(
@@ -119,10 +119,10 @@ def opens(
                 management_url=rabbitmq_management_url,
                 permits=frozenset(permits),
                 hide_bodies=hide_bodies,
-                reach=reach or Reach(),
+                access=access or AccessConfig(),
                 mask=mask,
             )
-            server = held.enter_context(opened_server(settings, ListenPlace("127.0.0.1", 0)))
+            server = held.enter_context(opened_server(settings, ListenAddress("127.0.0.1", 0)))
             thread = threading.Thread(target=server.run)
             thread.start()
             held.callback(thread.join)
@@ -139,7 +139,7 @@ def opens(
                     limits=httpx.Limits(keepalive_expiry=2),
                 )
             )
-            if settings.reach.login is Login.LINK:
+            if settings.access.login is Login.LINK:
                 assert client.get(server.new_link()).status_code == 303
             return OpenConsole(server, client)
 

@@ -9,7 +9,7 @@ import pytest
 from contract.support import Service
 from redrive import FailedQueue
 from redrive.failures.cause import Cause
-from redrive.failures.cause_remark import CauseRemark, RemarkKind
+from redrive.failures.cause_note import CauseNote, NoteKind
 from redrive.failures.filter import Filter
 from redrive.failures.journal import Journal
 from redrive.web.console_settings import Permit
@@ -120,7 +120,7 @@ def test_merged_causes_are_one_on_every_page_and_in_a_plan_until_it_is_taken_bac
     assert causes_on(console.get("/causes", queue=QUEUE).text)[0][0] == ALL
     assert f"<strong>{ALL} messages</strong>" in console.get("/cause", queue=QUEUE, group=key).text
     assert f"{ALL} messages" in console.get("/plan", queue=QUEUE, group=slow).text
-    (remark,) = console.server.console.desk.memory.book.remarks
+    (remark,) = console.server.console.context.journal_cache.book.remarks
     say(console, key, kind="undo", remark=remark.id)
     assert len(causes_on(console.get("/causes", queue=QUEUE).text)) == 2
 
@@ -148,7 +148,7 @@ def test_what_can_not_be_said_is_refused_and_stands_nowhere(
     console: OpenConsole, group_of: dict[str, str], said: dict[str, str]
 ) -> None:
     assert console.post("/remark", group=group_of["KeyError"], **said).status_code == 400
-    assert console.server.console.desk.memory.book.remarks == []
+    assert console.server.console.context.journal_cache.book.remarks == []
 
 
 def test_a_console_that_only_reads_takes_no_remark(
@@ -167,8 +167,8 @@ def test_the_split_of_an_older_version_changes_no_page_and_is_told_of(
     before = causes_on(console.get("/causes", queue=QUEUE).text)
     where = "false), false) OR coalesce((true"
     with Journal(service.url) as journal:
-        journal.remark(CauseRemark(RemarkKind.SPLIT, key, where=where, name="all"))
-    console.server.console.desk.memory.forget()
+        journal.remark(CauseNote(NoteKind.SPLIT, key, where=where, name="all"))
+    console.server.console.context.journal_cache.forget()
     assert causes_on(console.get("/causes", queue=QUEUE).text) == before
     page = console.get("/cause", queue=QUEUE, group=key).text
     assert f"<strong>{LOOKUP} messages</strong>" in page
@@ -184,7 +184,7 @@ def test_jobs_of_a_cause_and_other_queues_that_have_it_are_named(
             Filter("failure_id = 'sku-1'", groups=(key,)), reason="a try", journal=journal
         )
     console.look()
-    console.server.console.desk.memory.forget()
+    console.server.console.context.journal_cache.forget()
     wait_until(
         lambda: "a try" in console.get("/cause", queue=QUEUE, group=key).text, "the job is named"
     )

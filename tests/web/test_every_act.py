@@ -9,9 +9,9 @@ import pytest
 
 from contract.support import Service
 from redrive import FailedQueue
+from redrive.web.access_config import AccessConfig, Login
+from redrive.web.auth_middleware import ENTRY, LOGIN, LOGOUT
 from redrive.web.console_settings import Permit
-from redrive.web.gate import ENTRY, LOGIN, LOGOUT
-from redrive.web.reach import Login, Reach
 from waiting import wait_until
 from web.conftest import LOOKUP, QUEUE, SLOW, OpenConsole, Opens
 from web.test_acting import begun, wait_for_end
@@ -59,7 +59,7 @@ def form(id_: str = "x") -> dict[str, str]:
 def untouched(console: OpenConsole, service: Service) -> None:
     """Checks that nothing has gone, and nothing was said."""
     assert FailedQueue(service.url, QUEUE).depth() == ALL
-    with console.server.console.desk.worker.journal() as journal:
+    with console.server.console.context.worker.journal() as journal:
         assert [job for job in journal.jobs(50) if job.reason == "why not"] == []
         assert not journal.causes().remarks
 
@@ -72,16 +72,16 @@ def answers(client: httpx.Client, paths: list[str], **sent: Any) -> Counter[int]
 def test_a_user_without_rights_does_nothing_by_any_address(
     opens: Opens, service: Service, user_with: HasRights
 ) -> None:
-    console = opens(*Permit, reach=Reach(login=Login.BROKER))
+    console = opens(*Permit, access=AccessConfig(login=Login.BROKER))
     log_in(console, user_with())
     for path in posts(console):
         assert console.post(path, **form()).status_code in (400, 403), path
     assert console.post("/look-at-all").status_code == 303
     assert console.post("/remark", **form()).status_code == 403
     assert all(
-        desk.recollection.look_under_way(line.place) is None
-        for desk in console.server.console.guests.desks()
-        for line in desk.board.lines()
+        context.looks.look_under_way(line.place) is None
+        for context in console.server.console.session_users.contexts()
+        for line in context.queue_states.lines()
     )
     untouched(console, service)
 
@@ -93,7 +93,7 @@ def test_a_user_without_rights_does_nothing_with_a_job_of_somebody_elses(
     own.look()
     id_ = begun(own, planned=str(ALL), reason="fixed", canary="0", stop_at="100")
     wait_for_end(own, id_)
-    console = opens(*Permit, reach=Reach(login=Login.BROKER))
+    console = opens(*Permit, access=AccessConfig(login=Login.BROKER))
     log_in(console, user_with())
     for path in ("/stop", "/resume", "/approve", "/decline", "/outcome"):
         assert console.post(path, **form(id_)).status_code in (400, 403), path
@@ -110,8 +110,8 @@ def test_a_console_that_only_reads_changes_nothing_by_any_address(
         answer = console.post(path, **form())
         assert path in READS or answer.status_code == 400, path
         assert path in READS or "Start it with --allow" in answer.text, path
-    recollection = console.server.console.desk.recollection
-    wait_until(lambda: not recollection.is_looking, "the looks that were asked for have ended")
+    looks = console.server.console.context.looks
+    wait_until(lambda: not looks.is_looking, "the looks that were asked for have ended")
     untouched(console, service)
 
 
@@ -129,7 +129,7 @@ def test_a_console_that_only_reads_changes_nothing_by_any_address(
 def test_what_another_sites_page_sends_is_refused_at_any_address(
     opens: Opens, login: Login, headers: dict[str, str]
 ) -> None:
-    console = opens(*Permit, reach=Reach(login=login))
+    console = opens(*Permit, access=AccessConfig(login=login))
     paths = posts(console) + ([LOGIN, LOGOUT] if login is Login.BROKER else [])
     assert set(answers(console.client, paths, data=form(), headers=headers)) == {403}
 

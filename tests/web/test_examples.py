@@ -16,8 +16,8 @@ import yaml
 from typer.testing import CliRunner
 
 from redrive.cli.app import app as command_line
-from redrive.web.gate import PROBES
-from redrive.web.reach import ListenPlace, Login, Reach, hosts_named, networks_of
+from redrive.web.access_config import AccessConfig, ListenAddress, Login, hosts_named, networks_of
+from redrive.web.auth_middleware import PROBES
 from waiting import wait_until
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -128,10 +128,10 @@ def test_its_command_can_be_called_and_listens() -> None:
     help_ = CliRunner().invoke(command_line, ["web", "--help"], env={"COLUMNS": "200"}).output
     asked = dict(zip(words[2::2], words[3::2], strict=True))
     assert all(option in help_ for option in asked)
-    reach = Reach(
+    access = AccessConfig(
         login=Login(asked["--login"]),
         trusted_proxies=networks_of([asked["--trusted-proxy"]]),
         hosts=hosts_named([asked["--host"]]),
     )
-    place = ListenPlace.of(asked["--listen"], reach)
-    assert "console.example" in place.allowed_hosts(place.port, reach)
+    place = ListenAddress.of(asked["--listen"], access)
+    assert "console.example" in place.allowed_hosts(place.port, access)

@@ -121,7 +121,7 @@ def test_a_console_that_may_edit_runs_no_function_either(
     job = interrupted(mallory, Order(function="http.server:test"))
     refused = console.post("/resume", id=job.id)
     assert (refused.status_code, "a console runs none" in refused.text) == (400, True)
-    assert console.server.console.desk.worker.process is None
+    assert console.server.console.context.worker.process is None
     assert drain(rabbitmq_url, QUEUE) == []
 
 

@@ -11,8 +11,8 @@ from cli_support import run_redrive
 from contract.plain import drain
 from contract.support import Service
 from redrive import FailedQueue
-from redrive.web.asked import QueuePlace
 from redrive.web.console_settings import Permit
+from redrive.web.page_request import QueuePlace
 from small_disk import SmallDisk, small_disk
 from waiting import wait_until
 from web.conftest import LOOKUP, QUEUE, SLOW, OpenConsole, Opens, failure, publish
@@ -57,7 +57,7 @@ def expected(*more: str) -> list[str]:
 def look_again(console: OpenConsole) -> str:
     """Looks, and returns what kept it from being known; empty where nothing did."""
     assert console.post("/look", queue=QUEUE).status_code == 303
-    under_way = console.server.console.desk.recollection.look_under_way(QueuePlace(QUEUE))
+    under_way = console.server.console.context.looks.look_under_way(QueuePlace(QUEUE))
     assert under_way is not None
     wait_until(lambda: under_way.has_ended, "the look has ended")
     return under_way.problem
@@ -67,7 +67,7 @@ def test_every_page_goes_on_with_what_was_known_when_the_disk_is_full(
     console: OpenConsole, disk: SmallDisk, service: Service
 ) -> None:
     disk.fill()
-    console.server.console.desk.memory.forget()
+    console.server.console.context.journal_cache.forget()
     for path in PAGES:
         answer = console.get(path, queue=QUEUE) if path in ("/causes", "/plan") else None
         answer = answer or console.get(path)
@@ -144,7 +144,7 @@ def test_a_job_is_not_begun_on_a_disk_that_is_full(
     if answer.status_code == 303:
         id_ = answer.headers["location"].rpartition("=")[2]
         wait_for_end(console, id_)
-        own = console.server.console.desk.worker.job(id_)
+        own = console.server.console.context.worker.job(id_)
         assert own is not None
         assert "Make room on its disk" in own.problem
     else:

@@ -116,7 +116,7 @@ def test_the_answer_to_a_query_is_text(console: OpenConsole) -> None:
 
 @pytest.mark.nightly("the other pages are tried each time")
 def test_a_cause_is_text_with_whatever_it_is_counted_by(console: OpenConsole) -> None:
-    groups = FailedQueue(console.server.console.desk.settings.url, QUEUE).causes(max_age="1h")
+    groups = FailedQueue(console.server.console.context.settings.url, QUEUE).causes(max_age="1h")
     assert len(groups) > len(MARKUP)
     for group in groups:
         assert isinstance(group.key, Cause)
@@ -137,7 +137,7 @@ def test_a_body_that_is_edited_is_text(console: OpenConsole) -> None:
 
 
 def test_what_is_said_of_a_cause_is_text(console: OpenConsole) -> None:
-    groups = FailedQueue(console.server.console.desk.settings.url, QUEUE).causes(max_age="1h")
+    groups = FailedQueue(console.server.console.context.settings.url, QUEUE).causes(max_age="1h")
     for text, group in zip(TEXTS, groups, strict=False):
         assert isinstance(group.key, Cause)
         said = {"group": group.key.group_id, "words": text, "note": text, "fixed_in": text[:60]}

@@ -127,7 +127,7 @@ def test_a_full_disk_stops_a_job_before_anything_goes_that_is_not_written_down(
     console.look()
     id_ = begun(console, **SLOWLY)
     wait_until_it_sends(console, id_)
-    worker = console.server.console.desk.worker.process
+    worker = console.server.console.context.worker.process
     assert worker is not None
     # From now on the process of its jobs can't make a file longer than it is.
     assert shutil.which("prlimit") is not None

@@ -69,7 +69,7 @@ def test_a_worker_that_is_killed_loses_nothing_and_every_duplicate_is_named(
 ) -> None:
     id_ = begun(console, **SLOWLY)
     wait_until_it_sends(console, id_)
-    worker = console.server.console.desk.worker.process
+    worker = console.server.console.context.worker.process
     assert worker is not None
     os.kill(worker, signal.SIGKILL)
     wait_for_end(console, id_)
@@ -166,7 +166,7 @@ def test_messages_that_nobody_has_looked_for_are_no_empty_list(
 def test_a_job_goes_on_when_its_page_is_closed(console: OpenConsole, service: Service) -> None:
     id_ = begun(console, **{**SLOWLY, "rate": "20"})
     console.client.close()
-    worker = console.server.console.desk.worker
+    worker = console.server.console.context.worker
 
     def has_ended() -> bool:
         job = worker.job(id_)
@@ -292,7 +292,7 @@ def test_a_plan_tells_of_a_job_of_its_queue_that_could_be_resumed(console: OpenC
     wait_until_it_sends(console, id_)
     console.post("/stop", id=id_)
     wait_for_end(console, id_)
-    console.server.console.desk.memory.forget()
+    console.server.console.context.journal_cache.forget()
     text = console.get("/plan", queue=QUEUE).text
     assert f'/job?id={id_}">Job {id_[:8]}</a> of this queue was interrupted' in text
 

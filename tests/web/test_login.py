@@ -23,9 +23,9 @@ from redrive.topology.doctor.act_rights import (
 )
 from redrive.topology.doctor.permissions import VERBS, Right, granted_pattern
 from redrive.topology.names import ExchangeFamily
-from redrive.web import login_pace
+from redrive.web import login_throttle
+from redrive.web.access_config import AccessConfig, Login, networks_of
 from redrive.web.console_settings import Permit
-from redrive.web.reach import Login, Reach, networks_of
 from waiting import wait_until
 from web.conftest import LOOKUP, QUEUE, SLOW, OpenConsole, Opens
 from web.test_entrance import ACTS, PAGES
@@ -64,7 +64,7 @@ def user_with(administration: Administration) -> Iterator[HasRights]:
 @pytest.fixture
 def console(opens: Opens, service: Service) -> OpenConsole:
     """A console that everybody has to log in to."""
-    return opens(*EVERY, reach=Reach(login=Login.BROKER))
+    return opens(*EVERY, access=AccessConfig(login=Login.BROKER))
 
 
 def log_in(
@@ -143,9 +143,9 @@ def test_no_strange_password_comes_in(
 def test_who_tries_passwords_waits_and_the_user_comes_in_from_elsewhere(
     opens: Opens, service: Service, user_with: HasRights, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(login_pace, "time", SimpleNamespace(monotonic=lambda: 0.0))
-    reach = Reach(login=Login.BROKER, trusted_proxies=networks_of(["127.0.0.1"]))
-    console = opens(reach=reach)
+    monkeypatch.setattr(login_throttle, "time", SimpleNamespace(monotonic=lambda: 0.0))
+    access = AccessConfig(login=Login.BROKER, trusted_proxies=networks_of(["127.0.0.1"]))
+    console = opens(access=access)
     user = user_with(OperatorAct.LOOK)
     console.client.headers["x-forwarded-for"] = "10.1.1.66"
     for _ in range(5):
@@ -169,8 +169,8 @@ def test_the_password_is_on_no_page_in_no_cookie_and_in_no_log(
         *(html.unescape(page.text) for page in pages),
         str(console.client.cookies),
         caplog.text,
-        repr(console.server.console.guests.own.desk.settings),
-        *(repr(desk.settings) for desk in console.server.console.guests.desks()),
+        repr(console.server.console.session_users.own.context.settings),
+        *(repr(context.settings) for context in console.server.console.session_users.contexts()),
     ):
         assert PASSWORD not in text
         assert "p%40ss" not in text
@@ -209,7 +209,9 @@ def test_a_logout_ends_the_session_at_the_console_and_not_in_the_browser_alone(
     assert console.post("/logout").headers["location"] == "/login"
     answer = console.client.get("/me", headers={"cookie": f"{cookie}={token}"})
     assert answer.status_code == 303
-    assert [desk.guest for desk in console.server.console.guests.desks()] == [""]
+    assert [
+        context.session_user for context in console.server.console.session_users.contexts()
+    ] == [""]
 
 
 def test_another_sites_page_logs_nobody_in_or_out(
@@ -227,8 +229,8 @@ def test_another_sites_page_logs_nobody_in_or_out(
 def test_a_session_that_nobody_uses_ends(
     opens: Opens, service: Service, user_with: HasRights
 ) -> None:
-    reach = Reach(login=Login.BROKER, idle_time=timedelta(seconds=2))
-    console = opens(reach=reach)
+    access = AccessConfig(login=Login.BROKER, idle_time=timedelta(seconds=2))
+    console = opens(access=access)
     assert log_in(console, user_with(OperatorAct.LOOK)).status_code == 303
     poll = {"sec-fetch-mode": "cors"}
     wait_until(
@@ -331,7 +333,7 @@ def test_a_discard_writes_a_file_first_and_the_journal_has_it(
 def test_what_a_console_does_not_allow_is_not_done_by_whom_the_broker_lets(
     opens: Opens, service: Service, user_with: HasRights
 ) -> None:
-    console = opens(Permit.REQUEUE, reach=Reach(login=Login.BROKER))
+    console = opens(Permit.REQUEUE, access=AccessConfig(login=Login.BROKER))
     look(console, user_with(OperatorAct.REQUEUE, OperatorAct.DISCARD))
     answer = console.post("/discard/begin", queue=QUEUE, reason="x", typed=str(LOOKUP + SLOW))
     assert answer.status_code == 400
@@ -371,8 +373,8 @@ def test_who_is_deleted_at_the_broker_is_out_once_rights_are_asked_for_again(
 
 
 def test_the_user_guest_comes_in_on_this_machine_alone(opens: Opens) -> None:
-    reach = Reach(login=Login.BROKER, trusted_proxies=networks_of(["127.0.0.1"]))
-    answer = log_in(opens(reach=reach), "guest", "guest")
+    access = AccessConfig(login=Login.BROKER, trusted_proxies=networks_of(["127.0.0.1"]))
+    answer = log_in(opens(access=access), "guest", "guest")
     assert answer.status_code == 403
     assert "on the broker" in answer.text
 
@@ -384,7 +386,14 @@ def test_all_queues_that_a_user_may_look_at_are_looked_at_whatever_others_there_
     other.set_aside(LOOKUP + SLOW + 1)
     wait_until(
         lambda: (
-            len([line for line in console.server.console.desk.board.lines() if line.failed]) == 2
+            len(
+                [
+                    line
+                    for line in console.server.console.context.queue_states.lines()
+                    if line.failed
+                ]
+            )
+            == 2
         ),
         "the broker counts them",
     )

@@ -7,8 +7,8 @@ from playwright.sync_api import Browser, expect
 
 from contract.administration import Administration
 from contract.support import Service
+from redrive.web.access_config import AccessConfig, Login
 from redrive.web.console_settings import Permit
-from redrive.web.reach import Login, Reach
 from waiting import wait_until
 from web.browsing import WAYS, Visit
 from web.conftest import QUEUE, OpenConsole, Opens
@@ -19,7 +19,7 @@ PASSWORD = "s3cret & more"
 @pytest.fixture
 def console(opens: Opens, service: Service) -> OpenConsole:
     """A console that everybody has to log in to."""
-    return opens(Permit.DISCARD, reach=Reach(login=Login.BROKER))
+    return opens(Permit.DISCARD, access=AccessConfig(login=Login.BROKER))
 
 
 @pytest.mark.nightly("the walk has the other screens")

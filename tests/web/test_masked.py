@@ -99,7 +99,7 @@ def test_no_act_is_done_by_a_filter_that_asks_for_it(
         answer = console.post(path, queue=QUEUE, where=f"{way} like '%4111%'", **form)
         assert (answer.status_code, SECRET in answer.text) == (400, False), way
     assert service.failed_queue.depth() == ALL
-    assert console.server.console.desk.worker.process is None
+    assert console.server.console.context.worker.process is None
 
 
 def test_the_difference_that_a_patch_makes_does_not_have_it(console: OpenConsole) -> None:

@@ -15,9 +15,9 @@ from starlette.routing import Mount
 from starlette.types import ASGIApp
 
 from contract.administration import Administration
+from redrive.web.access_config import AccessConfig, Login
 from redrive.web.console import Console
 from redrive.web.console_settings import ConsoleSettings
-from redrive.web.reach import Login, Reach
 from waiting import wait_until
 
 PREFIX = "/ops/redrive"
@@ -38,19 +38,19 @@ def mounted(
     request: pytest.FixtureRequest, rabbitmq_url: str, rabbitmq_management_url: str
 ) -> Iterator[tuple[Console, httpx.Client]]:
     """A console that another application has mounted, and a browser."""
-    with served(request.param, rabbitmq_url, rabbitmq_management_url, Reach()) as found:
+    with served(request.param, rabbitmq_url, rabbitmq_management_url, AccessConfig()) as found:
         yield found
 
 
 @contextmanager
 def served(
-    mount: Callable[[Console], ASGIApp], url: str, management_url: str, reach: Reach
+    mount: Callable[[Console], ASGIApp], url: str, management_url: str, access: AccessConfig
 ) -> Iterator[tuple[Console, httpx.Client]]:
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         listening.listen()
         host = f"127.0.0.1:{listening.getsockname()[1]}"
-        settings = ConsoleSettings(url=url, management_url=management_url, reach=reach)
+        settings = ConsoleSettings(url=url, management_url=management_url, access=access)
         console = Console(settings, frozenset({host}))
         server = uvicorn.Server(uvicorn.Config(mount(console), log_level="error", lifespan="off"))
         thread = threading.Thread(target=server.run, args=([listening],))
@@ -99,7 +99,7 @@ def test_who_logs_in_below_the_prefix_comes_to_the_page_that_was_asked_for_and_o
     own = {"sec-fetch-site": "same-origin"}
     with (
         administration.user(user, password="secret"),
-        served(mount, rabbitmq_url, rabbitmq_management_url, Reach(login=Login.BROKER)) as (
+        served(mount, rabbitmq_url, rabbitmq_management_url, AccessConfig(login=Login.BROKER)) as (
             _,
             client,
         ),

@@ -86,7 +86,7 @@ def busy(console: OpenConsole) -> Iterator[OpenConsole]:
     threads = [threading.Thread(target=hang_up_after, args=(console, 8.0)) for _ in range(2)]
     for thread in threads:
         thread.start()
-    pool = console.server.console.desk.recollection.questions
+    pool = console.server.console.context.looks.questions
     wait_until(lambda: len(pool._asking) == 2, "both are asked")
     yield console
     for thread in threads:
@@ -110,7 +110,7 @@ def test_a_third_question_of_a_user_is_refused_and_all_else_is_answered(
 
 
 def test_what_nobody_waits_for_any_more_is_ended(busy: OpenConsole) -> None:
-    pool = busy.server.console.desk.recollection.questions
+    pool = busy.server.console.context.looks.questions
     wait_until(lambda: not pool._asking, "both have ended before their time")
     assert asked(busy, "select count(*) as n from failed").json() == [{"n": 17}]
 

@@ -13,9 +13,9 @@ import pytest
 import trustme
 
 from contract.support import Service
-from redrive.web import punctual_protocol
+from redrive.web import timeout_protocol
+from redrive.web.access_config import AccessConfig, Login, networks_of
 from redrive.web.console_settings import Permit
-from redrive.web.reach import Login, Reach, networks_of
 from waiting import wait_until
 from web.conftest import QUEUE, OpenConsole, Opens
 
@@ -25,7 +25,7 @@ HEADER = "x-forwarded-user"
 
 
 @pytest.fixture
-def certified(tmp_path: Path) -> tuple[Reach, ssl.SSLContext]:
+def certified(tmp_path: Path) -> tuple[AccessConfig, ssl.SSLContext]:
     """How a console with a certificate is reached, and what trusts that."""
     authority = trustme.CA()
     certificate = authority.issue_cert("127.0.0.1", "localhost")
@@ -36,26 +36,26 @@ def certified(tmp_path: Path) -> tuple[Reach, ssl.SSLContext]:
         blob.write_to_path(tmp_path / file)
     context = ssl.create_default_context()
     authority.configure_trust(context)
-    return Reach(certfile=tmp_path / "cert.pem", keyfile=tmp_path / "key.pem"), context
+    return AccessConfig(certfile=tmp_path / "cert.pem", keyfile=tmp_path / "key.pem"), context
 
 
 @pytest.fixture
 def behind(opens: Opens) -> OpenConsole:
     """A console behind a proxy that says who somebody is."""
-    reach = Reach(
+    access = AccessConfig(
         login=Login.PROXY,
         trusted_proxies=PROXIES,
         trust_header=HEADER,
         hosts=("console.example",),
     )
-    return opens(Permit.REQUEUE, reach=reach)
+    return opens(Permit.REQUEUE, access=access)
 
 
 def test_over_tls_the_session_is_a_cookie_that_never_goes_unencrypted(
-    opens: Opens, certified: tuple[Reach, ssl.SSLContext]
+    opens: Opens, certified: tuple[AccessConfig, ssl.SSLContext]
 ) -> None:
-    reach, context = certified
-    console = opens(reach=reach)
+    access, context = certified
+    console = opens(access=access)
     assert console.address.startswith("https://")
     with httpx.Client(
         base_url=console.address, trust_env=False, verify=context, timeout=60
@@ -72,10 +72,10 @@ def test_over_tls_the_session_is_a_cookie_that_never_goes_unencrypted(
 
 
 def test_a_browser_is_told_to_come_encrypted_to_a_host_with_a_name(
-    opens: Opens, certified: tuple[Reach, ssl.SSLContext]
+    opens: Opens, certified: tuple[AccessConfig, ssl.SSLContext]
 ) -> None:
-    reach, context = certified
-    console = opens(reach=replace(reach, hosts=("console.example",)))
+    access, context = certified
+    console = opens(access=replace(access, hosts=("console.example",)))
     with httpx.Client(
         base_url=console.address, trust_env=False, verify=context, timeout=60
     ) as client:
@@ -113,8 +113,8 @@ def test_who_is_named_by_nobody_is_not_let_in(behind: OpenConsole) -> None:
 
 
 def test_who_says_himself_who_he_is_is_not_believed(opens: Opens) -> None:
-    reach = Reach(login=Login.PROXY, trusted_proxies=OTHERS, trust_header=HEADER)
-    answer = opens(reach=reach).client.get("/", headers={HEADER: "alice"})
+    access = AccessConfig(login=Login.PROXY, trusted_proxies=OTHERS, trust_header=HEADER)
+    answer = opens(access=access).client.get("/", headers={HEADER: "alice"})
     assert answer.status_code == 403
     assert "believed only of the proxy" in answer.text
 
@@ -145,14 +145,14 @@ def test_the_names_that_the_proxy_is_asked_by_have_to_be_known(behind: OpenConso
 
 
 def test_what_came_encrypted_to_the_proxy_has_a_cookie_that_stays_so(opens: Opens) -> None:
-    console = opens(reach=Reach(trusted_proxies=PROXIES))
+    console = opens(access=AccessConfig(trusted_proxies=PROXIES))
     headers = {"x-forwarded-proto": "https"}
     answer = console.client.get(console.server.new_link(), headers=headers)
     assert "secure" in answer.headers["set-cookie"].lower()
 
 
 def test_what_somebody_else_says_of_the_way_is_not_believed(opens: Opens) -> None:
-    console = opens(reach=Reach(trusted_proxies=OTHERS))
+    console = opens(access=AccessConfig(trusted_proxies=OTHERS))
     headers = {"x-forwarded-proto": "https", "x-forwarded-host": "evil.example"}
     answer = console.client.get(console.server.new_link(), headers=headers)
     assert answer.status_code == 303
@@ -163,7 +163,7 @@ def test_what_somebody_else_says_of_the_way_is_not_believed(opens: Opens) -> Non
 def test_a_probe_is_answered_by_any_name_without_a_session_and_told_nothing(
     opens: Opens, path: str
 ) -> None:
-    console = opens(reach=Reach(login=Login.BROKER))
+    console = opens(access=AccessConfig(login=Login.BROKER))
     answer = httpx.get(
         f"{console.address}{path}", headers={"host": "10.2.3.4:8015"}, trust_env=False, timeout=60
     )
@@ -186,7 +186,7 @@ def test_who_is_slow_to_ask_is_hung_up_on(
     opens: Opens, monkeypatch: pytest.MonkeyPatch, sent: bytes
 ) -> None:
     console = opens()
-    monkeypatch.setattr(punctual_protocol, "SECONDS_TO_ASK", 0.3)
+    monkeypatch.setattr(timeout_protocol, "SECONDS_TO_ASK", 0.3)
     with connected(console) as client:
         client.sendall(sent)
         assert client.recv(1) == b""
@@ -196,7 +196,7 @@ def test_a_crowd_that_asks_nothing_keeps_nobody_out(
     opens: Opens, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     console = opens()
-    monkeypatch.setattr(punctual_protocol, "MOST_WAITING", 5)
+    monkeypatch.setattr(timeout_protocol, "MOST_WAITING", 5)
     with contextlib.ExitStack() as held:
         crowd = [held.enter_context(connected(console)) for _ in range(12)]
         assert crowd[0].recv(1) == b""  # the oldest is the first to be hung up on
@@ -209,7 +209,7 @@ def test_a_crowd_that_sends_half_a_form_keeps_nobody_out(
     opens: Opens, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     console = opens()
-    monkeypatch.setattr(punctual_protocol, "MOST_WAITING", 5)
+    monkeypatch.setattr(timeout_protocol, "MOST_WAITING", 5)
     half = b"POST /login HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nuser"
     with contextlib.ExitStack() as held:
         crowd = [held.enter_context(connected(console)) for _ in range(12)]
@@ -224,7 +224,7 @@ def test_a_form_that_never_comes_is_not_waited_for(
     opens: Opens, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("redrive.web.console._LONGEST_FORM", 0.3)
-    console = opens(reach=Reach(login=Login.BROKER))
+    console = opens(access=AccessConfig(login=Login.BROKER))
     host = console.address.removeprefix("http://")
     with connected(console) as client:
         client.sendall(
@@ -246,7 +246,7 @@ def test_a_form_that_never_comes_is_not_waited_for(
     ids=["a bare CR", "two hosts", "huge headers", "a line break in the path", "two lengths"],
 )
 def test_a_request_that_is_none_is_refused(opens: Opens, head: bytes) -> None:
-    console = opens(reach=Reach(login=Login.BROKER))
+    console = opens(access=AccessConfig(login=Login.BROKER))
     host = console.address.removeprefix("http://").encode()
     with connected(console) as client:
         status = b""
@@ -257,7 +257,7 @@ def test_a_request_that_is_none_is_refused(opens: Opens, head: bytes) -> None:
 
 
 def test_no_address_breaks_out_of_a_header(opens: Opens) -> None:
-    console = opens(reach=Reach(login=Login.BROKER))
+    console = opens(access=AccessConfig(login=Login.BROKER))
     answer = console.client.get("/causes?queue=%0d%0aset-cookie:%20x=y")
     assert answer.status_code == 303
     assert "set-cookie" not in answer.headers

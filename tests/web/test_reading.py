@@ -12,9 +12,9 @@ import pytest
 from contract.plain import plain_channel
 from contract.support import Service
 from redrive import FailedQueue
-from redrive.web.asked import QueuePlace
-from redrive.web.board import Board, BoardLine
 from redrive.web.console_settings import Permit
+from redrive.web.page_request import QueuePlace
+from redrive.web.queue_states import QueueState, QueueStates
 from waiting import wait_until
 from web.conftest import LOOKUP, QUEUE, SLOW, Opens, fail, failure, publish
 
@@ -320,12 +320,12 @@ def test_a_tab_that_follows_does_not_wait_for_the_management_api(
 ) -> None:
     console = opens()
     console.look()
-    desk, place = console.server.console.desk, QueuePlace(QUEUE)
-    wait_until(lambda: desk.live.knows_depth(place), "AMQP tells the depth")
+    context, place = console.server.console.context, QueuePlace(QUEUE)
+    wait_until(lambda: context.live.knows_depth(place), "AMQP tells the depth")
 
-    def lines(_: Board) -> list[BoardLine]:
+    def lines(_: QueueStates) -> list[QueueState]:
         raise AssertionError("the management API was asked")
 
-    monkeypatch.setattr(Board, "lines", lines)
+    monkeypatch.setattr(QueueStates, "lines", lines)
     told = console.get("/live", queue=QUEUE).json()["values"]
     assert (told["shown"], told["now"]) == (str(LOOKUP + SLOW), "The queue has as many now.")

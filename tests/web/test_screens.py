@@ -30,7 +30,7 @@ def console(opens: Opens, service: Service) -> OpenConsole:
     asked = {"planned": str(LOOKUP + SLOW), "reason": "fixed"}
     assert console.post("/ask", queue=QUEUE, **asked).status_code == 303
     assert console.post("/store/copy", queue=QUEUE).status_code == 303
-    store = console.server.console.desk.store
+    store = console.server.console.context.store
     wait_until(lambda: store.work is not None and store.work.has_ended, "it is copied")
     return console
 
@@ -38,8 +38,8 @@ def console(opens: Opens, service: Service) -> OpenConsole:
 def pages_of(console: OpenConsole, service: Service) -> dict[str, str]:
     """An address of each screen that is new, or shows more than it did."""
     group = group_of(service, "KeyError")
-    file = console.server.console.desk.store.files()[0].name
-    with console.server.console.desk.worker.journal() as journal:
+    file = console.server.console.context.store.files()[0].name
+    with console.server.console.context.worker.journal() as journal:
         waiting = journal.jobs()[0].id
     where = "retries = 0 AND host = 'worker-1'"
     asked = {

@@ -23,7 +23,7 @@ def console(opens: Opens, service: Service) -> OpenConsole:
 
 
 def ended(console: OpenConsole) -> StoreWork:
-    store = console.server.console.desk.store
+    store = console.server.console.context.store
     wait_until(lambda: store.work is not None and store.work.has_ended, "the store is done")
     assert store.work is not None
     return store.work
@@ -33,7 +33,7 @@ def copied(console: OpenConsole) -> str:
     """The name of a copy of the queue."""
     assert console.post("/store/copy", queue=QUEUE).status_code == 303
     assert ended(console).problem == ""
-    return console.server.console.desk.store.files()[0].name
+    return console.server.console.context.store.files()[0].name
 
 
 def test_a_queue_is_copied_and_keeps_its_messages(console: OpenConsole, service: Service) -> None:
@@ -41,7 +41,7 @@ def test_a_queue_is_copied_and_keeps_its_messages(console: OpenConsole, service:
     assert name.startswith("shop_orders-")
     assert f"{ALL} messages of {QUEUE} copied to {name}" in console.get("/store").text
     assert FailedQueue(service.url, QUEUE).depth() == ALL
-    folder = console.server.console.desk.store.folder
+    folder = console.server.console.context.store.folder
     assert Snapshot(folder / name).depth() == ALL
     assert (folder / name).stat().st_mode & 0o077 == 0
 
@@ -93,7 +93,7 @@ def test_a_restore_needs_a_reason(console: OpenConsole) -> None:
 def test_nothing_outside_of_the_folder_is_read(
     console: OpenConsole, tmp_path: Path, name: str
 ) -> None:
-    folder = console.server.console.desk.store.folder
+    folder = console.server.console.context.store.folder
     folder.mkdir(parents=True)
     (folder.parent / "secret.parquet").write_bytes(b"x")
     (folder / "link.parquet").symlink_to(folder.parent / "secret.parquet")
@@ -105,7 +105,7 @@ def test_nothing_outside_of_the_folder_is_read(
 
 
 def test_a_file_that_is_damaged_spoils_its_own_page_alone(console: OpenConsole) -> None:
-    folder = console.server.console.desk.store.folder
+    folder = console.server.console.context.store.folder
     folder.mkdir(parents=True)
     (folder / "broken.parquet").write_bytes(b"x")
     assert console.get("/store", name="broken.parquet").status_code == 400
@@ -146,10 +146,10 @@ def test_old_messages_are_shown_first_and_then_moved_into_the_store(
     assert expired(console, typed=str(ALL)) == 303
     work = ended(console)
     assert work.problem == ""
-    name = console.server.console.desk.store.files()[0].name
+    name = console.server.console.context.store.files()[0].name
     assert work.result == f"{ALL} messages of {QUEUE} moved to {name}."
     assert FailedQueue(service.url, QUEUE).depth() == 0
-    assert Snapshot(console.server.console.desk.store.folder / name).depth() == ALL
+    assert Snapshot(console.server.console.context.store.folder / name).depth() == ALL
     with Journal(service.url) as journal:
         (job,) = journal.jobs()
     assert (job.kind, job.reason, job.sent, job.origin) == ("expire", "old", ALL, "console")

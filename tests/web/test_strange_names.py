@@ -10,9 +10,9 @@ import pytest
 from contract.administration import Administration
 from contract.plain import RawProperties, plain_channel
 from corpus import MARKUP, STEERING
-from redrive.web.asked import QueuePlace
+from redrive.web.access_config import AccessConfig, Login
 from redrive.web.console_settings import Permit
-from redrive.web.reach import Login, Reach
+from redrive.web.page_request import QueuePlace
 from waiting import wait_until
 from web.conftest import QUEUE, OpenConsole, Opens, failure
 from web.test_hostile_texts import assert_only_text
@@ -42,15 +42,17 @@ def queues(rabbitmq_url: str) -> list[str]:
 def console(opens: Opens, queues: list[str]) -> OpenConsole:
     """A console that knows of all of them, and has looked at each."""
     console = opens(*Permit)
-    desk = console.server.console.desk
+    context = console.server.console.context
     wait_until(
-        lambda: {line.place.name for line in desk.board.lines() if line.failed} >= set(queues),
+        lambda: (
+            {line.place.name for line in context.queue_states.lines() if line.failed} >= set(queues)
+        ),
         "the broker counts them",
     )
     assert console.post("/look-at-all").status_code == 303
 
     def all_are_seen() -> bool:
-        looks = [desk.recollection.look_under_way(QueuePlace(name)) for name in queues]
+        looks = [context.looks.look_under_way(QueuePlace(name)) for name in queues]
         return all(look is not None and look.has_ended for look in looks)
 
     wait_until(all_are_seen, "each look has ended")
@@ -87,7 +89,7 @@ def users(rabbitmq_url: str, rabbitmq_management_url: str) -> Iterator[list[str]
 def test_a_user_of_any_name_comes_in_and_is_text_on_every_page(
     opens: Opens, users: list[str]
 ) -> None:
-    console = opens(reach=Reach(login=Login.BROKER))
+    console = opens(access=AccessConfig(login=Login.BROKER))
     for user in users:
         assert log_in(console, user).status_code == 303, user
         for path in ("/", "/me", "/journal"):

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from redrive.cli.environment import redact_as_told
-from redrive.cli.lazy_group import Listed, lazy_group
+from redrive.cli.lazy_group import CommandEntry, lazy_group
 from redrive.cli.output import NO_PROGRESS
 
 _HELP = """
@@ -27,36 +27,42 @@ Start with:
 app = lazy_group(
     _HELP,
     {
-        "declare": Listed("redrive.cli.declare:declare", "Create the queues of a subscription."),
-        "status": Listed("redrive.cli.status:status", "Show how many messages are in the queues."),
-        "top": Listed("redrive.cli.top:top", "Watch all subscriptions live."),
-        "doctor": Listed("redrive.cli.doctor:doctor", "Find problems and print their fixes."),
-        "publish": Listed("redrive.cli.publish:publish", "Publish one message."),
-        "run": Listed("redrive.cli.run:run", "Run an app, or the subscribers of a program."),
-        "exporter": Listed(
+        "declare": CommandEntry(
+            "redrive.cli.declare:declare", "Create the queues of a subscription."
+        ),
+        "status": CommandEntry(
+            "redrive.cli.status:status", "Show how many messages are in the queues."
+        ),
+        "top": CommandEntry("redrive.cli.top:top", "Watch all subscriptions live."),
+        "doctor": CommandEntry("redrive.cli.doctor:doctor", "Find problems and print their fixes."),
+        "publish": CommandEntry("redrive.cli.publish:publish", "Publish one message."),
+        "run": CommandEntry("redrive.cli.run:run", "Run an app, or the subscribers of a program."),
+        "exporter": CommandEntry(
             "redrive.cli.exporter:exporter",
             "Serve how much is in the queues to Prometheus, without any worker.",
         ),
-        "failed": Listed(
+        "failed": CommandEntry(
             "redrive.cli.failed:app", "Look at failed messages, requeue them, or delete them."
         ),
-        "causes": Listed(
+        "causes": CommandEntry(
             "redrive.cli.causes:app", "Say what causes are: known, fixed, or the same."
         ),
-        "dlq": Listed("redrive.cli.dlq:app", "Find dead-letter queues that redrive did not make."),
-        "jobs": Listed(
+        "dlq": CommandEntry(
+            "redrive.cli.dlq:app", "Find dead-letter queues that redrive did not make."
+        ),
+        "jobs": CommandEntry(
             "redrive.cli.jobs:app", "See what was done with failed messages, and resume a job."
         ),
-        "web": Listed(
+        "web": CommandEntry(
             "redrive.cli.web:web",
             "Open the console: failed messages, their causes and jobs, in a browser.",
         ),
-        "watch": Listed("redrive.cli.watch:watch", "Alert when failed queues grow."),
-        "spark": Listed("redrive.cli.spark:app", "Requeue failed messages by the million."),
-        "topology": Listed(
+        "watch": CommandEntry("redrive.cli.watch:watch", "Alert when failed queues grow."),
+        "spark": CommandEntry("redrive.cli.spark:app", "Requeue failed messages by the million."),
+        "topology": CommandEntry(
             "redrive.cli.topology_app:app", "Keep the topology in a file: plan, apply, check."
         ),
-        "demo": Listed("redrive.cli.demo:demo", "Watch messages fail and come back."),
+        "demo": CommandEntry("redrive.cli.demo:demo", "Watch messages fail and come back."),
     },
 )
 

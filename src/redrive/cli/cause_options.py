@@ -1,12 +1,12 @@
 """What a team has said of causes, as commands group and choose by it."""
 
 from redrive.errors import RedriveError
-from redrive.failures.cause_book import CauseBook
-from redrive.failures.cause_remark import CauseRemark
+from redrive.failures.cause_note import CauseNote
+from redrive.failures.cause_notes import CauseNotes
 from redrive.failures.filter import Filter
 
 
-def book_at(url: str) -> CauseBook:
+def book_at(url: str) -> CauseNotes:
     """Return what was said of causes at a broker; nothing where the journal can't be read, which is
     no reason not to look."""
     # SQLite takes a while to load, and most looks are for no group.
@@ -16,7 +16,7 @@ def book_at(url: str) -> CauseBook:
         with Journal(url, on_notice=lambda _: None) as journal:
             return journal.causes()
     except (RedriveError, ModuleNotFoundError):
-        return CauseBook()
+        return CauseNotes()
 
 
 def resolved(url: str, filter_: Filter) -> Filter:
@@ -24,7 +24,7 @@ def resolved(url: str, filter_: Filter) -> Filter:
     return book_at(url).resolved(filter_) if filter_.groups else filter_
 
 
-def words_of(remark: CauseRemark) -> str:
+def words_of(remark: CauseNote) -> str:
     """Return what a remark says, in words."""
     match remark.kind.value:
         case "merge":

@@ -1,7 +1,7 @@
 """`redrive causes list`: what was said of causes."""
 
 from redrive.cli import cause_options, job_options, messages, options
-from redrive.cli.output import Form, Printer, TableColumn
+from redrive.cli.output import OutputFormat, Printer, TableColumn
 
 
 @options.expanded
@@ -9,7 +9,7 @@ def list_(
     journal: job_options.JournalFile = None,
     *,
     broker: options.BrokerOptions,
-    output: options.Output = Form.TABLE,
+    output: options.Output = OutputFormat.TABLE,
 ) -> None:
     """List what was said of causes.
 

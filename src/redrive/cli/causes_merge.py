@@ -6,8 +6,8 @@ import typer
 
 from redrive.cli import job_options, options
 from redrive.cli.causes_say import GroupId
-from redrive.cli.output import Form, Printer
-from redrive.failures.cause_remark import CauseRemark, RemarkKind
+from redrive.cli.output import OutputFormat, Printer
+from redrive.failures.cause_note import CauseNote, NoteKind
 
 
 @options.expanded
@@ -17,7 +17,7 @@ def merge(
     journal: job_options.JournalFile = None,
     *,
     broker: options.BrokerOptions,
-    output: options.Output = Form.TABLE,
+    output: options.Output = OutputFormat.TABLE,
 ) -> None:
     """Make two causes one.
 
@@ -29,7 +29,7 @@ def merge(
       redrive causes merge 230fc6233ca4 70659076489f
     """
     printer = Printer(output)
-    remark = CauseRemark(RemarkKind.MERGE, group, into=into)
+    remark = CauseNote(NoteKind.MERGE, group, into=into)
     with job_options.opened_journal(printer, journal, broker.url) as opened:
         opened.remark(remark)
     printer.result({"id": remark.id, **remark.as_json()})

@@ -5,9 +5,9 @@ from typing import Annotated
 import typer
 
 from redrive.cli import completion, job_options, options
-from redrive.cli.output import Form, Printer
+from redrive.cli.output import OutputFormat, Printer
 from redrive.errors import ConfigurationError
-from redrive.failures.cause_remark import SAYABLE, CauseRemark, CauseState, RemarkKind
+from redrive.failures.cause_note import SAYABLE, CauseNote, CauseState, NoteKind
 
 GroupId = Annotated[
     str,
@@ -46,7 +46,7 @@ def say(
     journal: job_options.JournalFile = None,
     *,
     broker: options.BrokerOptions,
-    output: options.Output = Form.TABLE,
+    output: options.Output = OutputFormat.TABLE,
 ) -> None:
     """Say how far people are with a cause.
 
@@ -61,9 +61,7 @@ def say(
         raise ConfigurationError(
             f"there is no state {state!r}", f"Give one of {', '.join(SAYABLE)}."
         )
-    remark = CauseRemark(
-        RemarkKind.STATE, group, state=CauseState(state), fixed_in=fixed_in, note=note
-    )
+    remark = CauseNote(NoteKind.STATE, group, state=CauseState(state), fixed_in=fixed_in, note=note)
     with job_options.opened_journal(printer, journal, broker.url) as opened:
         opened.remark(remark)
     printer.result({"id": remark.id, **remark.as_json()})

@@ -5,8 +5,8 @@ from typing import Annotated
 import typer
 
 from redrive.cli import cause_options, job_options, options
-from redrive.cli.output import Form, Printer
-from redrive.failures.cause_remark import CauseRemark, RemarkKind
+from redrive.cli.output import OutputFormat, Printer
+from redrive.failures.cause_note import CauseNote, NoteKind
 
 
 @options.expanded
@@ -20,7 +20,7 @@ def undo(
     journal: job_options.JournalFile = None,
     *,
     broker: options.BrokerOptions,
-    output: options.Output = Form.TABLE,
+    output: options.Output = OutputFormat.TABLE,
 ) -> None:
     """Take back what was said of a cause.
 
@@ -31,6 +31,6 @@ def undo(
     printer = Printer(output)
     with job_options.opened_journal(printer, journal, broker.url) as opened:
         undone = opened.causes().named(remark)
-        opened.remark(CauseRemark(RemarkKind.UNDO, undone.group, undone.words, undoes=undone.id))
+        opened.remark(CauseNote(NoteKind.UNDO, undone.group, undone.words, undoes=undone.id))
     printer.result({"undone": undone.id})
     printer.say(f"Taken back, of {undone.group}: {cause_options.words_of(undone)}")

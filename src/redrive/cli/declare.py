@@ -8,7 +8,7 @@ from typing import Annotated, cast
 import typer
 
 from redrive.cli import options
-from redrive.cli.output import Cell, Form, Printer, TableColumn, count_of
+from redrive.cli.output import Cell, OutputFormat, Printer, TableColumn, count_of
 from redrive.duration_text import format_duration
 from redrive.errors import RedriveError
 from redrive.pubsub.admin.management_api import ManagementAPI
@@ -113,7 +113,7 @@ def declare(
     yes: options.Yes = False,
     *,
     broker: options.FamilyOptions,
-    output: options.Output = Form.TABLE,
+    output: options.Output = OutputFormat.TABLE,
 ) -> None:
     """Create the queues of a subscription.
 

@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 
 from redrive.cli import environment, options
-from redrive.cli.demo_story import Story
-from redrive.cli.output import Form, Printer
+from redrive.cli.demo_story import Demo
+from redrive.cli.output import OutputFormat, Printer
 
 
 def demo(
@@ -31,7 +31,7 @@ def demo(
             help="The main exchange. Default: a new one of the demo's own.",
         ),
     ] = None,
-    output: options.Output = Form.TABLE,
+    output: options.Output = OutputFormat.TABLE,
 ) -> None:
     """Watch messages fail and come back.
 
@@ -47,11 +47,11 @@ def demo(
     # The worker's warnings are part of the story here, and it tells them itself.
     logging.getLogger("redrive").addHandler(logging.NullHandler())
     if url is not None:
-        tally = Story(printer, url, exchange).tell()
+        tally = Demo(printer, url, exchange).tell()
     else:
         from redrive.testing import private_broker
 
         printer.say("Starting a private RabbitMQ. This takes a few seconds.")
         with private_broker() as broker:
-            tally = Story(printer, broker.url, exchange).tell()
+            tally = Demo(printer, broker.url, exchange).tell()
     raise typer.Exit(1 if tally.lost else 0)

@@ -35,7 +35,7 @@ _UNLUCKY_ORDER = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class DemoAttempt:
     """One run of the handler, as it saw it."""
 
     message_id: str
@@ -45,12 +45,12 @@ class Trial:
 
 
 @dataclass(slots=True)
-class Tally:
+class DemoCounts:
     """What was seen, by message id."""
 
     broker: str
     published: dict[str, object] = field(default_factory=dict)
-    attempts: list[Trial] = field(default_factory=list)
+    attempts: list[DemoAttempt] = field(default_factory=list)
     failed: set[str] = field(default_factory=set)
     requeued: int = 0
     still_failed: set[str] = field(default_factory=set)
@@ -77,7 +77,7 @@ class Tally:
         }
 
 
-class Story:
+class Demo:
     """The demo on one broker, in a queue of its own."""
 
     def __init__(self, printer: Printer, url: str, exchange: str | None) -> None:
@@ -87,13 +87,13 @@ class Story:
         self._queue = f"{own}@orders"
         self._exchange = exchange or own
         self._connector = Connector(url, default_name("demo"))
-        self._seen: queue.SimpleQueue[Trial] = queue.SimpleQueue()
+        self._seen: queue.SimpleQueue[DemoAttempt] = queue.SimpleQueue()
         self._step = 0
         self._is_declared = False
         with declaring(self._connector) as declarer:
-            self._tally = Tally(str(declarer.version))
+            self._tally = DemoCounts(str(declarer.version))
 
-    def tell(self) -> Tally:
+    def tell(self) -> DemoCounts:
         """Tell the story, and remove what it created."""
         subscriber = self._subscriber(self._with_bug)
         with self._removed_afterwards(subscriber.subscription.topology()):
@@ -209,16 +209,18 @@ class Story:
             self._fail_with(message, ConnectionError("the bank does not answer"))
         if order["currency"] not in {"EUR", "USD"}:
             self._fail_with(message, LookupError(f"unknown currency {order['currency']}"))
-        self._seen.put(Trial(message.message_id or "", order["order"], message.retries, None))
+        self._seen.put(DemoAttempt(message.message_id or "", order["order"], message.retries, None))
 
     def _without_bug(self, message: Message) -> None:
         self._seen.put(
-            Trial(message.message_id or "", _order_of(message)["order"], message.retries, None)
+            DemoAttempt(
+                message.message_id or "", _order_of(message)["order"], message.retries, None
+            )
         )
 
     def _fail_with(self, message: Message, error: Exception) -> None:
         self._seen.put(
-            Trial(
+            DemoAttempt(
                 message.message_id or "",
                 _order_of(message)["order"],
                 message.retries,
@@ -260,7 +262,7 @@ class Story:
                 while True:
                     self._tell_of(self._seen.get(timeout=_GLANCE))
 
-    def _tell_of(self, attempt: Trial) -> None:
+    def _tell_of(self, attempt: DemoAttempt) -> None:
         self._tally.attempts.append(attempt)
         self._event(
             {

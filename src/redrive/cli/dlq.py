@@ -1,8 +1,8 @@
 """`redrive dlq`: the commands about dead-letter queues that redrive did not make."""
 
-from redrive.cli.lazy_group import Listed, lazy_group
+from redrive.cli.lazy_group import CommandEntry, lazy_group
 
 app = lazy_group(
     "Find dead-letter queues that redrive did not make.",
-    {"scan": Listed("redrive.cli.dlq_scan:scan", "List the dead-letter queues of a broker.")},
+    {"scan": CommandEntry("redrive.cli.dlq_scan:scan", "List the dead-letter queues of a broker.")},
 )

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from redrive.cli import completion, dead_letter_output, options
-from redrive.cli.output import Form, Printer, count_of
+from redrive.cli.output import OutputFormat, Printer, count_of
 from redrive.errors import ConfigurationError, RedriveError
 from redrive.pubsub.admin import dead_letter_survey
 from redrive.pubsub.admin.dead_letter_survey import CountedQueue
@@ -28,7 +28,7 @@ def scan(
     ] = None,
     *,
     broker: options.BrokerOptions,
-    output: options.Output = Form.TABLE,
+    output: options.Output = OutputFormat.TABLE,
 ) -> None:
     """List the dead-letter queues of a broker.
 

@@ -7,7 +7,7 @@ from typing import Annotated, cast, get_args
 import typer
 
 from redrive.cli import completion, options
-from redrive.cli.output import Form, Printer, count_of
+from redrive.cli.output import OutputFormat, Printer, count_of
 from redrive.errors import ConfigurationError, RedriveError
 from redrive.pubsub.admin.amqp_survey import (
     PublishersBlocked,
@@ -92,7 +92,7 @@ def doctor(
     ] = None,
     *,
     broker: options.FamilyOptions,
-    output: options.Output = Form.TABLE,
+    output: options.Output = OutputFormat.TABLE,
 ) -> None:
     """Find problems and print their fixes.
 

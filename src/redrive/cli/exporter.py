@@ -14,9 +14,9 @@ from redrive.cli import options
 from redrive.cli.interrupt import ended_by_signals
 from redrive.cli.log_options import Level, LogFormat, LogFormatOption, LogLevelOption, log_to_stderr
 from redrive.cli.metrics_server import place_of, serving_pages
-from redrive.cli.output import Form, Printer
+from redrive.cli.output import OutputFormat, Printer
 from redrive.errors import ConfigurationError
-from redrive.pubsub.admin.broker_watch import QUEUES, SURVEYS, BrokerWatch, Told
+from redrive.pubsub.admin.broker_watch import QUEUES, SURVEYS, BrokerSample, BrokerWatch
 from redrive.pubsub.admin.queue_metrics import GAUGES, Gauge, Sample, samples_of
 from redrive.pubsub.probes import TEXT, Answer
 from redrive.pubsub.url import BrokerURL, Endpoint
@@ -51,7 +51,7 @@ def exporter(
     log_format: LogFormatOption = LogFormat.TEXT,
     *,
     broker: options.BrokerOptions,
-    output: options.Output = Form.TABLE,
+    output: options.Output = OutputFormat.TABLE,
 ) -> None:
     """Serve how much is in the queues to Prometheus, without any worker.
 
@@ -100,7 +100,7 @@ def _answer(well: bool, said: Mapping[str, object]) -> Answer:
     return Answer(200 if well else 503, "application/json", json.dumps(said).encode() + b"\n")
 
 
-def _readiness(told: Told) -> Answer:
+def _readiness(told: BrokerSample) -> Answer:
     """Answers 200 while the queues are told of, and else 503 and why they are not."""
     ready = QUEUES not in told.problems
     known = {survey: survey not in told.problems for survey in SURVEYS}
@@ -132,7 +132,7 @@ def _scraper(watch: BrokerWatch) -> Callable[[], bytes]:
     return lambda: generate_latest(registry)
 
 
-def _families(told: Told) -> "Iterator[Metric]":
+def _families(told: BrokerSample) -> "Iterator[Metric]":
     now = time.time()
     samples = [one for role, count in told.queues for one in samples_of(role, count, now)]
     for gauge in GAUGES:

@@ -1,11 +1,11 @@
 """`redrive failed columns`: what a filter and a query can use of a failed message."""
 
 from redrive.cli import options
-from redrive.cli.output import Form, Printer, TableColumn
+from redrive.cli.output import OutputFormat, Printer, TableColumn
 from redrive.failures.columns import COLUMNS
 
 
-def columns(output: options.Output = Form.TABLE) -> None:
+def columns(output: options.Output = OutputFormat.TABLE) -> None:
     """List the columns that filters and queries use.
 
     These are the columns of --where and of `redrive failed query`.

@@ -13,7 +13,7 @@ import typer
 from redrive.cli import cause_options, job_options, message_options, messages, options
 from redrive.cli.interrupt import interruptible
 from redrive.cli.look_output import asked, check_read, chosen_by_id, held_by_others
-from redrive.cli.output import Form, Printer, count_of
+from redrive.cli.output import OutputFormat, Printer, count_of
 from redrive.failures.discard_job import Chosen
 from redrive.failures.expiry import failed_before, moment_before
 from redrive.failures.failed_queue import FailedQueue
@@ -49,7 +49,7 @@ def discard(
     yes: options.Yes = False,
     *,
     broker: options.SourceOptions,
-    output: options.Output = Form.TABLE,
+    output: options.Output = OutputFormat.TABLE,
 ) -> None:
     """Move failed messages to a file.
 
@@ -102,7 +102,7 @@ def expire(
     yes: options.Yes = False,
     *,
     broker: options.SourceOptions,
-    output: options.Output = Form.TABLE,
+    output: options.Output = OutputFormat.TABLE,
 ) -> None:
     """Move old failed messages to a file.
 

@@ -10,7 +10,7 @@ import typer
 from redrive.cli import cause_options, completion, index_options, message_options, messages, options
 from redrive.cli.failed_overview import AllQueues, queues_in_words
 from redrive.cli.look_output import LookOutput
-from redrive.cli.output import Form, Printer, count_of
+from redrive.cli.output import OutputFormat, Printer, count_of
 from redrive.failures.cause import Cause
 from redrive.failures.filter import OpenFilter
 from redrive.failures.groups import Group, Groups, Key
@@ -58,7 +58,7 @@ def groups(
     *,
     index: index_options.IndexOptions,
     broker: options.SourceOptions,
-    output: options.Output = Form.TABLE,
+    output: options.Output = OutputFormat.TABLE,
 ) -> None:
     """Group failed messages by cause.
 
@@ -83,7 +83,7 @@ def groups(
         book = cache(lambda: cause_options.book_at(broker.url))
 
         def groups_of(opened: message_options.Source) -> tuple[Groups, Look]:
-            soon = _Soon()
+            soon = PartialGroups()
             return opened.ask(
                 lambda look: (
                     # What is in a file has left the broker, and with it what is said there.
@@ -156,7 +156,7 @@ def _tell_overview(printer: Printer, everywhere: AllQueues, by: str, limit: int)
     everywhere.end()
 
 
-class _Soon:
+class PartialGroups:
     """Shows people the largest groups so far, while a look goes on."""
 
     def __init__(self) -> None:

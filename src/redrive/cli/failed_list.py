@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from redrive.cli import cause_options, index_options, message_options, messages, options
-from redrive.cli.output import Form, Printer, count_of
+from redrive.cli.output import OutputFormat, Printer, count_of
 from redrive.errors import ConfigurationError
 from redrive.failures.filter import OpenFilter
 from redrive.failures.look import Look
@@ -28,7 +28,7 @@ def list_(
     *,
     index: index_options.IndexOptions,
     broker: options.SourceOptions,
-    output: options.Output = Form.TABLE,
+    output: options.Output = OutputFormat.TABLE,
 ) -> None:
     """List failed messages, oldest first.
 

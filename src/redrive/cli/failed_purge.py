@@ -3,7 +3,7 @@
 import typer
 
 from redrive.cli import message_options, options
-from redrive.cli.output import Form, Printer, count_of
+from redrive.cli.output import OutputFormat, Printer, count_of
 from redrive.failures.failed_queue_facts import source_of
 
 
@@ -14,7 +14,7 @@ def purge(
     yes: options.Yes = False,
     *,
     broker: options.SourceOptions,
-    output: options.Output = Form.TABLE,
+    output: options.Output = OutputFormat.TABLE,
 ) -> None:
     """Delete all failed messages of a queue for good.
 

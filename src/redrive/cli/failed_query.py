@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from redrive.cli import index_options, message_options, options
-from redrive.cli.output import Form, Printer, TableColumn
+from redrive.cli.output import OutputFormat, Printer, TableColumn
 from redrive.failures.message_source import checked_query
 
 
@@ -19,7 +19,7 @@ def query(
     *,
     index: index_options.IndexOptions,
     broker: options.SourceOptions,
-    output: options.Output = Form.TABLE,
+    output: options.Output = OutputFormat.TABLE,
 ) -> None:
     """Query failed messages with SQL.
 

@@ -18,7 +18,7 @@ from redrive.cli import (
     options,
 )
 from redrive.cli.look_output import asked, check_read, chosen_by_id, planned
-from redrive.cli.output import Form, Printer, TableColumn, count_of
+from redrive.cli.output import OutputFormat, Printer, TableColumn, count_of
 from redrive.failures.cause import Cause
 from redrive.failures.failed_message import FailedMessage
 from redrive.failures.failed_queue import FailedQueue, carry_out, plan_order
@@ -79,7 +79,7 @@ def requeue(
     dry_run: options.DryRun = False,
     yes: options.Yes = False,
     broker: options.SourceOptions,
-    output: options.Output = Form.TABLE,
+    output: options.Output = OutputFormat.TABLE,
 ) -> None:
     """Requeue failed messages to where they failed.
 

@@ -10,13 +10,13 @@ import typer
 
 from redrive.cli import job_options, message_options, options
 from redrive.cli.look_output import asked
-from redrive.cli.output import Form, Printer, count_of
+from redrive.cli.output import OutputFormat, Printer, count_of
 from redrive.errors import RedriveError
 from redrive.failures.failed_message import FailedMessage
 from redrive.failures.failed_queue import FailedQueue
 from redrive.failures.filter import OpenFilter
 from redrive.failures.job_record import JobRecord
-from redrive.failures.restoration import RestorePlace, place_of, restored, there_already
+from redrive.failures.restore_target import RestoreTarget, place_of, restored, there_already
 from redrive.failures.snapshot import Snapshot
 from redrive.pubsub.url import BrokerURL
 from redrive.topology.names import ExchangeFamily
@@ -39,7 +39,7 @@ def restore(
     yes: options.Yes = False,
     *,
     broker: options.FamilyOptions,
-    output: options.Output = Form.TABLE,
+    output: options.Output = OutputFormat.TABLE,
 ) -> None:
     """Restore failed messages from a file.
 
@@ -71,7 +71,7 @@ def restore(
             )
             for place in sorted(queues)
         }
-        sent: dict[RestorePlace, int] = {}
+        sent: dict[RestoreTarget, int] = {}
         for place, count in there.items():
             if count:
                 printer.note(
@@ -124,7 +124,7 @@ def restore(
         raise typer.Exit(1)
 
 
-def _failed_queue_at(place: RestorePlace, broker: options.FamilyOptions) -> FailedQueue:
+def _failed_queue_at(place: RestoreTarget, broker: options.FamilyOptions) -> FailedQueue:
     return FailedQueue(
         broker.url,
         place.name,

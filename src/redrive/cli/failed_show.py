@@ -6,7 +6,7 @@ import typer
 
 from redrive.cli import index_options, message_options, messages, options
 from redrive.cli.look_output import held_by_others
-from redrive.cli.output import Form, Printer
+from redrive.cli.output import OutputFormat, Printer
 from redrive.failures.failed_message import FailedMessage
 from redrive.failures.look import Look
 from redrive.failures.message_lookup import NothingFound
@@ -27,7 +27,7 @@ def show(
     *,
     index: index_options.IndexOptions,
     broker: options.SourceOptions,
-    output: options.Output = Form.TABLE,
+    output: options.Output = OutputFormat.TABLE,
 ) -> None:
     """Show one failed message in full.
 

@@ -1,7 +1,7 @@
 """`redrive failed snapshot`: copies failed messages to a file."""
 
 from redrive.cli import message_options, options
-from redrive.cli.output import Form, Printer, count_of
+from redrive.cli.output import OutputFormat, Printer, count_of
 from redrive.failures.snapshot import Snapshot
 
 
@@ -13,7 +13,7 @@ def snapshot(
     groups: message_options.Group = None,
     *,
     broker: options.SourceOptions,
-    output: options.Output = Form.TABLE,
+    output: options.Output = OutputFormat.TABLE,
 ) -> None:
     """Copy failed messages to a file.
 

@@ -12,7 +12,7 @@ import typer
 from redrive.cli import options
 from redrive.cli.output import Printer, TableColumn, count_of
 from redrive.failures.canary import Guards, Unknown
-from redrive.failures.outcome_watch import Whereabouts
+from redrive.failures.outcome_watch import MessageCounts
 from redrive.failures.route import NO_WAY, Route, Verdict
 from redrive.redaction import in_one_line
 from redrive.topology.durations import duration_of
@@ -164,7 +164,7 @@ def ask_unchecked(printer: Printer, left: Mapping[Route, int], *, yes: bool) -> 
     return printer.confirm("Include what could not be confirmed?", yes=False)
 
 
-def tell(printer: Printer, places: Sequence[Whereabouts]) -> None:
+def tell(printer: Printer, places: Sequence[MessageCounts]) -> None:
     """Print who consumes the queues that messages go to, and how many messages wait there."""
     for place in places:
         if place.main is not None:
@@ -172,7 +172,7 @@ def tell(printer: Printer, places: Sequence[Whereabouts]) -> None:
 
 
 def ask(
-    printer: Printer, count: int, places: Sequence[Whereabouts], *, guarded: bool, yes: bool
+    printer: Printer, count: int, places: Sequence[MessageCounts], *, guarded: bool, yes: bool
 ) -> bool:
     """Ask whether to requeue messages; return False if not.
 
@@ -201,7 +201,7 @@ def ask(
     return printer.confirm(f"{nobody}.{onward} {question}", yes=False)
 
 
-def refused(printer: Printer, places: Sequence[Whereabouts], *, guarded: bool, yes: bool) -> bool:
+def refused(printer: Printer, places: Sequence[MessageCounts], *, guarded: bool, yes: bool) -> bool:
     """Return whether nothing can be sent, because nobody consumes and nobody is asked; say so."""
     nobody = _nobody_consumes(places)
     if not (nobody and guarded and yes):
@@ -214,7 +214,7 @@ def refused(printer: Printer, places: Sequence[Whereabouts], *, guarded: bool, y
     return True
 
 
-def _nobody_consumes(places: Sequence[Whereabouts]) -> str:
+def _nobody_consumes(places: Sequence[MessageCounts]) -> str:
     """Return a sentence about the queues that nobody consumes; empty if there are none."""
     unconsumed = [place.queue for place in places if place.is_unconsumed]
     return f"Nobody consumes {', '.join(unconsumed)}" if unconsumed else ""

@@ -15,7 +15,7 @@ from redrive.cli import environment
 from redrive.cli.output import Printer
 from redrive.errors import ConfigurationError
 from redrive.failures.index import MOST_BYTES
-from redrive.failures.look import Keep, Recall
+from redrive.failures.look import CachePolicy, Keep
 from redrive.topology.durations import duration_of
 
 _KEEPING = "keeping them for the next question"
@@ -65,7 +65,7 @@ class IndexOptions:
                 "Give a duration, such as 15m or 2h, or off.",
             ) from error
 
-    def recall(self, printer: Printer) -> Recall | None:
+    def recall(self, printer: Printer) -> CachePolicy | None:
         """Return how an earlier look may answer; None where none may, and none is kept.
 
         Args:
@@ -77,7 +77,7 @@ class IndexOptions:
         most_age = self.most_age
         if most_age is None:
             return None
-        return Recall(
+        return CachePolicy(
             timedelta(0) if self.fresh else most_age,
             _most_bytes(),
             lambda problem: printer.note(f"{problem[0].upper()}{problem[1:]}."),

@@ -17,7 +17,7 @@ from redrive.failures.filter import Filter, OpenFilter
 from redrive.failures.job import Job
 from redrive.failures.job_record import JobRecord, State
 from redrive.failures.order import Order
-from redrive.failures.outcome_watch import Whereabouts
+from redrive.failures.outcome_watch import MessageCounts
 from redrive.failures.plan import Plan
 from redrive.failures.way_back import WayBack
 from redrive.pubsub.reports import RequeueReport
@@ -50,7 +50,7 @@ def failed_queue_of(printer: Printer, job: JobRecord, broker: RecordedJobOptions
     )
 
 
-def places_of(failed: FailedQueue, queue: str | None, plan: Plan) -> list[Whereabouts]:
+def places_of(failed: FailedQueue, queue: str | None, plan: Plan) -> list[MessageCounts]:
     """Return what is in the queues that messages go to, and who consumes them.
 
     Args:

@@ -1,35 +1,35 @@
 """`redrive jobs`: the commands that work on the journal of jobs."""
 
-from redrive.cli.lazy_group import Listed, lazy_group
+from redrive.cli.lazy_group import CommandEntry, lazy_group
 
 app = lazy_group(
     "See what was done with failed messages, and resume a job.",
     {
-        "list": Listed(
+        "list": CommandEntry(
             "redrive.cli.jobs_list:list_", "List everybody's jobs on a broker, newest first."
         ),
-        "show": Listed(
+        "show": CommandEntry(
             "redrive.cli.jobs_show:show", "Show one job and what became of its messages."
         ),
-        "resume": Listed(
+        "resume": CommandEntry(
             "redrive.cli.jobs_resume:resume", "Resume a job that was interrupted or stopped."
         ),
-        "stop": Listed(
+        "stop": CommandEntry(
             "redrive.cli.jobs_stop:stop", "Stop a requeue that somebody runs, on whatever machine."
         ),
-        "approve": Listed(
+        "approve": CommandEntry(
             "redrive.cli.jobs_approve:approve",
             "Approve a job that somebody else has asked for, and run it.",
         ),
-        "decline": Listed(
+        "decline": CommandEntry(
             "redrive.cli.jobs_decline:decline",
             "Decline a job that somebody has asked for: nothing of it is ever sent.",
         ),
-        "forget": Listed(
+        "forget": CommandEntry(
             "redrive.cli.jobs_forget:forget",
             "Forget a job that nobody runs: it is not listed, and is never resumed.",
         ),
-        "originals": Listed(
+        "originals": CommandEntry(
             "redrive.cli.jobs_originals:originals",
             "Write the messages a job changed, as they were, to a file.",
         ),

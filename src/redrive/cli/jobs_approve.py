@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from redrive.cli import job_options, job_run, jobs_show, options
-from redrive.cli.output import Form, Printer
+from redrive.cli.output import OutputFormat, Printer
 from redrive.errors import ConfigurationError
 from redrive.failures.approval import approve as approve_job
 from redrive.failures.approval_rule import check_may_approve, check_seen, waits_for_none
@@ -32,7 +32,7 @@ def approve(
     yes: options.Yes = False,
     *,
     broker: job_options.RecordedJobOptions,
-    output: options.Output = Form.TABLE,
+    output: options.Output = OutputFormat.TABLE,
 ) -> None:
     """Approve a job that somebody else has asked for, and run it.
 

@@ -1,7 +1,7 @@
 """`redrive jobs decline`: declines a job that waits for approval."""
 
 from redrive.cli import job_options, options
-from redrive.cli.output import Form, Printer, count_of
+from redrive.cli.output import OutputFormat, Printer, count_of
 from redrive.failures.approval_rule import is_same
 from redrive.redaction import in_one_line
 
@@ -13,7 +13,7 @@ def decline(
     journal: job_options.JournalFile = None,
     *,
     broker: options.BrokerOptions,
-    output: options.Output = Form.TABLE,
+    output: options.Output = OutputFormat.TABLE,
 ) -> None:
     """Decline a job that somebody has asked for: nothing of it is ever sent.
 

@@ -1,7 +1,7 @@
 """`redrive jobs forget`: leaves out a job that nobody runs."""
 
 from redrive.cli import job_options, options
-from redrive.cli.output import Form, Printer
+from redrive.cli.output import OutputFormat, Printer
 from redrive.redaction import in_one_line
 
 
@@ -12,7 +12,7 @@ def forget(
     journal: job_options.JournalFile = None,
     *,
     broker: options.BrokerOptions,
-    output: options.Output = Form.TABLE,
+    output: options.Output = OutputFormat.TABLE,
 ) -> None:
     """Forget a job that nobody runs: it is not listed, and is never resumed.
 

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from redrive.cli import job_options, messages, options
-from redrive.cli.output import Cell, Form, Printer, TableColumn, count_of
+from redrive.cli.output import Cell, OutputFormat, Printer, TableColumn, count_of
 from redrive.failures.job_record import JobRecord, State
 
 _LONGEST_NAME = 48
@@ -30,7 +30,7 @@ def list_(
     journal: job_options.JournalFile = None,
     *,
     broker: options.BrokerOptions,
-    output: options.Output = Form.TABLE,
+    output: options.Output = OutputFormat.TABLE,
 ) -> None:
     """List everybody's jobs on a broker, newest first.
 

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from redrive.cli import job_options, options
-from redrive.cli.output import Form, Printer, count_of
+from redrive.cli.output import OutputFormat, Printer, count_of
 from redrive.failures.failed_message import FailedMessage
 from redrive.failures.snapshot import Snapshot
 
@@ -23,7 +23,7 @@ def originals(
     journal: job_options.JournalFile = None,
     *,
     broker: options.BrokerOptions,
-    output: options.Output = Form.TABLE,
+    output: options.Output = OutputFormat.TABLE,
 ) -> None:
     """Write the messages a job changed, as they were, to a file.
 

@@ -7,7 +7,7 @@ import typer
 
 from redrive.cli import guards, job_options, job_run, options, spark_command
 from redrive.cli.look_output import check_read, showing, tell_missing
-from redrive.cli.output import Form, Printer, count_of
+from redrive.cli.output import OutputFormat, Printer, count_of
 from redrive.errors import ConfigurationError
 from redrive.failures.canary import Unknown
 from redrive.failures.failed_queue_facts import source_of
@@ -32,7 +32,7 @@ def resume(
     ] = None,
     *,
     broker: job_options.RecordedJobOptions,
-    output: options.Output = Form.TABLE,
+    output: options.Output = OutputFormat.TABLE,
 ) -> None:
     """Resume a job that was interrupted or stopped.
 

@@ -4,7 +4,7 @@ from typing import Any, cast
 
 from redrive.cli import job_options, job_run, messages, options, spark_command
 from redrive.cli.look_output import showing
-from redrive.cli.output import Form, Printer, count_of
+from redrive.cli.output import OutputFormat, Printer, count_of
 from redrive.errors import RedriveError
 from redrive.failures.failed_queue import FailedQueue
 from redrive.failures.failed_queue_facts import source_of
@@ -41,7 +41,7 @@ def show(
     journal: job_options.JournalFile = None,
     *,
     broker: job_options.RecordedJobOptions,
-    output: options.Output = Form.TABLE,
+    output: options.Output = OutputFormat.TABLE,
 ) -> None:
     """Show one job and what became of its messages.
 

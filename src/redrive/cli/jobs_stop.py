@@ -1,7 +1,7 @@
 """`redrive jobs stop`: stops a job that somebody runs."""
 
 from redrive.cli import job_options, options
-from redrive.cli.output import Form, Printer, count_of
+from redrive.cli.output import OutputFormat, Printer, count_of
 from redrive.failures.job_stop import stop as stop_job
 from redrive.redaction import in_one_line
 
@@ -12,7 +12,7 @@ def stop(
     journal: job_options.JournalFile = None,
     *,
     broker: options.BrokerOptions,
-    output: options.Output = Form.TABLE,
+    output: options.Output = OutputFormat.TABLE,
 ) -> None:
     """Stop a requeue that somebody runs, on whatever machine.
 

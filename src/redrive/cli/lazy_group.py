@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from typer._click.core import Command
 
 
-class Listed(NamedTuple):
+class CommandEntry(NamedTuple):
     """A command or a group, as it is listed.
 
     Args:
@@ -32,7 +32,7 @@ class Listed(NamedTuple):
 class LazyGroup(TyperGroup):
     """A group that knows its commands by name and summary until one is called."""
 
-    listed: ClassVar[Mapping[str, Listed]] = {}
+    listed: ClassVar[Mapping[str, CommandEntry]] = {}
 
     def __init__(self, **settings: object) -> None:
         super().__init__(**cast("dict[str, Any]", settings))
@@ -49,7 +49,7 @@ class LazyGroup(TyperGroup):
         return name, _command_of(name, self.listed[name].load()), rest
 
 
-def lazy_group(help_text: str, commands: Mapping[str, Listed]) -> typer.Typer:
+def lazy_group(help_text: str, commands: Mapping[str, CommandEntry]) -> typer.Typer:
     """Return a group of these commands, which prints its help when it is called alone."""
 
     class _Group(LazyGroup):

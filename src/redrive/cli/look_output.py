@@ -11,8 +11,8 @@ from redrive.cli.output import Printer, ProgressBar, count_of
 from redrive.failures.failed_message import FailedMessage
 from redrive.failures.failed_queue import FailedQueue, plan_order
 from redrive.failures.failed_queue_facts import source_of
-from redrive.failures.look import Look, Recall
-from redrive.failures.look_progress import OnLook
+from redrive.failures.look import CachePolicy, Look
+from redrive.failures.look_reporter import OnLook
 from redrive.failures.message_lookup import NothingFound
 from redrive.failures.message_source import MessageSource, answer_of
 from redrive.failures.order import Order
@@ -150,7 +150,7 @@ def asked(
     look_at: int | None = None,
     *,
     begun: Begun = lambda _: None,
-    recall: Recall | None = None,
+    recall: CachePolicy | None = None,
     patience: float | None = None,
     on_shown: OnShown = lambda _: None,
 ) -> tuple[T, Look]:

@@ -32,7 +32,7 @@ _MOST_AT_ONCE = 32
 logger = logging.getLogger("redrive")
 
 
-class Place(NamedTuple):
+class MetricsAddress(NamedTuple):
     """Where to listen; an empty host stands for every interface."""
 
     host: str
@@ -42,7 +42,7 @@ class Place(NamedTuple):
 _Request = socket.socket | tuple[bytes, socket.socket]
 
 
-def place_of(text: str) -> Place:
+def place_of(text: str) -> MetricsAddress:
     """The place in a text such as `:9464`, `127.0.0.1:9464` or `[::1]:9464`.
 
     Raises:
@@ -57,12 +57,12 @@ def place_of(text: str) -> Place:
         or is_bracketed != (":" in host)
     ):
         raise ConfigurationError(f"{text!r} is no host and port to serve metrics at", _EXAMPLE)
-    return Place(host[1:-1] if is_bracketed else host, int(port))
+    return MetricsAddress(host[1:-1] if is_bracketed else host, int(port))
 
 
 @contextlib.contextmanager
 def serving(
-    place: Place,
+    place: MetricsAddress,
     subscribers: Sequence["Subscriber | AsyncSubscriber"],
     management_url: str | None = None,
 ) -> Iterator[int]:
@@ -100,7 +100,9 @@ def serving(
 
 
 @contextlib.contextmanager
-def serving_pages(place: Place, pages: Mapping[str, Callable[[], Answer]]) -> Iterator[int]:
+def serving_pages(
+    place: MetricsAddress, pages: Mapping[str, Callable[[], Answer]]
+) -> Iterator[int]:
     """Serves pages for as long as the block; gives the port.
 
     Args:
@@ -134,7 +136,7 @@ class _Server(ThreadingHTTPServer):
     allow_reuse_address = True
     request_queue_size = 128
 
-    def __init__(self, place: Place, handler: type[BaseHTTPRequestHandler]) -> None:
+    def __init__(self, place: MetricsAddress, handler: type[BaseHTTPRequestHandler]) -> None:
         self.address_family = _family_of(place.host)
         self._places = threading.Semaphore(_MOST_AT_ONCE)
         self._begun: dict[socket.socket, float] = {}

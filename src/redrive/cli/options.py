@@ -10,7 +10,7 @@ from typing import Annotated, get_type_hints
 import typer
 
 from redrive.cli import completion, environment
-from redrive.cli.output import Form
+from redrive.cli.output import OutputFormat
 from redrive.errors import ConfigurationError
 from redrive.topology.names import ExchangeFamily
 
@@ -76,7 +76,7 @@ ManagementUrl = Annotated[
     ),
 ]
 Output = Annotated[
-    Form,
+    OutputFormat,
     typer.Option("--output", metavar="table|json", help="Print tables, or JSON."),
 ]
 Rate = Annotated[

@@ -41,7 +41,7 @@ NO_PROGRESS = "REDRIVE_NO_PROGRESS"
 """The environment variable that keeps bars away."""
 
 
-class Form(StrEnum):
+class OutputFormat(StrEnum):
     """How a command prints."""
 
     TABLE = "table"
@@ -80,8 +80,8 @@ class Cell:
 class Printer:
     """Prints for one command."""
 
-    def __init__(self, form: Form) -> None:
-        self.as_json = form is Form.JSON
+    def __init__(self, form: OutputFormat) -> None:
+        self.as_json = form is OutputFormat.JSON
         self._people: Console | None = None
 
     @property

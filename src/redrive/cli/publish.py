@@ -8,7 +8,7 @@ import typer
 
 from redrive import strict_json
 from redrive.cli import environment, options
-from redrive.cli.output import Form, Printer
+from redrive.cli.output import OutputFormat, Printer
 from redrive.errors import ConfigurationError, Unroutable
 from redrive.pubsub.blocking.publisher import Publisher
 from redrive.pubsub.codec import BINARY, JSON, TEXT, Codec
@@ -60,7 +60,7 @@ def publish(
     ] = True,
     url: options.Url = environment.DEFAULT_URL,
     exchange: options.Exchange = options.DEFAULT_EXCHANGE,
-    output: options.Output = Form.TABLE,
+    output: options.Output = OutputFormat.TABLE,
 ) -> None:
     """Publish one message.
 

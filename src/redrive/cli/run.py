@@ -9,8 +9,8 @@ import typer
 
 from redrive.cli import options
 from redrive.cli.log_options import Level, LogFormat, LogFormatOption, LogLevelOption, log_to_stderr
-from redrive.cli.metrics_server import Place, place_of, serving
-from redrive.cli.output import Form
+from redrive.cli.metrics_server import MetricsAddress, place_of, serving
+from redrive.cli.output import OutputFormat
 from redrive.cli.program import program_at
 from redrive.errors import ConfigurationError
 from redrive.pubsub.url import Endpoint
@@ -79,7 +79,7 @@ def run(
     url: Annotated[str | None, typer.Option("--url", hidden=True)] = None,
     exchange: Annotated[str | None, typer.Option("--exchange", hidden=True)] = None,
     worker: Annotated[int | None, typer.Option("--worker", hidden=True)] = None,
-    output: options.Output = Form.TABLE,
+    output: options.Output = OutputFormat.TABLE,
 ) -> int:
     """Run an app, or the subscribers of a program.
 
@@ -149,6 +149,6 @@ def run(
     return 0
 
 
-def _next_place(place: Place, further: int) -> Endpoint:
+def _next_place(place: MetricsAddress, further: int) -> Endpoint:
     """So many ports further; port 0 is any that is free."""
     return Endpoint(place.host, place.port + further if place.port else 0)

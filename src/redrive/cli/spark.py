@@ -21,7 +21,7 @@ from redrive.cli import (
 from redrive.cli.edit_options import BodyOptions
 from redrive.cli.job_options import RecordedJobOptions
 from redrive.cli.message_options import Where
-from redrive.cli.output import Form, Printer, count_of
+from redrive.cli.output import OutputFormat, Printer, count_of
 from redrive.errors import ConfigurationError
 from redrive.failures.canary import Guards
 from redrive.failures.local_journal import LocalJournal
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from redrive.spark_reprocess.archive import Archive, Run
-    from redrive.spark_reprocess.choice import Choice
     from redrive.spark_reprocess.reprocess import Reprocess
     from redrive.spark_reprocess.run_plan import RunPlan
+    from redrive.spark_reprocess.selection import Selection
 
 _MOST_PLACES = 10
 
@@ -74,7 +74,7 @@ def requeue(
     yes: options.Yes = False,
     master: spark_options.Master = None,
     broker: options.SourceOptions,
-    output: options.Output = Form.TABLE,
+    output: options.Output = OutputFormat.TABLE,
 ) -> None:
     """Requeue failed messages to where they failed, each with a fresh retry budget.
 
@@ -141,7 +141,7 @@ def drain(
     journaled: spark_options.JournalOptions,
     master: spark_options.Master = None,
     broker: options.SourceOptions,
-    output: options.Output = Form.TABLE,
+    output: options.Output = OutputFormat.TABLE,
 ) -> None:
     """Move failed messages into the archive.
 
@@ -185,7 +185,7 @@ def plan(
     run_id: spark_options.RunId = None,
     master: spark_options.Master = None,
     url: options.Url = environment.DEFAULT_URL,
-    output: options.Output = Form.TABLE,
+    output: options.Output = OutputFormat.TABLE,
 ) -> None:
     """Show what is in the archive, and what would be requeued.
 
@@ -227,7 +227,7 @@ def send(
     another_broker: spark_options.AnotherBroker = False,
     master: spark_options.Master = None,
     broker: RecordedJobOptions,
-    output: options.Output = Form.TABLE,
+    output: options.Output = OutputFormat.TABLE,
 ) -> None:
     """Requeue messages of the archive to where they failed.
 
@@ -281,7 +281,7 @@ def restore(
     journaled: spark_options.JournalOptions,
     master: spark_options.Master = None,
     broker: RecordedJobOptions,
-    output: options.Output = Form.TABLE,
+    output: options.Output = OutputFormat.TABLE,
 ) -> None:
     """Restore the remaining messages to the queues that they came from.
 
@@ -323,7 +323,7 @@ def discard(
     yes: options.Yes = False,
     master: spark_options.Master = None,
     url: options.Url = environment.DEFAULT_URL,
-    output: options.Output = Form.TABLE,
+    output: options.Output = OutputFormat.TABLE,
 ) -> None:
     """Mark messages of the archive as no longer wanted.
 
@@ -370,7 +370,7 @@ def verify(
     run_id: spark_options.RunId = None,
     master: spark_options.Master = None,
     url: options.Url = environment.DEFAULT_URL,
-    output: options.Output = Form.TABLE,
+    output: options.Output = OutputFormat.TABLE,
 ) -> None:
     """Count what became of each message.
 
@@ -397,17 +397,17 @@ def _choice(
     way: spark_options.WayOptions | None = None,
     *,
     force: bool = False,
-) -> "Choice":
+) -> "Selection":
     """Return what is chosen, checked.
 
     Raises:
         ConfigurationError: the filter, the patch or the function can't be used, or --to and --via
             are both given.
     """
-    from redrive.spark_reprocess.choice import Choice
+    from redrive.spark_reprocess.selection import Selection
 
     change, way = change or BodyOptions(), way or spark_options.WayOptions()
-    choice = Choice(
+    choice = Selection(
         where,
         change.transform,
         force=force,
@@ -547,7 +547,7 @@ def _look(
     printer: Printer,
     job: "Reprocess",
     queues: list[str],
-    choice: "Choice",
+    choice: "Selection",
     management_url: str | None,
     snapshot: Snapshot | None,
 ) -> None:
@@ -575,11 +575,11 @@ def _ask(
 @contextmanager
 def _stops(printer: Printer) -> "Iterator[None]":
     """Exit with 1 if the job stops itself, and print why."""
-    from redrive.spark_reprocess.reprocess import Stopped
+    from redrive.spark_reprocess.reprocess import StoppedEarly
 
     try:
         yield
-    except Stopped as stopped:
+    except StoppedEarly as stopped:
         identity = stopped.identity
         printer.result(
             {**({} if identity is None else identity.to_dict()), "stopped": stopped.reason}

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from redrive.cli.output import Form, Printer, count_of
+from redrive.cli.output import OutputFormat, Printer, count_of
 from redrive.spark_reprocess.prerequisites import check_prerequisites
 
 QUEUES = ("shop@orders", "billing@invoices", "crm@customers")
@@ -33,15 +33,15 @@ def demo(
     """
     check_prerequisites()
     from redrive.spark_reprocess.archive import Archive
-    from redrive.spark_reprocess.choice import Choice
     from redrive.spark_reprocess.drain import depths_of, sources_of
-    from redrive.spark_reprocess.page import size_in_words
+    from redrive.spark_reprocess.report_page import size_in_words
     from redrive.spark_reprocess.reprocess import Reprocess
     from redrive.spark_reprocess.sample import declare_queue, fill
+    from redrive.spark_reprocess.selection import Selection
     from redrive.spark_reprocess.session import session_for
     from redrive.testing import private_broker
 
-    printer = Printer(Form.TABLE)
+    printer = Printer(OutputFormat.TABLE)
     place = tempfile.mkdtemp(prefix="redrive-spark-demo-")
     from redrive.cli.spark_bar import Bar  # as in `spark`
 
@@ -62,7 +62,7 @@ def demo(
                 f"\ndrain: {count_of(count * len(QUEUES), 'message')} in "
                 f"{job.archive.storage.uri}, each acked once its file was complete"
             )
-            choice = Choice(WHERE)
+            choice = Selection(WHERE)
             planned = job.plan(run, choice)
             printer.say(
                 f"plan: {len(planned.groups)} causes, {size_in_words(planned.size)}; "

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from redrive.spark_reprocess.archive import Archive
-    from redrive.spark_reprocess.reconciliation import Identity
+    from redrive.spark_reprocess.reconciliation import Reconciliation
     from redrive.spark_reprocess.run_plan import RunPlan
 
 _FEW_GROUPS = 10
@@ -31,7 +31,7 @@ def tell_plan(
     page: str | None = None,
 ) -> None:
     """What is there by cause, and what of it would be sent."""
-    from redrive.spark_reprocess.page import size_in_words
+    from redrive.spark_reprocess.report_page import size_in_words
 
     printer.say(
         f"{count_of(planned.count, 'message')} ({size_in_words(planned.size)}) {place}; "
@@ -91,7 +91,7 @@ def _tell_ways(printer: Printer, planned: "RunPlan") -> None:
         )
 
 
-def _tell_left(printer: Printer, found: "RunPlan | Identity") -> None:
+def _tell_left(printer: Printer, found: "RunPlan | Reconciliation") -> None:
     """Print how many messages have no sure way back, why, and some of them."""
     left: Counter[Route] = Counter()
     for one in found.left:
@@ -134,7 +134,7 @@ def _tell_without_way(
         printer.say(f"and {count_of(count - len(shown), 'further message')}.")
 
 
-def end(printer: Printer, archive: "Archive", identity: "Identity") -> None:
+def end(printer: Printer, archive: "Archive", identity: "Reconciliation") -> None:
     """The job's last lines, and its exit code."""
     printer.result(identity.to_dict())
     if identity.possible_duplicates:

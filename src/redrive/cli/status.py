@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from redrive.cli import completion, dead_letter_output, options
-from redrive.cli.output import Cell, Form, Printer, TableColumn, count_of
+from redrive.cli.output import Cell, OutputFormat, Printer, TableColumn, count_of
 from redrive.errors import ConfigurationError, PermissionDenied, RedriveError
 from redrive.failures.failed_count import dead_lettering, depths, held_back
 from redrive.pubsub.admin import dead_letter_survey
@@ -55,7 +55,7 @@ def status(
     ] = False,
     *,
     broker: options.FamilyOptions,
-    output: options.Output = Form.TABLE,
+    output: options.Output = OutputFormat.TABLE,
 ) -> None:
     """Show how many messages are in the queues.
 

@@ -14,7 +14,7 @@ import typer
 from redrive.cli import completion, dead_letter_output, environment, options
 from redrive.cli.output import (
     Cell,
-    Form,
+    OutputFormat,
     Printer,
     TableColumn,
     count_of,
@@ -140,7 +140,7 @@ def top(
     ] = 1.0,
     *,
     broker: TopOptions,
-    output: options.Output = Form.TABLE,
+    output: options.Output = OutputFormat.TABLE,
 ) -> None:
     """Watch all subscriptions live.
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from redrive.cli import options
-from redrive.cli.output import Form, Printer, count_of
+from redrive.cli.output import OutputFormat, Printer, count_of
 from redrive.cli.topology_drift import File, connector_for, subscriptions_in, wanted_by
 from redrive.errors import ConfigurationError, RedriveError
 from redrive.pubsub.admin.management_api import ManagementAPI
@@ -34,7 +34,7 @@ def destroy(
     yes: options.Yes = False,
     *,
     broker: options.BrokerOptions,
-    output: options.Output = Form.TABLE,
+    output: options.Output = OutputFormat.TABLE,
 ) -> None:
     """Delete what a file describes.
 

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from redrive.cli import options
-from redrive.cli.output import Form, Printer
+from redrive.cli.output import OutputFormat, Printer
 from redrive.duration_text import format_duration
 from redrive.pubsub.blocking.connection import Connector, default_name
 from redrive.pubsub.blocking.declarer import declaring
@@ -24,7 +24,7 @@ def history(
     dry_run: options.DryRun = False,
     *,
     broker: options.FamilyOptions,
-    output: options.Output = Form.TABLE,
+    output: options.Output = OutputFormat.TABLE,
 ) -> None:
     """Keep a copy of each failure for a time, in a stream.
 

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from redrive.cli import options
-from redrive.cli.output import Form, Printer, count_of
+from redrive.cli.output import OutputFormat, Printer, count_of
 from redrive.cli.topology_drift import File, connector_for, subscriptions_in, wanted_by
 from redrive.errors import ConfigurationError
 from redrive.pubsub.admin.management_api import ManagementAPI
@@ -43,7 +43,7 @@ def migrate(
     yes: options.Yes = False,
     *,
     broker: options.BrokerOptions,
-    output: options.Output = Form.TABLE,
+    output: options.Output = OutputFormat.TABLE,
 ) -> None:
     """Change the arguments of live queues.
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from redrive.cli import options
-from redrive.cli.output import Form, Printer, count_of
+from redrive.cli.output import OutputFormat, Printer, count_of
 from redrive.cli.topology_drift import (
     Drift,
     File,
@@ -39,7 +39,7 @@ def plan(
     file: File,
     *,
     broker: options.BrokerOptions,
-    output: options.Output = Form.TABLE,
+    output: options.Output = OutputFormat.TABLE,
 ) -> None:
     """Show what a file would change on the broker.
 
@@ -70,7 +70,7 @@ def check(
     file: File,
     *,
     broker: options.BrokerOptions,
-    output: options.Output = Form.TABLE,
+    output: options.Output = OutputFormat.TABLE,
 ) -> None:
     """Check that the broker is as a file says.
 
@@ -98,7 +98,7 @@ def apply(
     yes: options.Yes = False,
     *,
     broker: options.BrokerOptions,
-    output: options.Output = Form.TABLE,
+    output: options.Output = OutputFormat.TABLE,
 ) -> None:
     """Create what a file asks for.
 

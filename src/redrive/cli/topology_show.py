@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from redrive.cli import options
-from redrive.cli.output import Form, Printer, count_of, print_json
+from redrive.cli.output import OutputFormat, Printer, count_of, print_json
 from redrive.cli.topology_drift import File, connector_for, subscriptions_in, wanted_by
 from redrive.errors import ConfigurationError
 from redrive.pubsub.admin.management_api import ManagementAPI
@@ -106,7 +106,7 @@ def init(
     ] = None,
     *,
     broker: options.BrokerOptions,
-    output: options.Output = Form.TABLE,
+    output: options.Output = OutputFormat.TABLE,
 ) -> None:
     """Write a topology file from what is on the broker.
 

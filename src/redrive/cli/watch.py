@@ -9,9 +9,9 @@ import typer
 
 from redrive.cli import completion, options
 from redrive.cli.interrupt import interruptible
-from redrive.cli.output import Form, Printer, count_of, print_json
+from redrive.cli.output import OutputFormat, Printer, count_of, print_json
 from redrive.errors import BrokerUnavailable, ConfigurationError
-from redrive.failures.alert import Crossings
+from redrive.failures.alert import ThresholdAlarm
 from redrive.failures.failed_queue import FailedQueue
 from redrive.failures.failed_queue_facts import source_of
 from redrive.pubsub.blocking.declarer import Depth
@@ -73,7 +73,7 @@ def watch(
     ] = False,
     *,
     broker: options.SourceOptions,
-    output: options.Output = Form.TABLE,
+    output: options.Output = OutputFormat.TABLE,
 ) -> None:
     """Alert when failed queues grow.
 
@@ -99,7 +99,7 @@ def watch(
         )
         for queue in queues
     }
-    crossings = Crossings(above)
+    crossings = ThresholdAlarm(above)
     with interruptible() as stop:
         while not stop.is_set():
             depths = _depths(printer, failed, once=once)

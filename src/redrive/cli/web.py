@@ -9,14 +9,21 @@ import typer
 
 from redrive.cli import job_options, options
 from redrive.cli.interrupt import ended_by_signals
-from redrive.cli.output import Form, Printer
+from redrive.cli.output import OutputFormat, Printer
 from redrive.failures.mask import Mask
 from redrive.pubsub.url import BrokerURL
 from redrive.topology.durations import duration_of
+from redrive.web.access_config import (
+    AccessConfig,
+    ListenAddress,
+    Login,
+    header_named,
+    hosts_named,
+    networks_of,
+)
 from redrive.web.console_server import ConsoleServer, opened_server
 from redrive.web.console_settings import ConsoleSettings, permits_of
-from redrive.web.reach import ListenPlace, Login, Reach, header_named, hosts_named, networks_of
-from redrive.web.tracker import Tracker
+from redrive.web.tracker_link import TrackerLink
 
 _PORT = "127.0.0.1:8015"
 
@@ -130,7 +137,7 @@ def web(
     journal: job_options.JournalFile = None,
     *,
     broker: options.FamilyOptions,
-    output: options.Output = Form.TABLE,
+    output: options.Output = OutputFormat.TABLE,
 ) -> None:
     """Open the console: failed messages, their causes and jobs, in a browser.
 
@@ -148,7 +155,7 @@ def web(
     """
     printer = Printer(output)
     header = header_named(trust_header) if trust_header is not None else ""
-    reach = Reach(
+    access = AccessConfig(
         login=Login.PROXY if header and login is Login.LINK else login,
         certfile=certfile,
         keyfile=keyfile,
@@ -157,7 +164,7 @@ def web(
         hosts=hosts_named(hosts or ()),
         idle_time=duration_of(idle_time, "--idle-time"),
     )
-    place = ListenPlace.of(listen, reach)
+    place = ListenAddress.of(listen, access)
     # A URL that can't be read is told before a port is taken.
     url = BrokerURL.parse(broker.url)
     settings = ConsoleSettings(
@@ -169,12 +176,12 @@ def web(
         mask=Mask.of(masks or ()),
         journal=journal,
         store=store,
-        trackers=tuple(map(Tracker.of, trackers or ())),
-        reach=reach,
+        trackers=tuple(map(TrackerLink.of, trackers or ())),
+        access=access,
     )
     # Before the link is printed: whoever reads it may end this at once.
     with ended_by_signals() as ended, opened_server(settings, place) as server:
-        link = server.new_link() if reach.login is Login.LINK else None
+        link = server.new_link() if access.login is Login.LINK else None
         printer.result({"address": server.address, "link": link, "broker": url.address})
         may = ", ".join(sorted(settings.permits)) or "nothing but reading"
         printer.say(f"The console of {url.address}; allowed: {may}. Ctrl-C ends it.")

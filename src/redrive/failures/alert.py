@@ -5,7 +5,7 @@ _CALM = 0.9
 is one crossing."""
 
 
-class Crossings:
+class ThresholdAlarm:
     """Notices that a queue grows above a bound; again only after it was well below it.
 
     Args:

@@ -25,13 +25,13 @@ from redrive.failures.failed_queue_facts import FormerNames
 from redrive.failures.groups import Group
 from redrive.failures.local_journal import LocalJournal
 from redrive.failures.look import QueryResult
-from redrive.failures.look_progress import OnLook
+from redrive.failures.look_reporter import OnLook
 from redrive.failures.message_source import Where
 from redrive.failures.outcome_watch import Watch
 from redrive.failures.plan import Plan
 from redrive.failures.requeue import Cancel, Progress
 from redrive.failures.requeue_job import Notice
-from redrive.failures.return_looks import ReturnLooks
+from redrive.failures.return_checks import ReturnChecks
 from redrive.failures.way_back import WayBack
 from redrive.pubsub.aio.threads import ended, on_loop, on_thread, run_out, to_its_end
 from redrive.pubsub.blocking.declarer import Depth
@@ -347,7 +347,7 @@ class AsyncFailedQueue(FormerNames):
     @contextlib.asynccontextmanager
     async def watch(
         self, job: str, queue: str | None = None, arrivals: Collection[WayBack] = ()
-    ) -> AsyncIterator[Watch | ReturnLooks]:
+    ) -> AsyncIterator[Watch | ReturnChecks]:
         """Counts what becomes of a job's messages for as long as the block:
         `async with failed.watch(job) as watch: watch.standing`.
 

@@ -5,7 +5,7 @@ from dataclasses import fields
 from redrive.failures.canary import Unknown
 from redrive.failures.job import Job
 from redrive.failures.job_record import JobOutcome, JobRecord, State
-from redrive.failures.look_progress import OnLook
+from redrive.failures.look_reporter import OnLook
 from redrive.failures.order import Order
 from redrive.failures.plan import Plan
 from redrive.failures.requeue import Cancel, Progress

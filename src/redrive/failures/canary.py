@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Self
 
 from redrive.duration_text import format_duration
 from redrive.failures.failed_message import FailedMessage
-from redrive.topology.outcome_events import Standing
+from redrive.topology.outcome_events import OutcomeTotals
 
 _GLANCE_SECONDS = 0.1
 _ENOUGH_TO_JUDGE = 20
@@ -76,7 +76,7 @@ class Guards:
         )
 
 
-class Act(StrEnum):
+class CanaryStep(StrEnum):
     """What a job does now."""
 
     GO_ON = "go on"
@@ -84,14 +84,14 @@ class Act(StrEnum):
     STOP = "stop"
 
 
-class Ruling(NamedTuple):
+class CanaryDecision(NamedTuple):
     """What a job does now, and why, in a sentence without its full stop; nothing where it waits."""
 
-    act: Act
+    act: CanaryStep
     reason: str = ""
 
 
-_WAIT = Ruling(Act.WAIT)
+_WAIT = CanaryDecision(CanaryStep.WAIT)
 
 
 class Canary(NamedTuple):
@@ -129,14 +129,17 @@ class Canary(NamedTuple):
             f"{format_duration(self.watch)}."
         )
 
-    def verdict(self, standing: Standing, *, time_is_up: bool) -> Ruling:
+    def verdict(self, standing: OutcomeTotals, *, time_is_up: bool) -> CanaryDecision:
         """What is to be done, by what is known of it now."""
         if standing.failing:
-            return Ruling(Act.STOP, _failing(standing, max(self.sent, standing.failing)))
+            return CanaryDecision(
+                CanaryStep.STOP, _failing(standing, max(self.sent, standing.failing))
+            )
         expected = self.sent + self.doubtful
         if standing.succeeded >= expected:
-            return Ruling(
-                Act.GO_ON, f"{'It' if expected == 1 else f'All {expected:,}'} succeeded; going on"
+            return CanaryDecision(
+                CanaryStep.GO_ON,
+                f"{'It' if expected == 1 else f'All {expected:,}'} succeeded; going on",
             )
         if not time_is_up:
             return _WAIT
@@ -149,19 +152,23 @@ class Canary(NamedTuple):
             f" ({standing.succeeded:,} succeeded, none is failing)"
         )
         if self.unknown is Unknown.GO_ON:
-            return Ruling(Act.GO_ON, f"{unknown}; going on all the same, as asked for")
-        return Ruling(Act.STOP, unknown)
+            return CanaryDecision(
+                CanaryStep.GO_ON, f"{unknown}; going on all the same, as asked for"
+            )
+        return CanaryDecision(CanaryStep.STOP, unknown)
 
-    def _not_seen_again(self) -> Ruling:
+    def _not_seen_again(self) -> CanaryDecision:
         """What is to be done when nothing came back, and nobody tells what succeeded."""
         who = "it was not" if self.sent == 1 else f"none of {self.sent:,} was"
         known = f"{who} seen again in {self.comes_back_to} for {format_duration(self.watch)}"
         if self.unknown is Unknown.GO_ON:
-            return Ruling(Act.GO_ON, f"{known[0].upper()}{known[1:]}; going on, as asked for")
-        return Ruling(Act.STOP, f"{known}, and whether they succeeded is not known")
+            return CanaryDecision(
+                CanaryStep.GO_ON, f"{known[0].upper()}{known[1:]}; going on, as asked for"
+            )
+        return CanaryDecision(CanaryStep.STOP, f"{known}, and whether they succeeded is not known")
 
 
-def verdict_on_share(sent: int, standing: Standing, share: float) -> Ruling:
+def verdict_on_share(sent: int, standing: OutcomeTotals, share: float) -> CanaryDecision:
     """Whether a job goes on sending, by the share of what it has sent that is failing.
 
     Args:
@@ -172,18 +179,18 @@ def verdict_on_share(sent: int, standing: Standing, share: float) -> Ruling:
     """
     sent = max(sent, standing.heard_of)
     if sent < _ENOUGH_TO_JUDGE or standing.failing <= share * sent:
-        return Ruling(Act.GO_ON)
-    return Ruling(
-        Act.STOP, f"{_failing(standing, sent, first=False)}, which is more than {share:.1%}"
+        return CanaryDecision(CanaryStep.GO_ON)
+    return CanaryDecision(
+        CanaryStep.STOP, f"{_failing(standing, sent, first=False)}, which is more than {share:.1%}"
     )
 
 
 def watched(
     canary: Canary,
-    look: Callable[[], Standing],
+    look: Callable[[], OutcomeTotals],
     cancelled: Callable[[], bool],
-    on_progress: Callable[[Standing], None] = lambda _: None,
-) -> Ruling:
+    on_progress: Callable[[OutcomeTotals], None] = lambda _: None,
+) -> CanaryDecision:
     """Watches a canary until the verdict is there; `WAIT` where that was cancelled.
 
     Args:
@@ -198,7 +205,7 @@ def watched(
         standing = look()
         on_progress(standing)
         verdict = canary.verdict(standing, time_is_up=time_is_up)
-        if verdict.act is not Act.WAIT:
+        if verdict.act is not CanaryStep.WAIT:
             return verdict
         time.sleep(_GLANCE_SECONDS)
     return _WAIT
@@ -238,7 +245,7 @@ def time_of_retries(message: FailedMessage) -> timedelta:
     return timedelta(seconds=round(max(0.0, (last - first).total_seconds())))
 
 
-def _failing(standing: Standing, sent: int, *, first: bool = True) -> str:
+def _failing(standing: OutcomeTotals, sent: int, *, first: bool = True) -> str:
     """How many fail, and how."""
     of = f"of the first {sent:,}" if first else f"of {sent:,}"
     are = "is" if standing.failing == 1 else "are"

@@ -14,7 +14,7 @@ from redrive.failures.failed_queue_facts import directed, source_of
 from redrive.failures.filter import Filter, check_plain
 from redrive.failures.job import Job, carried_out
 from redrive.failures.job_record import JobRecord
-from redrive.failures.look_progress import OnLook
+from redrive.failures.look_reporter import OnLook
 from redrive.failures.message_source import Where, answer_of
 from redrive.failures.order import Order
 from redrive.failures.plan import Plan, plan_of
@@ -276,9 +276,9 @@ def carry_out(
         planned = failed.depth() if order.limit is None else min(order.limit, failed.depth())
     if journal is None:
         # SQLite takes a while to load, and whoever only looks needs none.
-        from redrive.failures.local_journal import PassingJournal
+        from redrive.failures.local_journal import UnsavedJournal
 
-        journal = PassingJournal()
+        journal = UnsavedJournal()
     record = JobRecord(
         job or str(uuid.uuid4()),
         "requeue",

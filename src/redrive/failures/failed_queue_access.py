@@ -10,14 +10,14 @@ from redrive.failures.failed_message import FailedMessage
 from redrive.failures.failed_queue_facts import directed, source_of
 from redrive.failures.failed_queue_looks import SETTLING, FailedQueueLooks, settled
 from redrive.failures.filter import Filter, Predicate, opened
-from redrive.failures.look_progress import Looking
+from redrive.failures.look_reporter import LookReporter
 from redrive.failures.outcome_watch import (
     Watch,
 )
 from redrive.failures.removals import Removals
 from redrive.failures.requeue import Cancel, Choose, Progress, Requeue, RequeueOptions
 from redrive.failures.restore import restore
-from redrive.failures.return_looks import ReturnLooks
+from redrive.failures.return_checks import ReturnChecks
 from redrive.failures.way_back import WayBack
 from redrive.pubsub.blocking.declarer import declaring
 from redrive.pubsub.reports import (
@@ -26,7 +26,7 @@ from redrive.pubsub.reports import (
     PublishReport,
     RequeueReport,
 )
-from redrive.pubsub.transfer.last_life import ReturnLimit
+from redrive.pubsub.transfer.delivery_limit import ReturnLimit
 from redrive.pubsub.transfer.pace import check_pace
 from redrive.topology.headers import Delivery
 
@@ -139,7 +139,7 @@ class FailedQueueAccess(FailedQueueLooks):
         cancel: Cancel | None,
     ) -> RequeueReport:
         stop = cancel or threading.Event()
-        looking = Looking(source_of(self).queue, None)
+        looking = LookReporter(source_of(self).queue, None)
         with self._removing() as removals, self._turn(looking, stop=stop.is_set) as turn:
             total, missing, returns = self._ready_to_take(
                 to_return=choose is not None, settling=turn.waited
@@ -255,7 +255,7 @@ class FailedQueueAccess(FailedQueueLooks):
 
     def watch(
         self, job: str, queue: str | None = None, arrivals: Collection[WayBack] = ()
-    ) -> Watch | ReturnLooks:
+    ) -> Watch | ReturnChecks:
         """Counts what becomes of a job's messages for as long as the block.
 
         Args:
@@ -274,7 +274,7 @@ class FailedQueueAccess(FailedQueueLooks):
             return Watch(self._connector, self._exchanges, [main], job)
         if arrivals and len(arrivals) <= _MOST_ARRIVALS and all(way.exchange for way in arrivals):
             return Watch(self._connector, self._exchanges, [], job, arrivals)
-        return ReturnLooks(job, self.depth, self.browse)
+        return ReturnChecks(job, self.depth, self.browse)
 
     def purge(self) -> int:
         """Deletes all messages of the failed queue that are ready, for good. Those that somebody
@@ -289,7 +289,7 @@ class FailedQueueAccess(FailedQueueLooks):
         """
         with (
             self._forgetting(),
-            self._turn(Looking(source_of(self).queue, None)) as turn,
+            self._turn(LookReporter(source_of(self).queue, None)) as turn,
             declaring(self._connector) as declarer,
         ):
             self._depth_alone(declarer, settling=turn.waited)

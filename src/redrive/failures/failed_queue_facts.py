@@ -18,7 +18,7 @@ from redrive.failures.failed_source import (
 )
 from redrive.failures.index import forget, indexes_of
 from redrive.failures.outcome_watch import (
-    Whereabouts,
+    MessageCounts,
     heard,
     listen,
     retry_delay,
@@ -246,7 +246,7 @@ def consumers_of(failed: FailedQueueFacts) -> int:
 
 def whereabouts_of(
     failed: FailedQueueFacts, queue: str | None = None, judge: Judge | None = None
-) -> Whereabouts:
+) -> MessageCounts:
     """How much is in the queues of a subscription, and who consumes its main queue.
 
     Args:

@@ -10,10 +10,10 @@ from redrive.failures.failed_count import held_in
 from redrive.failures.failed_message import FailedMessage
 from redrive.failures.failed_queue_facts import FailedQueueFacts, source_of
 from redrive.failures.index import forget
-from redrive.failures.look import Look, NothingKept, Recall
-from redrive.failures.look_keeper import LookKeeper
-from redrive.failures.look_lock import Turn
-from redrive.failures.look_progress import Looking, OnLook
+from redrive.failures.look import CachePolicy, Look, NothingKept
+from redrive.failures.look_lock import LookLock
+from redrive.failures.look_reporter import LookReporter, OnLook
+from redrive.failures.look_store import LookStore
 from redrive.failures.message_source import MessageSource
 from redrive.failures.return_safety import return_limit
 from redrive.pubsub.blocking.declarer import Declarer, declaring
@@ -21,7 +21,7 @@ from redrive.pubsub.reports import (
     LookProgress,
     LookStage,
 )
-from redrive.pubsub.transfer.last_life import ReturnLimit
+from redrive.pubsub.transfer.delivery_limit import ReturnLimit
 from redrive.pubsub.transfer.queue_reader import AHEAD, QueueReader, surely_back
 from redrive.pubsub.url import seconds_of
 from redrive.topology.durations import Duration
@@ -69,14 +69,14 @@ class FailedQueueLooks(FailedQueueFacts, MessageSource):
                 messages, or another's look did not end.
             BrokerUnavailable: the connection was lost.
         """
-        return self._browse(limit, Looking(source_of(self).queue, on_progress), patience)
+        return self._browse(limit, LookReporter(source_of(self).queue, on_progress), patience)
 
     @contextlib.contextmanager
     def _look(
         self,
         look_at: int | None = None,
         *,
-        recall: Recall | None = None,
+        recall: CachePolicy | None = None,
         on_progress: OnLook | None = None,
         patience: Duration | None = None,
     ) -> Iterator[Look]:
@@ -96,7 +96,7 @@ class FailedQueueLooks(FailedQueueFacts, MessageSource):
             BrokerUnavailable: the connection was lost.
         """
         name = source_of(self).queue
-        keeper = None if recall is None else LookKeeper(self._connector.url, name, recall)
+        keeper = None if recall is None else LookStore(self._connector.url, name, recall)
         former = (
             None
             if keeper is None or recall is None
@@ -112,7 +112,7 @@ class FailedQueueLooks(FailedQueueFacts, MessageSource):
                 f"nothing that answers is kept of {name!r}", "Look at the queue, which holds it."
             )
         look = Look(name)
-        messages = self._browse(look_at, Looking(name, on_progress, look.note), patience)
+        messages = self._browse(look_at, LookReporter(name, on_progress, look.note), patience)
         look.messages = look.counted(messages)
         with contextlib.ExitStack() as held:
             if keeper is not None and look_at is None:
@@ -129,7 +129,7 @@ class FailedQueueLooks(FailedQueueFacts, MessageSource):
                 look.as_of = datetime.now(UTC)
 
     def _former(
-        self, keeper: LookKeeper, limit: int | None, on_progress: OnLook | None
+        self, keeper: LookStore, limit: int | None, on_progress: OnLook | None
     ) -> Look | None:
         """The earlier look that answers, with how many messages there are now; None where the queue
         has to be looked at."""
@@ -151,7 +151,7 @@ class FailedQueueLooks(FailedQueueFacts, MessageSource):
         return look
 
     def _browse(
-        self, limit: int | None, looking: Looking, patience: Duration | None
+        self, limit: int | None, looking: LookReporter, patience: Duration | None
     ) -> Generator[FailedMessage, None, None]:
         source = source_of(self)
         with self._turn(looking, patience=patience) as turn:
@@ -191,13 +191,13 @@ class FailedQueueLooks(FailedQueueFacts, MessageSource):
 
     def _turn(
         self,
-        looking: Looking,
+        looking: LookReporter,
         *,
         patience: Duration | None = None,
         stop: Callable[[], bool] = lambda: False,
-    ) -> Turn:
+    ) -> LookLock:
         """The right to hold messages of it, which nobody else has meanwhile."""
-        return Turn(
+        return LookLock(
             self._connector,
             source_of(self),
             management_url=self._management_url,

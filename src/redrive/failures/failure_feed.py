@@ -27,7 +27,7 @@ from redrive.pubsub.wire_protocol import Channel, Wire
 from redrive.topology import history, outcome_events
 from redrive.topology.model import Queue
 from redrive.topology.names import MAX_QUEUE_NAME, ExchangeFamily
-from redrive.topology.outcome_events import Outcomes, Standing
+from redrive.topology.outcome_events import Outcomes, OutcomeTotals
 
 _PREFETCH = 2000
 _ACKED_TOGETHER = 100
@@ -107,7 +107,7 @@ class FailureFeed:
         self._lock = threading.Lock()
         self._waiting: list[Copy] = []
         self._bytes = 0
-        self._outcomes: dict[str, Standing] = {}
+        self._outcomes: dict[str, OutcomeTotals] = {}
         self._tapped = False
         self._wanted: set[str] = set()
         self._bound: set[str] | None = None
@@ -161,7 +161,7 @@ class FailureFeed:
             with self._lock:
                 self._bound = {*(self._bound or ()), queue}
 
-    def outcome(self, job: str) -> Standing | None:
+    def outcome(self, job: str) -> OutcomeTotals | None:
         """What was told of a job while this follows; None where nothing was."""
         with self._lock:
             return self._outcomes.get(job)
@@ -320,8 +320,8 @@ class FailureFeed:
         if outcomes is None:
             return
         with self._lock:
-            known = self._outcomes.pop(outcomes.job, Standing())
-            self._outcomes[outcomes.job] = known + Standing(
+            known = self._outcomes.pop(outcomes.job, OutcomeTotals())
+            self._outcomes[outcomes.job] = known + OutcomeTotals(
                 max(0, outcomes.handled - outcomes.handled_after_retry),
                 outcomes.retrying + max(0, outcomes.failed - outcomes.failed_after_retry),
                 outcomes.failed,

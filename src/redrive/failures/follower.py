@@ -6,7 +6,7 @@ from datetime import datetime
 
 from redrive.failures.depth_watch import DepthWatch, Reading
 from redrive.failures.failure_feed import FeedState
-from redrive.failures.feed_keeper import FeedKeeper
+from redrive.failures.feed_writer import FeedWriter
 from redrive.failures.index import Index, index_of
 from redrive.pubsub.blocking.connection import Connector, default_name
 from redrive.pubsub.service_connection import Address
@@ -34,7 +34,7 @@ class Follower:
         self._depths = DepthWatch(Connector(url, default_name("depths")))
         connector = Connector(url, default_name("failures"))
         index = index_of(connector.url, keeps_bodies=keeps_bodies) if index is None else index
-        self._feed = None if index is None else FeedKeeper(index, connector, family)
+        self._feed = None if index is None else FeedWriter(index, connector, family)
         self._lock = threading.Lock()
         self._has_begun = False
         self._is_closed = False

@@ -52,7 +52,7 @@ two."""
 
 
 @dataclass(frozen=True, slots=True)
-class FormerLook:
+class StoredLook:
     """A look at a failed queue that has ended.
 
     Args:
@@ -217,7 +217,7 @@ class Index:
         """Those that there are."""
         return sorted(self.folder.glob(f"{_id_of(queue)}-*{kind}"))
 
-    def find(self, queue: str) -> FormerLook | None:
+    def find(self, queue: str) -> StoredLook | None:
         """The last look at a queue; None where none is kept.
 
         Raises:
@@ -225,7 +225,7 @@ class Index:
         """
         for _ in range(_MOST_TRIES):
             try:
-                look = FormerLook.from_json(self.record_of(queue).read_text(encoding="utf-8"))
+                look = StoredLook.from_json(self.record_of(queue).read_text(encoding="utf-8"))
                 if look.format != current_format():
                     raise self.unusable(queue, "was written by another version of redrive")
                 if look.queue != queue:
@@ -273,7 +273,7 @@ class Index:
         ) as folder:
             yield Path(folder)
 
-    def keep(self, look: FormerLook, data: Path) -> FormerLook:
+    def keep(self, look: StoredLook, data: Path) -> StoredLook:
         """Replaces what is known of a queue by a look, whose messages are in `data`.
 
         Raises:
@@ -309,7 +309,7 @@ class Index:
         for data in self.folder.glob(f"{_id_of(queue)}-*"):
             data.unlink(missing_ok=True)
 
-    def _delete_older(self, look: FormerLook) -> None:
+    def _delete_older(self, look: StoredLook) -> None:
         """Deletes what says what went or came before a look, and long ago of queues of which
         nothing is kept."""
         queue = _id_of(look.queue)
@@ -384,7 +384,7 @@ def _age(path: Path) -> float:
 def _file_in(record: Path) -> str:
     """The file that a record names; empty where it can't be read."""
     try:
-        return FormerLook.from_json(record.read_text(encoding="utf-8")).file
+        return StoredLook.from_json(record.read_text(encoding="utf-8")).file
     except (OSError, ValueError):
         return ""
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import duckdb
 
 from redrive.failures.database import quoted
-from redrive.failures.index import FormerLook, Index
+from redrive.failures.index import Index, StoredLook
 from redrive.failures.removals import REMOVALS, removed_since
 
 ADDED, MANIFEST = ".added", ".feed"
@@ -94,7 +94,7 @@ def added_to(index: Index, queue: str) -> Added:
         return Added()
 
 
-def changes_since(index: Index, look: FormerLook) -> Changes:
+def changes_since(index: Index, look: StoredLook) -> Changes:
     """What went and what came since a look.
 
     It is found once for each state of the files, and not for each question.
@@ -115,7 +115,7 @@ def changes_since(index: Index, look: FormerLook) -> Changes:
     return changes
 
 
-def _found(index: Index, look: FormerLook, added: Added, noted: Sequence[Path]) -> Changes:
+def _found(index: Index, look: StoredLook, added: Added, noted: Sequence[Path]) -> Changes:
     removed = removed_since(noted, look.since)
     removed_before = removed_since(noted, look.since - BEFORE_A_LOOK) - removed
     began, since, until = map(

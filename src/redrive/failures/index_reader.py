@@ -11,7 +11,7 @@ from pathlib import Path
 import duckdb
 
 from redrive.errors import ConfigurationError
-from redrive.failures.bodiless import with_told
+from redrive.failures.answer_cache import AnswerCache
 from redrive.failures.cause import Cause
 from redrive.failures.columns import BODIES, COLUMNS, Column, SqlType
 from redrive.failures.database import (
@@ -26,7 +26,7 @@ from redrive.failures.direction import Direction
 from redrive.failures.failed_message import FailedMessage
 from redrive.failures.filter import Filter
 from redrive.failures.groups import MOST_GROUPS, MOST_KEYS, Group, Groups, Key
-from redrive.failures.index import MOST_OF_A_BODY, FormerLook, Index
+from redrive.failures.index import MOST_OF_A_BODY, Index, StoredLook
 from redrive.failures.index_changes import FIRST_PLACE, NONE, Changes
 from redrive.failures.index_database import lent
 from redrive.failures.index_writer import (
@@ -46,15 +46,14 @@ from redrive.failures.index_writer import (
     TOLD,
 )
 from redrive.failures.kept_messages import (
-    Around,
     BodyNotKept,
-    CauseTrip,
+    CauseHistory,
     IndexUnusable,
     KeptMessages,
-    Prospects,
+    Neighbours,
+    PlanCounts,
     ValueCounts,
 )
-from redrive.failures.known_answers import KnownAnswers
 from redrive.failures.route import Route, claims_from
 from redrive.failures.stored_message import (
     BODY,
@@ -67,6 +66,7 @@ from redrive.failures.stored_message import (
     text_of,
 )
 from redrive.failures.way_back import WayBack
+from redrive.failures.without_bodies import with_told
 
 _AT_A_TIME = 1000
 _PLACES_AT_A_TIME = 20_000
@@ -102,10 +102,10 @@ _IN_SQL = frozenset({SqlType.TEXT, SqlType.NUMBER, SqlType.TIME})
 not."""
 
 _GROUP_ID = "group_id"
-_groups_known: KnownAnswers[Groups] = KnownAnswers(4)
-_counts_known: KnownAnswers[dict[str, int]] = KnownAnswers(64)
-_places_known: KnownAnswers[list[int]] = KnownAnswers(64)
-_trips_known: KnownAnswers[dict[str, CauseTrip]] = KnownAnswers(8)
+_groups_known: AnswerCache[Groups] = AnswerCache(4)
+_counts_known: AnswerCache[dict[str, int]] = AnswerCache(64)
+_places_known: AnswerCache[list[int]] = AnswerCache(64)
+_trips_known: AnswerCache[dict[str, CauseHistory]] = AnswerCache(8)
 
 
 class IndexedMessages(KeptMessages):
@@ -124,7 +124,7 @@ class IndexedMessages(KeptMessages):
     def __init__(
         self,
         index: Index,
-        look: FormerLook,
+        look: StoredLook,
         limit: int | None = None,
         filter_: Filter | None = None,
         *,
@@ -189,11 +189,11 @@ class IndexedMessages(KeptMessages):
             return find()
         return _places_known.of((self._state, failure_id), find)
 
-    def around(self, failure_id: str, group_id: str) -> Around:
+    def around(self, failure_id: str, group_id: str) -> Neighbours:
         """The messages next to one, among those of a cause."""
         here = next(iter(self._places_of(failure_id)), None)
         if here is None:
-            return Around()
+            return Neighbours()
         ((former, later, number, among),) = self._asked(
             f"max({PLACE}) FILTER ({PLACE} < {here}), min({PLACE}) FILTER ({PLACE} > {here}), "
             f"count(*) FILTER ({PLACE} <= {here}), count(*)",
@@ -203,7 +203,7 @@ class IndexedMessages(KeptMessages):
         places = [str(place) for place in (former, here, later) if place is not None]
         beside = f"AND {PLACE} IN ({', '.join(places)})"
         ids = {place: str(id_) for place, id_ in self._asked(f"{PLACE}, failure_id", beside)}
-        return Around(ids.get(former, ""), ids.get(later, ""), _number(number), _number(among))
+        return Neighbours(ids.get(former, ""), ids.get(later, ""), _number(number), _number(among))
 
     def groups(self, by: Column) -> Groups:
         """Groups of them by a column. Without an expression, whose `now()` may be another each
@@ -307,20 +307,20 @@ class IndexedMessages(KeptMessages):
         values = [(None if text is None else str(text), _number(count)) for text, count, _ in found]
         return ValueCounts(values, _number(found[0][2]) if found else 0)
 
-    def trips(self) -> dict[str, CauseTrip]:
+    def trips(self) -> dict[str, CauseHistory]:
         """What the messages of each cause have behind them, by the id of its group."""
         if self._filter.where is not None:
             return self._trips()
         return _trips_known.of(self._state, self._trips)
 
-    def _trips(self) -> dict[str, CauseTrip]:
+    def _trips(self) -> dict[str, CauseHistory]:
         found = self._asked(
             "group_id, list(DISTINCT host) FILTER (host IS NOT NULL), "
             "count(*) FILTER (redrive_count > 0), max(redrive_count)",
             "GROUP BY group_id",
         )
         return {
-            str(group): CauseTrip(
+            str(group): CauseHistory(
                 sorted(map(str, hosts)) if isinstance(hosts, list) else [],
                 _number(requeued),
                 _number(most),
@@ -328,7 +328,7 @@ class IndexedMessages(KeptMessages):
             for group, hosts, requeued, most in found
         }
 
-    def prospects(self, direction: Direction, most_redrives: int | None, few: int) -> Prospects:
+    def prospects(self, direction: Direction, most_redrives: int | None, few: int) -> PlanCounts:
         """What a requeue of them would do."""
         may = "true" if most_redrives is None else f"redrive_count < {most_redrives}"
         routes, goes = self._routes(direction, f"({may})")
@@ -354,7 +354,7 @@ class IndexedMessages(KeptMessages):
             )
         )
         (count, too_often, retries, longest) = numbers[0]
-        return Prospects(
+        return PlanCounts(
             _number(count),
             _number(too_often),
             Counter({Cause(*map(str, cause)): _number(number) for *cause, number in causes}),

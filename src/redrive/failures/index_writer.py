@@ -18,16 +18,16 @@ import duckdb
 
 from redrive.amqp.properties import Properties
 from redrive.errors import RedriveError
-from redrive.failures.bodiless import told_of
 from redrive.failures.cause import Cause, cause_of
 from redrive.failures.columns import COLUMNS, SqlType, Value
 from redrive.failures.database import quoted
 from redrive.failures.failed_message import FailedMessage, cause_known_of, property_bytes_of
-from redrive.failures.index import MOST_OF_A_BODY, FormerLook, Index
+from redrive.failures.index import MOST_OF_A_BODY, Index, StoredLook
 from redrive.failures.readable_values import checked_json
 from redrive.failures.removals import mark_of
 from redrive.failures.stored_message import BODY, EXCHANGE, PROPERTIES, ROUTING_KEY, bytes_of
 from redrive.failures.stored_message import message_of as stored_message_of
+from redrive.failures.without_bodies import told_of
 from redrive.pubsub.body import TooLarge, Unreadable, utf8_of
 
 _AT_A_TIME = 5000
@@ -176,7 +176,7 @@ class IndexWriter:
         if self._bytes > _NOTED_TO_KEPT * self._index.most_bytes:
             raise ValueError(f"it is more than the {self._index.most_bytes:,} bytes for it")
 
-    def keep(self, look: FormerLook) -> None:
+    def keep(self, look: StoredLook) -> None:
         """Replaces what is known of the queue by this look."""
         if self.problem:
             return

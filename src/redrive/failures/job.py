@@ -13,7 +13,7 @@ from redrive.failures.failed_queue_access import FailedQueueAccess
 from redrive.failures.failed_queue_facts import directed, source_of
 from redrive.failures.job_record import JobOutcome, JobRecord, State
 from redrive.failures.journal_entry import EDITS_LEFT_OUT
-from redrive.failures.look_progress import OnLook
+from redrive.failures.look_reporter import OnLook
 from redrive.failures.message_source import answer_of
 from redrive.failures.order import Order
 from redrive.failures.plan import Plan, plan_of

@@ -19,8 +19,8 @@ from pathlib import Path
 
 from redrive.errors import BrokerUnavailable, ConfigurationError, RedriveError
 from redrive.failures import journal_tables
-from redrive.failures.cause_book import CauseBook
-from redrive.failures.cause_remark import CauseRemark
+from redrive.failures.cause_note import CauseNote
+from redrive.failures.cause_notes import CauseNotes
 from redrive.failures.job_record import JobRecord, State
 from redrive.failures.journal_entry import (
     FORMAT,
@@ -146,18 +146,18 @@ class Journal(LocalJournal):
         self._tell_of_what_was_dropped()
         return super().job(id_)
 
-    def causes(self) -> CauseBook:
+    def causes(self) -> CauseNotes:
         """What was said of causes, by everybody at this broker and virtual host."""
         self._freshen()
         return super().causes()
 
-    def remark(self, remark: CauseRemark) -> None:
+    def remark(self, remark: CauseNote) -> None:
         """Writes down what somebody says of a cause, for everybody."""
         self._online(self._stream.declare)
         self._freshen()
         super().remark(remark)
 
-    def _vouched(self, remark: CauseRemark) -> CauseRemark:
+    def _vouched(self, remark: CauseNote) -> CauseNote:
         return replace(remark, user=self._stream.user)
 
     def _tell_of_what_was_dropped(self) -> None:

@@ -9,7 +9,7 @@ from datetime import datetime
 
 from redrive.errors import ConfigurationError
 from redrive.failures.approval_rule import may_approve
-from redrive.failures.cause_remark import CauseRemark
+from redrive.failures.cause_note import CauseNote
 from redrive.failures.job_record import JobRecord, State
 from redrive.failures.journal_entry import WHOLE, JobStep, JournalEntry, Original
 
@@ -236,7 +236,7 @@ def stop_asked_by(sqlite: sqlite3.Connection, run: str) -> str:
     return "" if row is None else str(row[0])
 
 
-def put_remark(sqlite: sqlite3.Connection, place: str, remark: CauseRemark) -> None:
+def put_remark(sqlite: sqlite3.Connection, place: str, remark: CauseNote) -> None:
     """Writes what was said of a cause at a place; once."""
     sqlite.execute(
         "INSERT OR IGNORE INTO remark VALUES (?, ?, ?, ?, ?, ?)",
@@ -251,13 +251,13 @@ def put_remark(sqlite: sqlite3.Connection, place: str, remark: CauseRemark) -> N
     )
 
 
-def remarks(sqlite: sqlite3.Connection, place: str) -> Iterable[CauseRemark]:
+def remarks(sqlite: sqlite3.Connection, place: str) -> Iterable[CauseNote]:
     """What was said of causes at a place; what can't be read is left out."""
     for id_, at, who, user, remark in sqlite.execute(
         "SELECT id, at, who, user, remark FROM remark WHERE place = ?", (place,)
     ):
         with contextlib.suppress(ConfigurationError, ValueError, KeyError):
-            yield CauseRemark.from_json(
+            yield CauseNote.from_json(
                 json.loads(remark), id_=id_, at=datetime.fromisoformat(at), who=who, user=user
             )
 

@@ -34,7 +34,7 @@ class BodyNotKept(IndexUnusable):
     """A body is asked for that was too large to be kept. A new look would not keep it either."""
 
 
-class Around(NamedTuple):
+class Neighbours(NamedTuple):
     """The messages next to one, among those of its cause.
 
     Args:
@@ -50,7 +50,7 @@ class Around(NamedTuple):
     among: int = 0
 
 
-class CauseTrip(NamedTuple):
+class CauseHistory(NamedTuple):
     """What the messages of a cause have behind them.
 
     Args:
@@ -76,7 +76,7 @@ class ValueCounts(NamedTuple):
     different: int
 
 
-class Prospects(NamedTuple):
+class PlanCounts(NamedTuple):
     """What a requeue of messages would do, as far as it can be said without making each of them.
 
     Args:
@@ -137,7 +137,7 @@ class KeptMessages(ABC, Iterator[FailedMessage]):
         """Those that an id may stand for, and perhaps others."""
 
     @abstractmethod
-    def around(self, failure_id: str, group_id: str) -> Around:
+    def around(self, failure_id: str, group_id: str) -> Neighbours:
         """The messages next to one, among all of a cause."""
 
     @abstractmethod
@@ -158,11 +158,11 @@ class KeptMessages(ABC, Iterator[FailedMessage]):
         """
 
     @abstractmethod
-    def trips(self) -> dict[str, CauseTrip]:
+    def trips(self) -> dict[str, CauseHistory]:
         """What the messages of each cause have behind them, by the id of its group."""
 
     @abstractmethod
-    def prospects(self, direction: Direction, most_redrives: int | None, few: int) -> Prospects:
+    def prospects(self, direction: Direction, most_redrives: int | None, few: int) -> PlanCounts:
         """What a requeue of them would do.
 
         Args:

@@ -26,8 +26,8 @@ from redrive.amqp.properties import Properties
 from redrive.errors import ConfigurationError, RedriveError
 from redrive.failures import journal_tables
 from redrive.failures.approval_rule import resumed, waits_for_none
-from redrive.failures.cause_book import CauseBook
-from redrive.failures.cause_remark import CauseRemark
+from redrive.failures.cause_note import CauseNote
+from redrive.failures.cause_notes import CauseNotes
 from redrive.failures.disk_room import NO_ROOM
 from redrive.failures.job_record import JobRecord, State
 from redrive.failures.journal_entry import JobStep, JournalEntry, Original
@@ -474,7 +474,7 @@ class LocalJournal:
                 firm=False,
             )
 
-    def remark(self, remark: CauseRemark) -> None:
+    def remark(self, remark: CauseNote) -> None:
         """Writes down what somebody says of a cause."""
         said = self._vouched(remark)
         with self.writing() as sqlite:
@@ -484,10 +484,10 @@ class LocalJournal:
                 JournalEntry(JobStep.REMARK, who=said.who, id=said.id, at=said.at, remark=said),
             )
 
-    def causes(self) -> CauseBook:
+    def causes(self) -> CauseNotes:
         """What was said of causes, by everybody at this broker."""
         with self._errors("read"):
-            return CauseBook(journal_tables.remarks(self._sqlite, self.place))
+            return CauseNotes(journal_tables.remarks(self._sqlite, self.place))
 
     def left_out(self, job_id: str) -> tuple[int, str]:
         """How many messages were changed by a job whose originals are elsewhere only, and who has
@@ -540,7 +540,7 @@ class LocalJournal:
         """A job with what whoever runs it is known by."""
         return job
 
-    def _vouched(self, remark: CauseRemark) -> CauseRemark:
+    def _vouched(self, remark: CauseNote) -> CauseNote:
         """A remark with what whoever says it is known by."""
         return remark
 
@@ -635,7 +635,7 @@ class LocalJournal:
         self.close()
 
 
-class PassingJournal(LocalJournal):
+class UnsavedJournal(LocalJournal):
     """The journal of a job that nobody wants written down: in memory, and gone with the process."""
 
     is_kept = False

@@ -24,7 +24,7 @@ Keep = Callable[[Callable[[int], object]], str]
 
 
 @dataclass(frozen=True, slots=True)
-class Recall:
+class CachePolicy:
     """How an earlier look may answer, and whether what a new one finds is kept.
 
     Args:
@@ -61,7 +61,7 @@ class QueryResult(NamedTuple):
     rows: list[dict[str, object]]
 
 
-class FirstFew(NamedTuple):
+class FirstMessages(NamedTuple):
     """Some messages of many.
 
     Args:
@@ -189,17 +189,17 @@ class Look(Iterator[FailedMessage]):
             )
         return self.kept.matching(filter_.filter)
 
-    def first(self, limit: int, filter_: OpenFilter, *, newest: bool = False) -> FirstFew:
+    def first(self, limit: int, filter_: OpenFilter, *, newest: bool = False) -> FirstMessages:
         """The oldest of those that a filter means, or those that failed last, newest first; those
         without a time come last then, by their place in the queue."""
         found = self.matching(filter_)
         if isinstance(found, KeptMessages):
-            return FirstFew(found.first(limit, newest=newest), found.count())
+            return FirstMessages(found.first(limit, newest=newest), found.count())
         counted = _Counted(found)
         shown = _newest(counted, limit) if newest else list(islice(counted, limit))
         for _ in counted:
             pass
-        return FirstFew(shown, counted.count)
+        return FirstMessages(shown, counted.count)
 
     def named(self, id_: str) -> FailedMessage:
         """The oldest that an id names: a failure id, the first 16 digits of a digest, a message id,

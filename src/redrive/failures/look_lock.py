@@ -35,7 +35,7 @@ _BETWEEN_QUESTIONS = 2.0
 Waiting = Callable[[str], None]
 
 
-class Turn:
+class LookLock:
     """The right to hold messages of a failed queue; a context manager that waits for it.
 
     A user who may not declare the lock does without it, and may then see a part of the queue only.

@@ -9,7 +9,13 @@ from redrive.failures.direction import Direction
 from redrive.failures.failed_message import FailedMessage
 from redrive.failures.filter import Filter
 from redrive.failures.groups import Groups
-from redrive.failures.kept_messages import Around, CauseTrip, KeptMessages, Prospects, ValueCounts
+from redrive.failures.kept_messages import (
+    CauseHistory,
+    KeptMessages,
+    Neighbours,
+    PlanCounts,
+    ValueCounts,
+)
 from redrive.failures.look import Look
 from redrive.failures.mask import Mask, MaskedMessage
 
@@ -48,7 +54,7 @@ class MaskedMessages(KeptMessages):
         """Those that an id may stand for, and perhaps others."""
         return map(self._masked, self._kept.named(id_))
 
-    def around(self, failure_id: str, group_id: str) -> Around:
+    def around(self, failure_id: str, group_id: str) -> Neighbours:
         """The messages next to one, among all of a cause."""
         return self._kept.around(failure_id, group_id)
 
@@ -79,11 +85,11 @@ class MaskedMessages(KeptMessages):
         ]
         return ValueCounts(values, int(str(rows[0]["different"])) if rows else 0)
 
-    def trips(self) -> dict[str, CauseTrip]:
+    def trips(self) -> dict[str, CauseHistory]:
         """What the messages of each cause have behind them."""
         return self._kept.trips()
 
-    def prospects(self, direction: Direction, most_redrives: int | None, few: int) -> Prospects:
+    def prospects(self, direction: Direction, most_redrives: int | None, few: int) -> PlanCounts:
         """What a requeue of them would do; its examples are masked."""
         found = self._kept.prospects(direction, most_redrives, few)
         return found._replace(first=[self._masked(message) for message in found.first])

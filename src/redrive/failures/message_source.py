@@ -13,9 +13,9 @@ from redrive.failures.failed_message import FailedMessage
 from redrive.failures.filter import Filter, OpenFilter, Predicate
 from redrive.failures.groups import Group
 from redrive.failures.kept_messages import BodyNotKept, IndexUnusable
-from redrive.failures.look import Look, QueryResult, Recall
-from redrive.failures.look_keeper import anew
-from redrive.failures.look_progress import OnLook
+from redrive.failures.look import CachePolicy, Look, QueryResult
+from redrive.failures.look_reporter import OnLook
+from redrive.failures.look_store import anew
 from redrive.failures.snapshot_file import check_path, write_messages
 from redrive.topology.durations import Duration, duration_of
 
@@ -34,7 +34,7 @@ class MessageSource(ABC):
         self,
         look_at: int | None = None,
         *,
-        recall: Recall | None = None,
+        recall: CachePolicy | None = None,
         on_progress: OnLook | None = None,
         patience: Duration | None = None,
     ) -> AbstractContextManager[Look]:
@@ -172,7 +172,7 @@ def answer_of(
     question: Callable[[Look], T],
     look_at: int | None = None,
     *,
-    recall: Recall | None = None,
+    recall: CachePolicy | None = None,
     on_progress: OnLook | None = None,
     patience: Duration | None = None,
 ) -> tuple[T, Look]:
@@ -246,5 +246,5 @@ def _database() -> "Database":
     return Database()
 
 
-def _recall(max_age: Duration | None) -> Recall | None:
-    return None if max_age is None else Recall(duration_of(max_age, "max_age"))
+def _recall(max_age: Duration | None) -> CachePolicy | None:
+    return None if max_age is None else CachePolicy(duration_of(max_age, "max_age"))

@@ -14,7 +14,7 @@ from pika import exceptions
 from redrive.amqp.frames import Received
 from redrive.amqp.properties import Properties
 from redrive.errors import ConfigurationError, PermissionDenied, RedriveError
-from redrive.failures.canary import Ruling
+from redrive.failures.canary import CanaryDecision
 from redrive.failures.cause import Cause, cause_of
 from redrive.failures.failed_message import FailedMessage
 from redrive.failures.way_back import WayBack
@@ -28,7 +28,7 @@ from redrive.topology import headers, names, outcome_events
 from redrive.topology.headers import Delivery
 from redrive.topology.model import Binding, Queue
 from redrive.topology.names import ExchangeFamily
-from redrive.topology.outcome_events import Outcomes, Standing
+from redrive.topology.outcome_events import Outcomes, OutcomeTotals
 
 _PREFETCH = 500
 _MOST_CAUSES = 100
@@ -91,11 +91,11 @@ class Watch:
         return self._causes
 
     @property
-    def standing(self) -> Standing:
+    def standing(self) -> OutcomeTotals:
         """What is known by now; from any thread."""
         # Told and seen are the same messages: the larger is the better known.
         failing = max(self._retrying_told, self._retrying_seen) + self._failed_at_once
-        return Standing(self._succeeded, max(failing, self._failed_again), self._failed_again)
+        return OutcomeTotals(self._succeeded, max(failing, self._failed_again), self._failed_again)
 
     sees_while_sending = True
 
@@ -105,7 +105,7 @@ class Watch:
     def sent(self, count: int) -> None:
         """So many were sent since."""
 
-    def look(self) -> Standing:
+    def look(self) -> OutcomeTotals:
         """What is known by now."""
         return self.standing
 
@@ -205,7 +205,7 @@ class Watch:
 
 
 @dataclass(frozen=True, slots=True)
-class Whereabouts:
+class MessageCounts:
     """What is in the queues of a subscription; None where there is no such queue, or this user may
     not look.
 
@@ -240,7 +240,7 @@ class Whereabouts:
         return ", ".join([f"{self.queue} {main}", *others])
 
 
-def whereabouts(connector: Connector, queue: str) -> Whereabouts:
+def whereabouts(connector: Connector, queue: str) -> MessageCounts:
     """How much is in the queues of a subscription, and who consumes the main queue.
 
     Raises:
@@ -254,13 +254,13 @@ def whereabouts(connector: Connector, queue: str) -> Whereabouts:
             except PermissionDenied:
                 return None
 
-        return Whereabouts(
+        return MessageCounts(
             queue, look(queue), look(names.retry_queue(queue)), look(names.failed_queue(queue))
         )
 
 
 def reason_of_stop(
-    verdict: Ruling, standing: Standing, look: Callable[[], Sequence[Whereabouts]]
+    verdict: CanaryDecision, standing: OutcomeTotals, look: Callable[[], Sequence[MessageCounts]]
 ) -> str:
     """Return why a canary stopped its job. If none of it is failing, some of it is unknown: then
     the reason also says where these messages may be, as far as the broker can be asked.

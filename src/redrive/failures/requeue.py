@@ -22,7 +22,7 @@ from redrive.pubsub.blocking.connection import Connector
 from redrive.pubsub.blocking.tickets import ThreadInFlight
 from redrive.pubsub.confirms import Outgoing
 from redrive.pubsub.reports import FailedRequeue, RequeueProgress, RequeueReport
-from redrive.pubsub.transfer.last_life import ReturnLimit
+from redrive.pubsub.transfer.delivery_limit import ReturnLimit
 from redrive.pubsub.transfer.pace import DepthProbe, Pace
 from redrive.pubsub.transfer.queue_reader import AHEAD, Held, QueueReader
 from redrive.pubsub.transfer.rate import RateLimit

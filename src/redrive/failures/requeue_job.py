@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from redrive.errors import RedriveError
 from redrive.failures.canary import (
-    Act,
     Canary,
-    Ruling,
+    CanaryDecision,
+    CanaryStep,
     longest_watch,
     verdict_on_share,
     watched,
@@ -24,15 +24,15 @@ from redrive.failures.failed_queue_access import FailedQueueAccess
 from redrive.failures.failed_queue_facts import directed, source_of, whereabouts_of
 from redrive.failures.job_record import JobRecord, State
 from redrive.failures.job_stop import Stopper
-from redrive.failures.journal_ledger import JournalLedger
+from redrive.failures.journal_deliveries import JournalDeliveries
 from redrive.failures.order import Order
 from redrive.failures.outcome_watch import Watch, reason_of_stop
 from redrive.failures.plan import plan_of
 from redrive.failures.requeue import Cancel, Progress, RequeueOptions
-from redrive.failures.return_looks import ReturnLooks
+from redrive.failures.return_checks import ReturnChecks
 from redrive.failures.way_back import WayBack
 from redrive.pubsub.reports import MOST_IDS, RequeueProgress, RequeueReport
-from redrive.topology.outcome_events import Standing
+from redrive.topology.outcome_events import OutcomeTotals
 
 if TYPE_CHECKING:
     from redrive.failures.local_journal import LocalJournal
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 Notice = Callable[[str], None]
 
 
-class SeenOutcomes(NamedTuple):
+class OutcomeCounts(NamedTuple):
     """What is known by now of what a run of a job has sent.
 
     Args:
@@ -48,11 +48,11 @@ class SeenOutcomes(NamedTuple):
         causes: how much failed again for which cause.
     """
 
-    standing: Standing
+    standing: OutcomeTotals
     causes: Mapping[Cause, int]
 
 
-OnOutcome = Callable[[SeenOutcomes], None]
+OnOutcome = Callable[[OutcomeCounts], None]
 
 _GLANCE_SECONDS = 0.1
 _FIRST_PORTION = 100
@@ -106,7 +106,7 @@ class RequeueJob:
         self._on_notice = on_notice
         self._on_outcome = on_outcome
         self._edit = order.edit()
-        self._ledger = JournalLedger(journal, job.id)
+        self._ledger = JournalDeliveries(journal, job.id)
         self._report = RequeueReport(job.id)
         self._sent_before = 0
         self._unknown_before = 0
@@ -143,19 +143,19 @@ class RequeueJob:
         self._write_down(state, self._stopped or stopper.problem)
         return self._job, self._report
 
-    def _watch(self) -> Watch | ReturnLooks | None:
+    def _watch(self) -> Watch | ReturnChecks | None:
         if not self._order.guards.are_up:
             return None
         return self._failed.watch(self._job.id, self._order.to, self._arrivals)
 
     @contextlib.contextmanager
-    def _telling(self, watch: Watch | ReturnLooks) -> Iterator[None]:
+    def _telling(self, watch: Watch | ReturnChecks) -> Iterator[None]:
         """Tells whoever asked what is seen, until the block ends, and once more then."""
         through = threading.Event()
 
         def tell() -> None:
             while not through.wait(_GLANCE_SECONDS):
-                self._on_outcome(SeenOutcomes(watch.standing, watch.causes))
+                self._on_outcome(OutcomeCounts(watch.standing, watch.causes))
 
         telling = threading.Thread(target=tell, name="redrive-outcomes", daemon=True)
         telling.start()
@@ -164,7 +164,7 @@ class RequeueJob:
         finally:
             through.set()
             telling.join()
-            self._on_outcome(SeenOutcomes(watch.standing, watch.causes))
+            self._on_outcome(OutcomeCounts(watch.standing, watch.causes))
 
     def _take_up(self) -> None:
         """Begins, or finds out what an earlier run of the job has sent: all that it handed over and
@@ -219,7 +219,7 @@ class RequeueJob:
             )
 
     def _send_in_stages(
-        self, watch: Watch | ReturnLooks | None, on_progress: Progress, cancel: Cancel
+        self, watch: Watch | ReturnChecks | None, on_progress: Progress, cancel: Cancel
     ) -> None:
         if watch is None:
             self._send(None, None, on_progress, cancel)
@@ -245,7 +245,7 @@ class RequeueJob:
                 self._send_in_portions(watch, on_progress, cancel)
 
     def _send_in_portions(
-        self, watch: Watch | ReturnLooks, on_progress: Progress, cancel: Cancel
+        self, watch: Watch | ReturnChecks, on_progress: Progress, cancel: Cancel
     ) -> None:
         """Sends ten times as many each time, and looks in between what came back."""
         judge = self._share_of(watch)
@@ -263,7 +263,7 @@ class RequeueJob:
             while time.monotonic() < until and not self._over(cancel):
                 watch.look()
                 verdict = judge()
-                if verdict.act is Act.STOP:
+                if verdict.act is CanaryStep.STOP:
                     self._stopped = verdict.reason
                 time.sleep(_GLANCE_SECONDS)
             portion *= 10
@@ -298,7 +298,7 @@ class RequeueJob:
     def _twice_in_this_run(self) -> int:
         return self._report.possible_duplicates - self._job.possible_duplicates
 
-    def _look_after(self, watch: Watch | ReturnLooks, cancel: Cancel) -> None:
+    def _look_after(self, watch: Watch | ReturnChecks, cancel: Cancel) -> None:
         """Watches the canary until it is known whether the rest may follow."""
         if not self._report.requeued:
             if self._report.failed:
@@ -311,16 +311,16 @@ class RequeueJob:
         self._journal.judge(self._job)
         self._on_notice(canary.in_words)
         verdict = watched(canary, watch.look, cancel.is_set)
-        if verdict.act is Act.GO_ON:
+        if verdict.act is CanaryStep.GO_ON:
             self._on_notice(f"{verdict.reason}.")
-        elif verdict.act is Act.STOP and self._comes_back_to:
+        elif verdict.act is CanaryStep.STOP and self._comes_back_to:
             self._stopped = verdict.reason
-        elif verdict.act is Act.STOP:
+        elif verdict.act is CanaryStep.STOP:
             self._stopped = reason_of_stop(
                 verdict, watch.standing, lambda: [whereabouts_of(self._failed, self._order.to)]
             )
 
-    def _share_of(self, watch: Watch | ReturnLooks) -> Callable[[], Ruling] | None:
+    def _share_of(self, watch: Watch | ReturnChecks) -> Callable[[], CanaryDecision] | None:
         """Judges by the share that is failing; None where none was given."""
         share = self._order.guards.stop_at
         return (
@@ -332,7 +332,7 @@ class RequeueJob:
     def _send(
         self,
         most: int | None,
-        judge: Callable[[], Ruling] | None,
+        judge: Callable[[], CanaryDecision] | None,
         on_progress: Progress,
         cancel: Cancel,
     ) -> None:
@@ -376,7 +376,9 @@ class RequeueJob:
         self._report = report
 
     @contextlib.contextmanager
-    def _halting(self, judge: Callable[[], Ruling] | None, cancel: Cancel) -> Iterator[Cancel]:
+    def _halting(
+        self, judge: Callable[[], CanaryDecision] | None, cancel: Cancel
+    ) -> Iterator[Cancel]:
         """An event that is set when people stop it, or the verdict on what was sent does."""
         if judge is None:
             yield cancel
@@ -386,7 +388,7 @@ class RequeueJob:
         def look() -> None:
             while not through.wait(_GLANCE_SECONDS) and not halt.is_set():
                 verdict = judge()
-                if verdict.act is Act.STOP:
+                if verdict.act is CanaryStep.STOP:
                     self._stopped = verdict.reason
                 if self._over(cancel):
                     halt.set()

@@ -14,7 +14,7 @@ from redrive.pubsub.admin.amqp_survey import arguments_of
 from redrive.pubsub.admin.management_api import ManagementAPI
 from redrive.pubsub.blocking.declarer import Declarer
 from redrive.pubsub.lifecycle import BrokerAccess
-from redrive.pubsub.transfer.last_life import ReturnLimit
+from redrive.pubsub.transfer.delivery_limit import ReturnLimit
 from redrive.topology.broker_version import BrokerVersion
 from redrive.topology.doctor.facts import QueueFacts
 from redrive.topology.doctor.remedies import set_policy

@@ -5,7 +5,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from redrive.errors import RedriveError
-from redrive.failures.outcome_watch import Whereabouts
+from redrive.failures.outcome_watch import MessageCounts
 from redrive.failures.route import Judge
 from redrive.pubsub.admin.management_api import ManagementAPI
 from redrive.pubsub.admin.management_survey import routes_over_management
@@ -16,7 +16,7 @@ from redrive.topology.model import Queue
 _PATIENCE = timedelta(seconds=10)
 
 
-def going_on(place: Whereabouts, judge: Callable[[], Judge]) -> Whereabouts:
+def going_on(place: MessageCounts, judge: Callable[[], Judge]) -> MessageCounts:
     """Return what is known of a queue that messages go to, and what becomes of them there if nobody
     consumes it, for which the judge is asked."""
     is_main_queue = place.retry is not None or place.failed is not None

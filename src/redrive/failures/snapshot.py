@@ -8,8 +8,8 @@ from itertools import islice
 from pathlib import Path
 
 from redrive.failures.failed_message import FailedMessage
-from redrive.failures.look import Look, Recall
-from redrive.failures.look_progress import OnLook
+from redrive.failures.look import CachePolicy, Look
+from redrive.failures.look_reporter import OnLook
 from redrive.failures.message_source import MessageSource
 from redrive.failures.snapshot_file import (
     check_path,
@@ -67,7 +67,7 @@ class Snapshot(MessageSource):
         self,
         look_at: int | None = None,
         *,
-        recall: Recall | None = None,
+        recall: CachePolicy | None = None,
         on_progress: OnLook | None = None,
         patience: Duration | None = None,
     ) -> Iterator[Look]:

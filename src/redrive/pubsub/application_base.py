@@ -26,12 +26,12 @@ from redrive.errors import ConfigurationError
 from redrive.pubsub.codec import Codec, check_codec
 from redrive.pubsub.handler import name_of
 from redrive.pubsub.lifecycle import BrokerAccess, default_name
+from redrive.pubsub.middleware import AsyncShell, BlockingShell
 from redrive.pubsub.publisher_base import DEFAULT_TIMEOUT, PublisherBase
 from redrive.pubsub.publishing_connection import SUFFIX
 from redrive.pubsub.router_base import AnySubscriber, Route, RouterBase, chosen_routes
 from redrive.pubsub.service_connection import Address
 from redrive.pubsub.subscriber_base import SubscriberOptions
-from redrive.pubsub.surroundings import AsyncShell, BlockingShell
 from redrive.pubsub.tls import ContextSource
 from redrive.pubsub.url import Credentials, seconds_of
 from redrive.pubsub.work import ConsumeOptions

@@ -103,7 +103,7 @@ PlainGiveUpHook = Callable[[Attempt], None]
 """One that is not awaited, as a type checker takes it."""
 
 
-class Layer(contextlib.AbstractContextManager[None]):
+class MiddlewareCall(contextlib.AbstractContextManager[None]):
     """A middleware around an attempt; it keeps the attempt's error up to date for those outside."""
 
     def __init__(self, attempt: Attempt, middleware: Middleware) -> None:
@@ -130,7 +130,7 @@ class Layer(contextlib.AbstractContextManager[None]):
         return swallowed
 
 
-class AsyncLayer(contextlib.AbstractAsyncContextManager[None]):
+class AsyncMiddlewareCall(contextlib.AbstractAsyncContextManager[None]):
     """The same around an attempt that is awaited."""
 
     def __init__(self, attempt: Attempt, middleware: AsyncMiddleware) -> None:

@@ -6,7 +6,7 @@ from contextvars import ContextVar, Token
 from redrive.pubsub.message import Message
 
 
-class Handling:
+class CurrentAttempt:
     """One run of a handler.
 
     Args:
@@ -30,15 +30,15 @@ class Handling:
         return acts
 
 
-_current: ContextVar[Handling | None] = ContextVar("redrive_message", default=None)
+_current: ContextVar[CurrentAttempt | None] = ContextVar("redrive_message", default=None)
 
 
-def enter(message: Message, *, is_async: bool) -> Token[Handling | None]:
+def enter(message: Message, *, is_async: bool) -> Token[CurrentAttempt | None]:
     """Makes a message the current one, of this thread or task; gives what `leave` takes."""
-    return _current.set(Handling(message, is_async))
+    return _current.set(CurrentAttempt(message, is_async))
 
 
-def leave(token: Token[Handling | None]) -> None:
+def leave(token: Token[CurrentAttempt | None]) -> None:
     """Has the current message be the one of before."""
     handling = _current.get()
     if handling is not None:

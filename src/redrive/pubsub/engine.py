@@ -33,13 +33,13 @@ from redrive.pubsub.isolation import Isolation, of_this_process
 from redrive.pubsub.lifecycle import Link, reconnect_delay
 from redrive.pubsub.mailbox import Mailbox
 from redrive.pubsub.message import Message
-from redrive.pubsub.moves import Moves
+from redrive.pubsub.own_publisher import Moves
 from redrive.pubsub.redeclaration import Redeclarer
 from redrive.pubsub.verdict import Decider, Verdict
 from redrive.pubsub.wire_protocol import Wire
 from redrive.pubsub.work import (
     ConsumeOptions,
-    DropCount,
+    LossCounter,
     Workers,
     WorkItem,
     consumer_timeout,
@@ -99,7 +99,7 @@ class Engine:
         options: ConsumeOptions,
         *,
         declare: Callable[[int, bool], object] | None,
-        dropped: DropCount,
+        dropped: LossCounter,
         ended: Callable[[], object],
         note: Callable[[Delivery | None, Settlement], None],
         isolation: Isolation = of_this_process,

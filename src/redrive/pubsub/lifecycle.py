@@ -271,7 +271,7 @@ def _login_of(given: object) -> Login:
     )
 
 
-class Persistence:
+class ReconnectPolicy:
     """How long a link goes on trying.
 
     Args:

@@ -22,7 +22,7 @@ _USED_UP = 2 / 3
 _SOONEST = 1.0
 
 
-class Renewing(Protocol):
+class RenewableConnection(Protocol):
     """A connection that can be given another secret."""
 
     def update_login(self, password: str) -> None:
@@ -58,9 +58,9 @@ class LoginRenewal:
         self._reconnect = reconnect
         self._now = now
         self._on_thread = on_thread
-        self._connection: Renewing | None = None
+        self._connection: RenewableConnection | None = None
 
-    def connected(self, connection: Renewing, login: Login | None) -> None:
+    def connected(self, connection: RenewableConnection, login: Login | None) -> None:
         """A connection was opened with this login."""
         self._connection = connection
         if login is not None:
@@ -70,14 +70,14 @@ class LoginRenewal:
         """The connection is gone."""
         self._connection = None
 
-    def _wait(self, connection: Renewing, login: Login) -> None:
+    def _wait(self, connection: RenewableConnection, login: Login) -> None:
         if login.expires is not None:
             left = (login.expires - self._now()).total_seconds()
             self._call_later(
                 max(left * _USED_UP, _SOONEST), lambda: self._ask(connection, login, 0)
             )
 
-    def _ask(self, connection: Renewing, login: Login, attempt: int) -> None:
+    def _ask(self, connection: RenewableConnection, login: Login, attempt: int) -> None:
         """Asks on a thread: a vault may take its time."""
         if connection is not self._connection:
             return
@@ -94,7 +94,7 @@ class LoginRenewal:
         self._on_thread(ask)
 
     def _failed(
-        self, connection: Renewing, login: Login, attempt: int, error: RedriveError
+        self, connection: RenewableConnection, login: Login, attempt: int, error: RedriveError
     ) -> None:
         delay = reconnect_delay(attempt, random.random())
         logger.warning(
@@ -105,7 +105,7 @@ class LoginRenewal:
         )
         self._call_later(delay, lambda: self._ask(connection, login, attempt + 1))
 
-    def _renew(self, connection: Renewing, login: Login, new: Login) -> None:
+    def _renew(self, connection: RenewableConnection, login: Login, new: Login) -> None:
         if connection is not self._connection:
             return
         if new.username != login.username:

@@ -125,7 +125,7 @@ def clean(text: str) -> str:
     return printable(redact(text)).replace("\n", "\n    ")
 
 
-class Cleaning(logging.Filter):
+class RedactingFilter(logging.Filter):
     """Cleans a record's message, and takes the secrets out of its traceback.
 
     What is clean stays as it was logged, for those who group records by their template. An
@@ -148,7 +148,7 @@ class Cleaning(logging.Filter):
 
 
 _TRACEBACKS = logging.Formatter()
-logging.getLogger("redrive").addFilter(Cleaning())
+logging.getLogger("redrive").addFilter(RedactingFilter())
 
 
 class TextFormatter(logging.Formatter):

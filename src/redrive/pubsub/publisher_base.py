@@ -65,7 +65,7 @@ class Sealed(NamedTuple):
         )
 
 
-class UnheardKeys:
+class UnroutedKeys:
     """Says in the log, once for each routing key, that no queue got a message.
 
     Publishing what nobody subscribes to yet is legitimate, so it is no error unless the caller asks
@@ -168,7 +168,7 @@ class PublisherBase(ABC):
         self._patience = timedelta(seconds=seconds_of(patience))
         self._carries = carry_correlation
         self._unroutable = 0
-        self._unheard = UnheardKeys(self._exchanges.main)
+        self._unheard = UnroutedKeys(self._exchanges.main)
         self._levels = 0
         self._process: int | None = None
 

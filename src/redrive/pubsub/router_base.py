@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import ClassVar, Generic, NamedTuple, Self, TypeVar, Unpack
 
 from redrive.errors import ConfigurationError
+from redrive.pubsub.middleware import MiddlewareRegistry, surrounded
 from redrive.pubsub.subscriber_base import SubscriberBase, SubscriberOptions, options_in_words
-from redrive.pubsub.surroundings import Surroundings, surrounded
 from redrive.pubsub.work import ConsumeOptions
 from redrive.topology.names import ExchangeFamily, family_of
 
@@ -25,7 +25,7 @@ class Route(NamedTuple, Generic[AnySubscriber]):
 
     subscriber: AnySubscriber
     given: frozenset[str]
-    places: tuple[Surroundings, ...]
+    places: tuple[MiddlewareRegistry, ...]
 
     @property
     def queue(self) -> str:
@@ -37,7 +37,7 @@ class Route(NamedTuple, Generic[AnySubscriber]):
         return surrounded(self.subscriber._options, [*self.places, self.subscriber])
 
 
-class RouterBase(Surroundings, Generic[AnySubscriber]):
+class RouterBase(MiddlewareRegistry, Generic[AnySubscriber]):
     """Subscribers of one shell, and what is around all of them."""
 
     _subscriber: ClassVar[type[SubscriberBase]]
@@ -114,7 +114,9 @@ class RouterBase(Surroundings, Generic[AnySubscriber]):
             yield router
             yield from router._all_routers()
 
-    def _routes(self, around: tuple[Surroundings, ...] = ()) -> Iterator[Route[AnySubscriber]]:
+    def _routes(
+        self, around: tuple[MiddlewareRegistry, ...] = ()
+    ) -> Iterator[Route[AnySubscriber]]:
         places = (*around, self)
         for subscriber, given in self._own:
             yield Route(subscriber, given, places)

@@ -12,7 +12,7 @@ from datetime import timedelta
 
 from redrive.amqp.frames import ChannelEvents
 from redrive.errors import BrokerUnavailable, RedriveError
-from redrive.pubsub.lifecycle import CLOSING_TIME, BrokerAccess, Link, Listener, Persistence
+from redrive.pubsub.lifecycle import CLOSING_TIME, BrokerAccess, Link, Listener, ReconnectPolicy
 from redrive.pubsub.wire_protocol import Channel, Done, Wire
 from redrive.topology.broker_version import BrokerVersion
 
@@ -145,7 +145,7 @@ class LinkBranch:
         self._shared = shared
         self.listener = listener
         self._prepare = prepare
-        self._persistence = Persistence(shared.access, patience)
+        self._persistence = ReconnectPolicy(shared.access, patience)
         self._wire: _BranchWire | None = None
         self._preparing = False
         self._closing = False

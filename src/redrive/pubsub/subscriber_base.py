@@ -24,11 +24,11 @@ from redrive.pubsub.handler import (
 )
 from redrive.pubsub.handler_table import HandlerTable
 from redrive.pubsub.lifecycle import BrokerAccess, default_name
+from redrive.pubsub.middleware import AsyncShell, BlockingShell, MiddlewareRegistry
 from redrive.pubsub.service_connection import Address
-from redrive.pubsub.surroundings import AsyncShell, BlockingShell, Surroundings
 from redrive.pubsub.tls import ContextSource
 from redrive.pubsub.url import Credentials, seconds_of
-from redrive.pubsub.work import MAX_HUNG, ConsumeOptions, DropCount, Where, longest_stay
+from redrive.pubsub.work import MAX_HUNG, ConsumeOptions, LossCounter, Where, longest_stay
 from redrive.redaction import in_one_line
 from redrive.topology.broker_version import CONSUMER_TIMEOUT
 from redrive.topology.durations import Duration
@@ -70,7 +70,7 @@ class SubscriberOptions(TypedDict, total=False):
     decoders: Mapping[str, Decoder] | None
 
 
-class SubscriberBase(Surroundings):
+class SubscriberBase(MiddlewareRegistry):
     """The arguments of a subscriber, checked, and its handler."""
 
     _processing: Engine | None = None
@@ -177,7 +177,7 @@ class SubscriberBase(Surroundings):
                 raise ConfigurationError(
                     f"where is {where!r}, which is async", "Make it a plain function of a Message."
                 )
-        self._dropped = DropCount()
+        self._dropped = LossCounter()
         self._name = connection_name or default_name("subscriber", queue)
         self._tags = tags
         if url is not None:

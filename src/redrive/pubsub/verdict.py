@@ -15,9 +15,9 @@ from redrive.topology.broker_version import BrokerVersion
 from redrive.topology.decision import (
     Ack,
     AckIt,
+    DecisionContext,
     Drop,
     Handle,
-    Moment,
     MoveToFailed,
     Outcome,
     Raised,
@@ -37,7 +37,7 @@ from redrive.topology.decision import (
 )
 from redrive.topology.headers import Delivery
 from redrive.topology.model import Subscription
-from redrive.topology.rewrite import Circumstances, ErrorReport, Publish
+from redrive.topology.rewrite import ErrorReport, MoveContext, Publish
 
 
 class Verdict(NamedTuple):
@@ -148,11 +148,11 @@ class Decider:
         if isinstance(settlement, MoveToFailed):
             error = settlement.error
             failure_id = str(uuid.uuid4())  # a system call: only where it is written
-        circumstances = Circumstances(datetime.now(UTC), failure_id, self._host, self._frame_max)
+        circumstances = MoveContext(datetime.now(UTC), failure_id, self._host, self._frame_max)
         return Verdict(
             settlement, route(settlement, delivery, self._subscription, circumstances), error
         )
 
 
-def _now() -> Moment:
-    return Moment(datetime.now(UTC), random.random())
+def _now() -> DecisionContext:
+    return DecisionContext(datetime.now(UTC), random.random())

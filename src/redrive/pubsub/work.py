@@ -127,7 +127,7 @@ def consumer_timeout(
     return int((2 * stay + _A_MINUTE) * 1000)
 
 
-class DropCount:
+class LossCounter:
     """What a subscriber has neither retried nor set aside, since it was made."""
 
     def __init__(self) -> None:

@@ -19,7 +19,7 @@ from redrive.failures.return_safety import return_limit
 from redrive.pubsub.blocking.connection import Connector
 from redrive.pubsub.blocking.declarer import declaring
 from redrive.pubsub.lifecycle import default_name
-from redrive.pubsub.transfer.last_life import ReturnLimit
+from redrive.pubsub.transfer.delivery_limit import ReturnLimit
 from redrive.pubsub.url import BrokerURL
 from redrive.spark_reprocess.archive import (
     Archive,
@@ -30,7 +30,7 @@ from redrive.spark_reprocess.archive import (
     session_of,
 )
 from redrive.spark_reprocess.archive_reader import distinct_ids
-from redrive.spark_reprocess.drain_task import DrainTask, Share
+from redrive.spark_reprocess.drain_task import DrainTask, TaskShare
 from redrive.spark_reprocess.progress import OnProgress, tell_nobody, watching
 from redrive.spark_reprocess.session import check_reads
 from redrive.spark_reprocess.settings import TIMEOUT
@@ -325,10 +325,10 @@ def _shares(
     limits: Mapping[str, ReturnLimit | None],
     tasks: int | None,
     sweep: AbstractSet[str],
-) -> list[Share]:
+) -> list[TaskShare]:
     """What is left to take: what was there at the beginning and is not in the archive, and what may
     be in both."""
-    shares: list[Share] = []
+    shares: list[TaskShare] = []
     count = tasks or max(1, spark.sparkContext.defaultParallelism)
     broken_off = _broken_off(archive, run)
     round_ = uuid.uuid4().hex[:8]
@@ -345,7 +345,7 @@ def _shares(
         wanted = min(depths[queue], max(0, run.depths[queue] - rows) + left_over)
         for index in range(min(count, wanted)):
             shares.append(
-                Share(
+                TaskShare(
                     source,
                     wanted // count + (index < wanted % count),
                     f"part-{round_}-{len(shares):05d}",
@@ -355,7 +355,7 @@ def _shares(
     return shares
 
 
-def _run(spark: "SparkSession", task: DrainTask, shares: list[Share]) -> None:
+def _run(spark: "SparkSession", task: DrainTask, shares: list[TaskShare]) -> None:
     def take(batches: "Iterator[pyarrow.RecordBatch]") -> "Iterator[pyarrow.RecordBatch]":
         import pyarrow
         from pyspark import TaskContext

@@ -11,7 +11,7 @@ from redrive.pubsub.blocking.connection import Connector
 from redrive.pubsub.blocking.declarer import declaring
 from redrive.pubsub.consumer import MOST_PREFETCH
 from redrive.pubsub.lifecycle import default_name, reconnect_delay
-from redrive.pubsub.transfer.last_life import ReturnLimit
+from redrive.pubsub.transfer.delivery_limit import ReturnLimit
 from redrive.pubsub.transfer.queue_reader import Held, QueueReader
 from redrive.spark_reprocess.archive import file_name, messages_folder, rows_of, settled_mark
 from redrive.spark_reprocess.archive_row import MOST_OF_A_PLAIN_BODY, parquet_of
@@ -24,7 +24,7 @@ _BYTES_IN_A_FILE = 32 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class TaskShare:
     """What a task is to take.
 
     Args:
@@ -61,7 +61,7 @@ class DrainTask:
     timeout: float
     takes: bool = True
 
-    def take(self, share: Share, attempt: int) -> int:
+    def take(self, share: TaskShare, attempt: int) -> int:
         """Takes a share, less what earlier attempts have taken of it; returns how many messages.
 
         Raises:
@@ -92,7 +92,7 @@ class DrainTask:
             session += 1
         return taken
 
-    def _take(self, connector: Connector, share: Share, count: int, files: "_Files") -> None:
+    def _take(self, connector: Connector, share: TaskShare, count: int, files: "_Files") -> None:
         queue = share.source.queue
 
         def is_empty() -> bool:
@@ -127,7 +127,7 @@ class DrainTask:
         if self.takes:
             taking.ack_all(written)
 
-    def _taken_before(self, share: Share) -> int:
+    def _taken_before(self, share: TaskShare) -> int:
         names = self.storage.names(messages_folder(share.source.name, self.run))
         return sum(rows_of(name) for name in names if name.startswith(f"{share.name}-"))
 

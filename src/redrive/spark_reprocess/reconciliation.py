@@ -15,7 +15,7 @@ _SHOWN = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class Reconciliation:
     """What became of a run's messages.
 
     Args:
@@ -96,7 +96,7 @@ def verify(
     whole: RunPlan | None = None,
     *,
     is_chosen: bool = True,
-) -> Identity:
+) -> Reconciliation:
     """Counts, id by id, what became of a run's messages, and keeps the result as the run's
     report.json.
 
@@ -145,7 +145,7 @@ def verify(
     by_state: Counter[str] = Counter()
     for row in counted:
         by_state[row[STATE]] += row["count"] if row["here"] else 0
-    identity = Identity(
+    identity = Reconciliation(
         run.id,
         run.queues,
         run.depths,

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 from redrive.errors import ConfigurationError, RedriveError
 from redrive.failures.canary import (
-    Act,
     Canary,
+    CanaryDecision,
+    CanaryStep,
     Guards,
-    Ruling,
     longest_watch,
     verdict_on_share,
     watched,
@@ -22,7 +22,7 @@ from redrive.failures.canary import (
 from redrive.failures.failed_source import FailedSource
 from redrive.failures.local_journal import LocalJournal
 from redrive.failures.outcome_watch import (
-    Whereabouts,
+    MessageCounts,
     reason_of_stop,
     retry_delay,
     whereabouts,
@@ -44,18 +44,18 @@ from redrive.pubsub.url import BrokerURL
 from redrive.spark_reprocess import drain, send
 from redrive.spark_reprocess.archive import Archive, Run
 from redrive.spark_reprocess.archived_messages import STATE, ArchivedMessages
-from redrive.spark_reprocess.choice import Choice
 from redrive.spark_reprocess.copy_snapshot import copy_snapshot, source_of
 from redrive.spark_reprocess.drain import FILE_ROWS, limits_of, sources_of
-from redrive.spark_reprocess.drain_task import DrainTask, Share
+from redrive.spark_reprocess.drain_task import DrainTask, TaskShare
 from redrive.spark_reprocess.ledger import ArchiveLedger, Entry, Event
-from redrive.spark_reprocess.page import page_of
 from redrive.spark_reprocess.progress import OnProgress, tell_nobody
-from redrive.spark_reprocess.reconciliation import Identity, verify
+from redrive.spark_reprocess.reconciliation import Reconciliation, verify
 from redrive.spark_reprocess.recorded_job import JobRecorder, Kind, RecordedJob
+from redrive.spark_reprocess.report_page import page_of
 from redrive.spark_reprocess.row_message import ID, Mode
 from redrive.spark_reprocess.run_plan import RunPlan, plan
 from redrive.spark_reprocess.run_watch import RunWatch, watch_of
+from redrive.spark_reprocess.selection import Selection
 from redrive.spark_reprocess.settings import JobOptions
 from redrive.spark_reprocess.spark_errors import explained
 from redrive.spark_reprocess.transform import check, transformed
@@ -70,7 +70,7 @@ _MOST_ARRIVALS = 1000
 themselves."""
 
 
-class Stopped(RedriveError):
+class StoppedEarly(RedriveError):
     """A job sent no more: too few messages were confirmed, some of the canary did not succeed, or
     too large a share is failing.
 
@@ -78,7 +78,7 @@ class Stopped(RedriveError):
         reason: what was seen.
     """
 
-    identity: Identity | None = None
+    identity: Reconciliation | None = None
     """What became of each message until then, where that was counted."""
 
     def __init__(self, reason: str) -> None:
@@ -135,11 +135,11 @@ class Reprocess:
     def requeue(
         self,
         queues: Sequence[str],
-        choice: Choice | None = None,
+        choice: Selection | None = None,
         *,
         approve: Callable[[Run, RunPlan], bool] = lambda run, plan: True,
         snapshot: Snapshot | None = None,
-    ) -> Identity | None:
+    ) -> Reconciliation | None:
         """Requeues failed messages to where they failed: all phases of the job, or those that an
         earlier run did not come to.
 
@@ -158,7 +158,7 @@ class Reprocess:
             Stopped: a guard stopped it; its `identity` says what was sent by then.
             RedriveError: it could not go on; the same call does.
         """
-        choice = choice or Choice()
+        choice = choice or Selection()
         choice.check()
         run = self.begun(queues, snapshot)
         choice = self.chosen(run, choice)
@@ -186,12 +186,12 @@ class Reprocess:
     def send_and_verify(
         self,
         run: Run,
-        choice: Choice,
+        choice: Selection,
         *,
         chosen: int | None = None,
         restore: bool = False,
         order: Mapping[str, object] | None = None,
-    ) -> Identity:
+    ) -> Reconciliation:
         """Send what is chosen, and count what became of each message.
 
         Args:
@@ -215,7 +215,7 @@ class Reprocess:
         ) as job:
             try:
                 self.send(run, choice, chosen=chosen)
-            except Stopped as stopped:
+            except StoppedEarly as stopped:
                 job.stopped = stopped.reason
                 stopped.identity = self.verify(run, choice)
                 _count(job, stopped.identity)
@@ -259,7 +259,7 @@ class Reprocess:
             finally:
                 self._job = None
 
-    def _order_of(self, choice: Choice) -> dict[str, object]:
+    def _order_of(self, choice: Selection) -> dict[str, object]:
         """How a requeue was asked for, as JSON values."""
         given: dict[str, object] = {
             "selection": {"where": choice.where, "groups": []},
@@ -384,7 +384,7 @@ class Reprocess:
         meant = {name if name in run.queues else name.removesuffix(FAILED_SUFFIX) for name in names}
         return set(run.queues) == meant
 
-    def chosen(self, run: Run, choice: Choice) -> Choice:
+    def chosen(self, run: Run, choice: Selection) -> Selection:
         """What is sent of a run: what was chosen when its sending began, or else this.
 
         Raises:
@@ -393,7 +393,7 @@ class Reprocess:
         before = self.archive.choice(run)
         if before is None:
             return choice
-        begun = Choice.from_dict(before)
+        begun = Selection.from_dict(before)
         if replace(begun, now=choice.now) != choice:
             raise ConfigurationError(
                 f"run {run.id} was begun with where={begun.where!r} and "
@@ -405,11 +405,11 @@ class Reprocess:
             )
         return begun
 
-    def choose(self, run: Run, choice: Choice) -> None:
+    def choose(self, run: Run, choice: Selection) -> None:
         """Fixes what is sent of a run, for whoever takes it up again."""
         self.archive.choose(run, choice.to_dict())
 
-    def plan(self, run: Run, choice: Choice) -> RunPlan:
+    def plan(self, run: Run, choice: Selection) -> RunPlan:
         """What is there of a run, and what would be sent; it is on the run's page, too."""
         kept, choice = self._messages_of(run), self._judging(run, choice)
         found = plan(run, kept.with_states(), choice)
@@ -422,7 +422,7 @@ class Reprocess:
     def plan_by_looking(
         self,
         queues: Sequence[str],
-        choice: Choice,
+        choice: Selection,
         management_url: str | None = None,
         snapshot: Snapshot | None = None,
     ) -> RunPlan:
@@ -469,10 +469,10 @@ class Reprocess:
         for source in sources:
             # One consumer: the order of what several of them return is not theirs.
             depth = run.depths[source.name]
-            task.take(Share(source, depth, "look", limits[source.name]), 0)
+            task.take(TaskShare(source, depth, "look", limits[source.name]), 0)
         return run
 
-    def whereabouts(self, queues: Sequence[str]) -> list[Whereabouts]:
+    def whereabouts(self, queues: Sequence[str]) -> list[MessageCounts]:
         """How much is in these queues, which messages are sent to, and who consumes them.
 
         Raises:
@@ -481,7 +481,7 @@ class Reprocess:
         places = (whereabouts(self._connector, queue) for queue in queues)
         return [going_on(place, lambda: self._judge) for place in places]
 
-    def send(self, run: Run, choice: Choice, *, chosen: int | None = None) -> None:
+    def send(self, run: Run, choice: Selection, *, chosen: int | None = None) -> None:
         """Send what is chosen, the canary first.
 
         Args:
@@ -509,7 +509,7 @@ class Reprocess:
             self._send_under(run, choice, messages, total, guards.stop_at)
 
     def _send_canary(
-        self, run: Run, choice: Choice, messages: "DataFrame", total: int, guards: Guards
+        self, run: Run, choice: Selection, messages: "DataFrame", total: int, guards: Guards
     ) -> int:
         """Send a few, and wait until each has succeeded; return how many were sent."""
         longest = (
@@ -544,8 +544,8 @@ class Reprocess:
                     "watching the canary", min(standing.heard_of, canary.sent), canary.sent
                 ),
             )
-            if verdict.act is Act.STOP:
-                raise Stopped(
+            if verdict.act is CanaryStep.STOP:
+                raise StoppedEarly(
                     verdict.reason
                     if canary.comes_back_to
                     else reason_of_stop(
@@ -558,7 +558,7 @@ class Reprocess:
         return canary.sent
 
     def _send_under(
-        self, run: Run, choice: Choice, messages: "DataFrame", total: int, share: float | None
+        self, run: Run, choice: Selection, messages: "DataFrame", total: int, share: float | None
     ) -> None:
         """Sends messages until too large a share of them is failing."""
         if share is None:
@@ -575,7 +575,7 @@ class Reprocess:
                 judge=lambda sent: verdict_on_share(sent, watch.look(), share),
             )
 
-    def _watch(self, run: Run, choice: Choice, messages: "DataFrame", job: str) -> RunWatch:
+    def _watch(self, run: Run, choice: Selection, messages: "DataFrame", job: str) -> RunWatch:
         """What watches messages that are sent as a job of this id."""
         return watch_of(
             self._url,
@@ -587,7 +587,7 @@ class Reprocess:
             management_url=self._options.management_url,
         )
 
-    def _longest_watch(self, run: Run, choice: Choice, messages: "DataFrame") -> timedelta:
+    def _longest_watch(self, run: Run, choice: Selection, messages: "DataFrame") -> timedelta:
         """How long a canary is watched at most, where nobody said."""
         from pyspark.sql import functions as F
 
@@ -621,7 +621,7 @@ class Reprocess:
             if self._recorder.is_on:
                 job.counted(self._count_in(run, Event.RESTORED) - job.counted_before)
 
-    def _restore(self, run: Run, *, refused: bool, choice: Choice | None = None) -> None:
+    def _restore(self, run: Run, *, refused: bool, choice: Selection | None = None) -> None:
         """Restores what is left, but what a choice means and has no way of."""
         kept = self._messages_of(run)
         choice = None if choice is None else self._judging(run, choice)
@@ -640,7 +640,7 @@ class Reprocess:
             on_progress=self._tell,
         )
 
-    def discard(self, run: Run, choice: Choice) -> int:
+    def discard(self, run: Run, choice: Selection) -> int:
         """Notes that what is chosen is not wanted any more; it stays in the archive. Returns how
         many."""
         ledger = ArchiveLedger(self.archive.storage, run.id, str(uuid.uuid4()))
@@ -657,7 +657,7 @@ class Reprocess:
             job.counted(count)
         return count
 
-    def verify(self, run: Run, choice: Choice | None = None) -> Identity:
+    def verify(self, run: Run, choice: Selection | None = None) -> Reconciliation:
         """Counts what became of each message; keeps that, and the page for people, which shows all
         of the run.
 
@@ -679,7 +679,7 @@ class Reprocess:
             return ArchivedMessages(self._spark, self.archive, run)
         return self._known.setdefault(run.id, ArchivedMessages(self._spark, self.archive, run))
 
-    def _judging(self, run: Run, choice: Choice) -> Choice:
+    def _judging(self, run: Run, choice: Selection) -> Selection:
         """A choice that knows what the broker says of the ways back, if these count."""
         if not choice.direction.asks_the_broker or not run.dead_letter_queues or choice.judge:
             return choice
@@ -689,10 +689,10 @@ class Reprocess:
     def _judge(self) -> Judge:
         return judge_at(self._connector, self._options.management_url)
 
-    def _noted(self, run: Run) -> Choice:
+    def _noted(self, run: Run) -> Selection:
         """What was chosen when the sending of a run began; all where it has not."""
         noted = self.archive.choice(run)
-        return Choice() if noted is None else Choice.from_dict(noted)
+        return Selection() if noted is None else Selection.from_dict(noted)
 
     def check_broker(self, run: Run) -> None:
         """Looks whether this is the broker that a run's messages came from.
@@ -708,7 +708,7 @@ class Reprocess:
                 "this one.",
             )
 
-    def _chosen(self, run: Run, choice: Choice) -> "DataFrame":
+    def _chosen(self, run: Run, choice: Selection) -> "DataFrame":
         """What is chosen and can still be sent, as it would be sent."""
         kept, choice = self._messages_of(run), self._judging(run, choice)
         messages = choice.of(kept.open())
@@ -727,12 +727,12 @@ class Reprocess:
     def _send(
         self,
         run: Run,
-        choice: Choice,
+        choice: Selection,
         messages: "DataFrame",
         total: int,
         *,
         job: str | None = None,
-        judge: Callable[[int], Ruling] | None = None,
+        judge: Callable[[int], CanaryDecision] | None = None,
     ) -> ArchiveLedger:
         job = send.send(
             self._spark,
@@ -754,7 +754,7 @@ class Reprocess:
         ledger = ArchiveLedger(self.archive.storage, run.id, job)
         stopped = ledger.stopped()
         if stopped is not None:
-            raise Stopped(stopped)
+            raise StoppedEarly(stopped)
         return ledger
 
     def _check_canary(self, canary: Canary, ledger: ArchiveLedger) -> int:
@@ -765,7 +765,7 @@ class Reprocess:
             len(refused) == canary.sent
             or len(refused) > (1 - self._options.sending.least_share) * canary.sent
         ):
-            raise Stopped(
+            raise StoppedEarly(
                 f"of the canary's {canary.sent} messages {len(refused)} could not be sent; the "
                 f"first: {refused[0].detail}"
             )
@@ -780,7 +780,7 @@ _PHASES = {
 """The phase by whose progress a job is measured."""
 
 
-def _count(job: RecordedJob, identity: Identity) -> None:
+def _count(job: RecordedJob, identity: Reconciliation) -> None:
     """Has the journal say what a requeue came to."""
     job.counted(
         identity.requeued - job.counted_before, identity.possible_duplicates, identity.refused
@@ -822,7 +822,7 @@ def requeue(
     options: JobOptions | None = None,
     journal: LocalJournal | None = None,
     reason: str = "",
-) -> Identity:
+) -> Reconciliation:
     """Requeues failed messages to where they failed: `Reprocess.requeue` without being asked.
 
     Args:
@@ -846,7 +846,7 @@ def requeue(
         What became of each message, counted.
     """
     identity = Reprocess(spark, archive, url, options, journal=journal, reason=reason).requeue(
-        queues, Choice(where, transform, force=force, to=to, via=via, unchecked=unchecked)
+        queues, Selection(where, transform, force=force, to=to, via=via, unchecked=unchecked)
     )
     assert identity is not None, "nobody was asked"
     return identity

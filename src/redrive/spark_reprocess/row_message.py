@@ -49,7 +49,7 @@ class Mode(StrEnum):
     RESTORE = "restore"
 
 
-class Prepared(NamedTuple):
+class PreparedRow(NamedTuple):
     """A message that is ready to be sent."""
 
     id: str
@@ -62,7 +62,7 @@ class Prepared(NamedTuple):
 Row = Mapping[str, Any]
 """A row by its columns, with the Python values of Spark's types."""
 
-Prepare = Callable[[Row], Prepared]
+Prepare = Callable[[Row], PreparedRow]
 _ARCHIVED = {
     ID: "string",
     "queue": "string",
@@ -180,14 +180,14 @@ def _message(row: Row) -> FailedMessage:
 
 def _requeued(
     row: Row, direction: Direction, bulk: BulkRequeue, job: str, frame_max: int
-) -> Prepared:
+) -> PreparedRow:
     is_ours = row.get(DEAD_LETTER_QUEUE) is None
     # What is in a subscription's failed queue goes all one way, and need not be looked into.
     if is_ours and not direction.via:
         ordinary = bulk.requeue(row[PROPERTIES])
         if ordinary is not None:
             to = direction.to or row["queue"]
-            return Prepared(row[ID], "", to, ordinary.properties, row[BODY])
+            return PreparedRow(row[ID], "", to, ordinary.properties, row[BODY])
     message = _message(row)
     given = row.get(SENT_BY)
     if given is None:
@@ -200,7 +200,7 @@ def _requeued(
         properties = with_body(delivery.body, delivery.properties)
         delivery = replace(delivery, properties=properties)
     publish = rewrite.requeue(renewed(delivery), job=job, frame_max=frame_max)
-    return Prepared(row[ID], *way, publish.properties.encode(), publish.body)
+    return PreparedRow(row[ID], *way, publish.properties.encode(), publish.body)
 
 
 def _way_of(message: FailedMessage, direction: Direction) -> WayBack:
@@ -215,13 +215,13 @@ def _way_of(message: FailedMessage, direction: Direction) -> WayBack:
     return route.way
 
 
-def _restored(row: Row, exchanges: ExchangeFamily, frame_max: int) -> Prepared:
+def _restored(row: Row, exchanges: ExchangeFamily, frame_max: int) -> PreparedRow:
     return _prepared(
         row[ID], rewrite.restore(_message(row).delivery, exchanges, frame_max=frame_max)
     )
 
 
-def _published(row: Row, exchange: str) -> Prepared:
+def _published(row: Row, exchange: str) -> PreparedRow:
     properties = row.get(PROPERTIES)
     if properties is None:
         values: dict[str, FieldValue] = dict(row.get("headers") or {})
@@ -234,7 +234,7 @@ def _published(row: Row, exchange: str) -> Prepared:
             Properties(delivery_mode=2, **given), values, row["routing_key"]
         ).encode()
     body = row["body"]
-    return Prepared(
+    return PreparedRow(
         row.get(ID) or row.get("message_id") or "",
         exchange if row.get("exchange") is None else row["exchange"],
         row["routing_key"],
@@ -243,7 +243,7 @@ def _published(row: Row, exchange: str) -> Prepared:
     )
 
 
-def _prepared(id_: str, publish: rewrite.Publish) -> Prepared:
-    return Prepared(
+def _prepared(id_: str, publish: rewrite.Publish) -> PreparedRow:
+    return PreparedRow(
         id_, publish.exchange, publish.routing_key, publish.properties.encode(), publish.body
     )

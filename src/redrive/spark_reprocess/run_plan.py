@@ -20,8 +20,8 @@ from redrive.failures.stored_message import DEAD_LETTER_QUEUE
 from redrive.redaction import in_one_line, redact
 from redrive.spark_reprocess.archive import Run
 from redrive.spark_reprocess.archived_messages import OPEN, STATE, STATES
-from redrive.spark_reprocess.choice import CHOSEN, NO_WAY, ROUTE, STAYS, WAY, Choice
 from redrive.spark_reprocess.row_message import ID
+from redrive.spark_reprocess.selection import CHOSEN, NO_WAY, ROUTE, STAYS, WAY, Selection
 from redrive.spark_reprocess.spark_errors import explained
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ class RunPlan:
         return values
 
 
-def plan(run: Run, messages: "DataFrame", choice: Choice, *, whole: bool = False) -> RunPlan:
+def plan(run: Run, messages: "DataFrame", choice: Selection, *, whole: bool = False) -> RunPlan:
     """Looks at a run's messages.
 
     Args:

@@ -8,14 +8,14 @@ from typing import Self
 from redrive.errors import ConfigurationError
 from redrive.failures.failed_queue import FailedQueue
 from redrive.failures.outcome_watch import Watch
-from redrive.failures.return_looks import ReturnLooks
+from redrive.failures.return_checks import ReturnChecks
 from redrive.failures.way_back import WayBack
 from redrive.pubsub.blocking.connection import Connector
 from redrive.pubsub.lifecycle import default_name
 from redrive.spark_reprocess.archive import Run
-from redrive.spark_reprocess.choice import Choice
+from redrive.spark_reprocess.selection import Selection
 from redrive.topology.names import ExchangeFamily
-from redrive.topology.outcome_events import Standing
+from redrive.topology.outcome_events import OutcomeTotals
 
 
 class RunWatch:
@@ -27,20 +27,20 @@ class RunWatch:
             subscribers of redrive's tell of outcomes.
     """
 
-    def __init__(self, watches: Sequence[Watch | ReturnLooks], comes_back_to: str = "") -> None:
+    def __init__(self, watches: Sequence[Watch | ReturnChecks], comes_back_to: str = "") -> None:
         self._watches = watches
         self._open = contextlib.ExitStack()
         self.comes_back_to = comes_back_to
 
     @property
-    def standing(self) -> Standing:
+    def standing(self) -> OutcomeTotals:
         """What was known at the last look; from any thread."""
-        return sum((one.standing for one in self._watches), Standing())
+        return sum((one.standing for one in self._watches), OutcomeTotals())
 
-    def look(self) -> Standing:
+    def look(self) -> OutcomeTotals:
         """What is known by now. The queues that are looked into are nobody's while messages are
         sent: these are in the archive."""
-        return sum((one.look() for one in self._watches), Standing())
+        return sum((one.look() for one in self._watches), OutcomeTotals())
 
     def __enter__(self) -> Self:
         with self._open:
@@ -59,7 +59,7 @@ def watch_of(
     url: str,
     run: Run,
     family: ExchangeFamily,
-    choice: Choice,
+    choice: Selection,
     job: str,
     *,
     arrivals: Callable[[], Mapping[str, Collection[WayBack]]],

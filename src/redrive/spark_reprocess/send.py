@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from redrive.failures.canary import Act, Ruling
+from redrive.failures.canary import CanaryDecision, CanaryStep
 from redrive.failures.direction import Direction
 from redrive.failures.stored_message import (
     BODY,
@@ -44,7 +44,7 @@ def send(
     direction: Direction | None = None,
     on_progress: OnProgress = tell_nobody,
     job: str | None = None,
-    judge: Callable[[int], Ruling] | None = None,
+    judge: Callable[[int], CanaryDecision] | None = None,
 ) -> str:
     """Sends messages of a run, and keeps the ledger.
 
@@ -87,8 +87,8 @@ def send(
 
     def look() -> None:
         settled = ledger.outcomes()
-        verdict = Ruling(Act.GO_ON) if judge is None else judge(settled)
-        if verdict.act is Act.STOP and ledger.stopped() is None:
+        verdict = CanaryDecision(CanaryStep.GO_ON) if judge is None else judge(settled)
+        if verdict.act is CanaryStep.STOP and ledger.stopped() is None:
             ledger.stop(verdict.reason)
         on_progress(phase, settled, total)
 

@@ -15,7 +15,7 @@ from redrive.pubsub.lifecycle import default_name
 from redrive.pubsub.transfer.confirmed_publisher import Sending
 from redrive.pubsub.transfer.rate import RateLimit
 from redrive.spark_reprocess.ledger import ArchiveLedger, Entry, Event
-from redrive.spark_reprocess.row_message import Mode, Prepare, Prepared, Row, preparer
+from redrive.spark_reprocess.row_message import Mode, Prepare, PreparedRow, Row, preparer
 from redrive.spark_reprocess.settings import BATCH, LEAST_SHARE, TIMEOUT
 from redrive.topology.names import ExchangeFamily
 
@@ -87,13 +87,15 @@ class Sent:
 class _Chunk:
     """Messages that are on their way together."""
 
-    def __init__(self, messages: list[Prepared]) -> None:
+    def __init__(self, messages: list[PreparedRow]) -> None:
         self.messages = messages
         self.outcomes: list[Entry] = []
-        self.lost: list[tuple[Prepared, bool]] = []
+        self.lost: list[tuple[PreparedRow, bool]] = []
         self.in_flight = ThreadInFlight()
 
-    def outgoing(self, messages: Iterable[tuple[Prepared, bool]], event: Event) -> list[Outgoing]:
+    def outgoing(
+        self, messages: Iterable[tuple[PreparedRow, bool]], event: Event
+    ) -> list[Outgoing]:
         """These as the outbox takes them; the flag says of each whether it may have been sent
         before."""
         made: list[Outgoing] = []
@@ -102,7 +104,7 @@ class _Chunk:
             def settled(
                 outgoing: Outgoing,
                 error: RedriveError | None,
-                message: Prepared = message,
+                message: PreparedRow = message,
                 again: bool = again,
             ) -> None:
                 again = again or outgoing.in_doubt
@@ -196,7 +198,7 @@ class _Part:
                 math.ceil(self._task.rate or self._task.batch),
             ),
         )
-        waiting: list[Prepared] = []
+        waiting: list[PreparedRow] = []
         for row in rows:
             try:
                 message = prepare(row)

@@ -23,7 +23,7 @@ _MEASURED = {"3.10": "3.10.8", "4.0": "4.0.5", "4.3": "4.3.6"}
 _PATIENCE = 60.0
 
 
-class _Premises:
+class _BrokerModel:
     """What its connections see of the broker.
 
     Args:
@@ -78,7 +78,7 @@ class MemoryBroker:
             )
         self._version = known
         self._clock = Clock(stands_still=not real_time)
-        premises = _Premises(known, ("guest", "guest"))
+        premises = _BrokerModel(known, ("guest", "guest"))
         self._hosts = premises.virtual_hosts
         self._add_host("/")
         self._loopback = Loopback(premises, self._run, self._seconds_until_due)

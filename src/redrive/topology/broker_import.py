@@ -21,7 +21,7 @@ from redrive.topology.tags import HEADER, TagFilter
 
 
 @dataclass(frozen=True, slots=True)
-class Recovered:
+class ImportedTopology:
     """What was found on a broker.
 
     Args:
@@ -34,7 +34,7 @@ class Recovered:
     notes: tuple[str, ...]
 
 
-def recover(observed: Observed) -> Recovered:
+def recover(observed: Observed) -> ImportedTopology:
     """The subscriptions on a broker. What each subscriber keeps for itself, its number of retries,
     can't be seen there."""
     found: list[Subscription] = []
@@ -70,7 +70,7 @@ def recover(observed: Observed) -> Recovered:
                 f"{main} has a delay ladder{ticks}; which subscription's backoff made it, the "
                 f"broker does not know: set {keys} there"
             )
-    return Recovered(tuple(found), tuple(notes))
+    return ImportedTopology(tuple(found), tuple(notes))
 
 
 class _Unlike(Exception):
@@ -263,7 +263,7 @@ def _only_source(destination: str, key: str, observed: Observed) -> str | None:
     return sources[0] if len(sources) == 1 else None
 
 
-def file_of(recovered: Recovered) -> str:
+def file_of(recovered: ImportedTopology) -> str:
     """The topology file, in YAML, that `spec` reads."""
     lines = [
         (

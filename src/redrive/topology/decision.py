@@ -15,7 +15,7 @@ from redrive.topology.headers import Delivery
 from redrive.topology.ladder import Ladder
 from redrive.topology.model import Subscription
 from redrive.topology.policy import RetryPolicy, most_retries_of
-from redrive.topology.rewrite import Circumstances, ErrorReport, Publish
+from redrive.topology.rewrite import ErrorReport, MoveContext, Publish
 
 Reason = Literal[
     "retries-exhausted", "not-retryable", "gave-up", "invalid-message", "crashed", "too-old"
@@ -265,7 +265,7 @@ def _returns_of(delivery: Delivery) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class DecisionContext:
     """Time and chance, at the instant of a decision.
 
     Args:
@@ -282,7 +282,7 @@ def decide(
     subscription: Subscription,
     outcome: Outcome,
     broker: BrokerVersion,
-    moment: Moment,
+    moment: DecisionContext,
 ) -> Decision:
     """What happens to a message now: before its handler runs (`Arrived`) and after it (`Handled`,
     `Raised`)."""
@@ -329,7 +329,7 @@ def _no_retry(
     policy: RetryPolicy,
     kind: type[BaseException] | None,
     retries: int,
-    moment: Moment,
+    moment: DecisionContext,
 ) -> Literal["retries-exhausted", "not-retryable", "too-old"] | None:
     """Why a failed message is not tried again; None where it is."""
     allowed = policy.max_retries_of(kind)
@@ -499,7 +499,7 @@ def route(
     settlement: Settlement,
     delivery: Delivery,
     subscription: Subscription,
-    circumstances: Circumstances,
+    circumstances: MoveContext,
 ) -> Step:
     """What a shell does to carry a settlement out."""
     match settlement:

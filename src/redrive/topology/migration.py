@@ -38,7 +38,7 @@ from redrive.topology.rewrite import Publish
 
 TRANSIT_SUFFIX = "@migrating"
 Kind = Literal["divert", "drain", "replace", "restore", "return", "remove", "release"]
-Place = Literal["main", "retry", "failed"]
+MetricsAddress = Literal["main", "retry", "failed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Step:
     """
 
     kind: Kind
-    place: Place
+    place: MetricsAddress
     queue: Queue
     transit: Queue
     bindings: tuple[Binding, ...] = ()
@@ -209,7 +209,7 @@ class _Swap:
 
     def __init__(
         self,
-        place: Place,
+        place: MetricsAddress,
         queue: Queue,
         topology: Topology,
         observed: Observed,

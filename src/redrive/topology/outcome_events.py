@@ -70,7 +70,7 @@ _COUNTS = ("handled", "failed", "retrying", "handled_after_retry", "failed_after
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class OutcomeTotals:
     """What is known by now of the messages that a job has sent, since it is watched.
 
     Args:
@@ -94,8 +94,8 @@ class Standing:
         """How many anything is known of."""
         return self.succeeded + self.failing
 
-    def __add__(self, other: "Standing") -> "Standing":
-        return Standing(
+    def __add__(self, other: "OutcomeTotals") -> "OutcomeTotals":
+        return OutcomeTotals(
             self.succeeded + other.succeeded,
             self.failing + other.failing,
             self.failed_again + other.failed_again,

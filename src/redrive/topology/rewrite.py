@@ -67,7 +67,7 @@ class ErrorReport:
 
 
 @dataclass(frozen=True, slots=True)
-class Circumstances:
+class MoveContext:
     """What a move needs to be told, since it looks at no clock, dice or socket.
 
     Args:
@@ -119,7 +119,7 @@ def give_up(
     reason: str,
     error: ErrorReport,
     retries: int,
-    circumstances: Circumstances,
+    circumstances: MoveContext,
 ) -> Publish:
     """The publish that sets a message aside in the failed queue, with everything needed to
     understand it.
@@ -186,7 +186,7 @@ def postpone(
     *,
     retry: int,
     delay: timedelta,
-    circumstances: Circumstances,
+    circumstances: MoveContext,
 ) -> Publish:
     """The publish that sends a message to its n-th retry, from 1, by the delay ladder, whose queues
     count for nothing."""

@@ -15,7 +15,7 @@ _DEEPEST = 40
 _WIDTH = 16
 
 
-class Branch(NamedTuple):
+class TreeLine(NamedTuple):
     """A line of a tree.
 
     Args:
@@ -43,7 +43,7 @@ class BodyView(NamedTuple):
     """
 
     view: str
-    tree: list[Branch]
+    tree: list[TreeLine]
     text: str
     note: str
     is_json: bool
@@ -73,14 +73,14 @@ def viewed(message: FailedMessage, wanted: str) -> BodyView:
     return BodyView("hex", [], _hexadecimal(body[:_MOST_BYTES]), note, is_json)
 
 
-def _branches(root: object) -> list[Branch]:
+def _branches(root: object) -> list[TreeLine]:
     """The lines of a tree, in order. What is nested too deep stands in one line."""
-    found: list[Branch] = []
+    found: list[TreeLine] = []
     to_do: list[tuple[int, str, object]] = [(0, "", root)]
     while to_do and len(found) <= _MOST_LINES:
         depth, name, value = to_do.pop()
         members = _members(value) if depth < _DEEPEST else []
-        found.append(Branch(depth, name, _words(value), _kind(value)))
+        found.append(TreeLine(depth, name, _words(value), _kind(value)))
         to_do += [(depth + 1, key, member) for key, member in reversed(members)]
     return found
 

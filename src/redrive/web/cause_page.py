@@ -8,10 +8,10 @@ from starlette.responses import Response
 
 from redrive.errors import RedriveError
 from redrive.failures.cause import Cause, cause_of
-from redrive.failures.cause_book import CauseBook, CauseStanding
 from redrive.failures.cause_example import parts_of_message, trace_of
 from redrive.failures.cause_history import jobs_of
-from redrive.failures.cause_remark import CauseState
+from redrive.failures.cause_note import CauseState
+from redrive.failures.cause_notes import CauseNotes, CauseStatus
 from redrive.failures.columns import COLUMNS
 from redrive.failures.facet import Facet, FacetValue, offered
 from redrive.failures.failed_message import FailedMessage
@@ -20,17 +20,17 @@ from redrive.failures.groups import Group
 from redrive.failures.job_record import JobRecord
 from redrive.failures.look import Look
 from redrive.failures.message_lookup import NothingFound
-from redrive.web.asked import Asked, QueuePlace
-from redrive.web.command_words import (
+from redrive.web.command_lines import (
     list_command,
     merge_command,
     say_command,
     undo_command,
 )
-from redrive.web.desk import Desk, Freshness
+from redrive.web.context import ConsoleContext, LookStatus
 from redrive.web.filter_bar import chips_of, offer_of, where_of, with_term
 from redrive.web.histogram import with_links
 from redrive.web.look_questions import CausesOf, FacetOf, MessagesOf
+from redrive.web.page_request import PageRequest, QueuePlace
 
 _A_PAGE = 50
 _MOST_PAGES = 200
@@ -56,32 +56,30 @@ class ShownFacet:
     problem: str = ""
 
 
-def show(desk: Desk, asked: Asked) -> Response:
+def show(context: ConsoleContext, request: PageRequest) -> Response:
     """A cause of a queue's messages, and these, page by page."""
-    place, where = asked.place, where_of(asked)
-    filter_, book = desk.filter_of(asked), desk.memory.book
-    number = asked.number("page", 1, least=1, most=_MOST_PAGES)
-    group, matching, look = _group(desk, place, filter_, book)
-    messages, _ = desk.recollection.answer(
-        place, MessagesOf(filter_, (number - 1) * _A_PAGE, _A_PAGE)
-    )
-    facets = _facets(desk, asked, filter_, where)
+    place, where = request.place, where_of(request)
+    filter_, book = context.filter_of(request), context.journal_cache.book
+    number = request.number("page", 1, least=1, most=_MOST_PAGES)
+    group, matching, look = _group(context, place, filter_, book)
+    messages, _ = context.looks.answer(place, MessagesOf(filter_, (number - 1) * _A_PAGE, _A_PAGE))
+    facets = _facets(context, request, filter_, where)
     cause = group.key if isinstance(group.key, Cause) else Cause("", "", "")
-    example = _example(desk, place, group)
-    here = {**place.asks, "group": asked.text("group"), "by": asked.text("by")}
+    example = _example(context, place, group)
+    here = {**place.asks, "group": request.text("group"), "by": request.text("by")}
 
     def between(begin: datetime, end: datetime) -> str:
         span = f"failed_at >= {_time(begin)} AND failed_at < {_time(end)}"
-        return asked.link("/cause", {**here, "where": with_term(where, f"({span})")})
+        return request.link("/cause", {**here, "where": with_term(where, f"({span})")})
 
-    return desk.page(
+    return context.page(
         "cause",
-        asked,
+        request,
         cause.what,
         {
             "place": place,
             "here": here,
-            "standing": Freshness.of(desk, place, look),
+            "standing": LookStatus.of(context, place, look),
             "group": group,
             "cause": cause,
             "said": book.standing_of(group),
@@ -91,7 +89,7 @@ def show(desk: Desk, asked: Asked) -> Response:
             "parts": trace_of(example.traceback or "", cause_of(example)),
             "picture": with_links(group, between),
             "facets": facets,
-            "offered": [name for name in offered(example) if not _reads_body(desk, name)],
+            "offered": [name for name in offered(example) if not _reads_body(context, name)],
             "messages": messages,
             "number": number,
             "pages": min(_MOST_PAGES, -(-matching // _A_PAGE)),
@@ -99,37 +97,37 @@ def show(desk: Desk, asked: Asked) -> Response:
             "where": where,
             "chips": chips_of(where),
             "offer": offer_of(where, [group]),
-            "jobs": _jobs(desk, book, cause),
-            "elsewhere": _elsewhere(desk, asked, cause),
-            "others": _others(desk, place, cause) if desk.settings.may_note else [],
+            "jobs": _jobs(context, book, cause),
+            "elsewhere": _elsewhere(context, request, cause),
+            "others": _others(context, place, cause) if context.settings.may_note else [],
             "trackers": [
                 (tracker.host, tracker.address(cause, place.name))
-                for tracker in desk.settings.trackers
+                for tracker in context.settings.trackers
             ],
             "columns": COLUMNS,
             "say": _say_command(cause, book.standing_of(group)),
             "merge": merge_command(cause.group_id),
             "undo": undo_command(),
-            "command": list_command(place, Filter(where or None, groups=asked.filter.groups)),
+            "command": list_command(place, Filter(where or None, groups=request.filter.groups)),
         },
     )
 
 
-def _say_command(cause: Cause, said: CauseStanding) -> str:
+def _say_command(cause: Cause, said: CauseStatus) -> str:
     """The command that says of a cause what is said of it, to be changed."""
     state = CauseState.FIXED if said.fixed_in else said.state
     return say_command(cause.group_id, state.value, said.fixed_in, said.note)
 
 
 def _group(
-    desk: Desk, place: QueuePlace, filter_: Filter, book: CauseBook
+    context: ConsoleContext, place: QueuePlace, filter_: Filter, book: CauseNotes
 ) -> tuple[Group, int, Look]:
     """The group that is meant, and how many messages the filter means.
 
     Raises:
         NothingFound: it has no message of those that the filter means.
     """
-    groups, look = desk.recollection.answer(place, CausesOf(filter_, book))
+    groups, look = context.looks.answer(place, CausesOf(filter_, book))
     largest = groups.largest_first
     if not largest:
         raise NothingFound(
@@ -139,23 +137,27 @@ def _group(
     return largest[0], groups.total, look
 
 
-def _example(desk: Desk, place: QueuePlace, group: Group) -> FailedMessage:
-    message, _ = desk.recollection.ask(place, lambda look: look.named(group.first_id))
+def _example(context: ConsoleContext, place: QueuePlace, group: Group) -> FailedMessage:
+    message, _ = context.looks.ask(place, lambda look: look.named(group.first_id))
     return message
 
 
-def _facets(desk: Desk, asked: Asked, filter_: Filter, where: str) -> list[ShownFacet]:
+def _facets(
+    context: ConsoleContext, request: PageRequest, filter_: Filter, where: str
+) -> list[ShownFacet]:
     """What the messages go by: always two columns, and what was asked for besides."""
-    names = dict.fromkeys([*([asked.text("by")] if asked.text("by") else []), *_ALWAYS])
-    return [_facet(desk, asked, name, filter_, where) for name in names]
+    names = dict.fromkeys([*([request.text("by")] if request.text("by") else []), *_ALWAYS])
+    return [_facet(context, request, name, filter_, where) for name in names]
 
 
-def _facet(desk: Desk, asked: Asked, name: str, filter_: Filter, where: str) -> ShownFacet:
+def _facet(
+    context: ConsoleContext, request: PageRequest, name: str, filter_: Filter, where: str
+) -> ShownFacet:
     try:
-        if _reads_body(desk, name):
+        if _reads_body(context, name):
             return ShownFacet(name, [], problem="This console hides bodies.")
         facet = Facet.named(name)
-        (values, more), _ = desk.recollection.answer(asked.place, FacetOf(filter_, facet))
+        (values, more), _ = context.looks.answer(request.place, FacetOf(filter_, facet))
     except RedriveError as error:
         return ShownFacet(name, [], problem=str(error))
     return ShownFacet(
@@ -163,45 +165,51 @@ def _facet(desk: Desk, asked: Asked, name: str, filter_: Filter, where: str) -> 
     )
 
 
-def _reads_body(desk: Desk, name: str) -> bool:
+def _reads_body(context: ConsoleContext, name: str) -> bool:
     """Whether a facet shows what this console hides."""
-    return desk.settings.hide_bodies and (name.startswith("$") or name == "body_text")
+    return context.settings.hide_bodies and (name.startswith("$") or name == "body_text")
 
 
-def _elsewhere(desk: Desk, asked: Asked, cause: Cause) -> list[tuple[QueuePlace, int, str]]:
+def _elsewhere(
+    context: ConsoleContext, request: PageRequest, cause: Cause
+) -> list[tuple[QueuePlace, int, str]]:
     """The other queues that are known to have messages of the same cause: how many each, and the
     address of the cause there."""
     found: list[tuple[QueuePlace, int, str]] = []
     try:
-        lines = [line for line in desk.board.lines() if line.failed and line.place != asked.place]
+        lines = [
+            line
+            for line in context.queue_states.lines()
+            if line.failed and line.place != request.place
+        ]
     except RedriveError:
         return []
-    book = desk.memory.book
+    book = context.journal_cache.book
     for line in lines[:_MOST_QUEUES]:
         try:
-            count, _ = desk.recollection.ask(
+            count, _ = context.looks.ask(
                 line.place, lambda look: book.count_of(look, cause.group_id)
             )
         except RedriveError:  # nobody has looked there
             continue
         if count:
             asks = {**line.place.asks, "group": cause.group_id}
-            found.append((line.place, count, asked.link("/cause", asks)))
+            found.append((line.place, count, request.link("/cause", asks)))
     return sorted(found, key=lambda one: -one[1])
 
 
-def _others(desk: Desk, place: QueuePlace, cause: Cause) -> list[Cause]:
+def _others(context: ConsoleContext, place: QueuePlace, cause: Cause) -> list[Cause]:
     """The other causes of the queue, which this one may be merged into."""
-    groups, _ = desk.recollection.answer(place, CausesOf(Filter(), desk.memory.book))
-    own = desk.memory.book.members(cause.group_id)
+    groups, _ = context.looks.answer(place, CausesOf(Filter(), context.journal_cache.book))
+    own = context.journal_cache.book.members(cause.group_id)
     keys = (group.key for group in groups.largest_first[:_A_PAGE])
     return [key for key in keys if isinstance(key, Cause) and key.group_id not in own]
 
 
-def _jobs(desk: Desk, book: CauseBook, cause: Cause) -> list[JobRecord]:
+def _jobs(context: ConsoleContext, book: CauseNotes, cause: Cause) -> list[JobRecord]:
     """The jobs so far that this user may see."""
-    found = jobs_of(desk.memory.known.jobs, book.members(cause.group_id))
-    return list(islice(filter(desk.may_see, found), _MOST_JOBS))
+    found = jobs_of(context.journal_cache.known.jobs, book.members(cause.group_id))
+    return list(islice(filter(context.may_see, found), _MOST_JOBS))
 
 
 def _time(moment: datetime) -> str:

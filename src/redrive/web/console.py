@@ -36,27 +36,35 @@ from redrive.web import (
     live_page,
     me_page,
     message_page,
+    note_page,
     overview_page,
     plan_page,
     proof,
     query_page,
-    remark_page,
     store_page,
 )
-from redrive.web.asked import Asked
-from redrive.web.command_words import groups_command
+from redrive.web.access_config import AccessConfig, Login
+from redrive.web.auth_middleware import (
+    ENTRY,
+    LOGIN,
+    LOGOUT,
+    SESSION_USER,
+    AuthConfig,
+    AuthMiddleware,
+    Refusal,
+)
+from redrive.web.command_lines import groups_command
 from redrive.web.console_settings import ConsoleSettings
-from redrive.web.desk import Desk, Freshness
-from redrive.web.entrance import Entrance
-from redrive.web.gate import ENTRY, GUEST, LOGIN, LOGOUT, Doors, Gate, Refusal
-from redrive.web.guest import Guest, Guests
+from redrive.web.context import ConsoleContext, LookStatus
 from redrive.web.html import page
-from redrive.web.login_page import LoginDesk, set_session
+from redrive.web.login_link import LoginLink
+from redrive.web.login_page import LoginForm, set_session
+from redrive.web.page_request import PageRequest
 from redrive.web.questions import READER_IS_GONE, TooManyQuestions
-from redrive.web.reach import Login, Reach
+from redrive.web.session_users import SessionUser, SessionUsers
 from redrive.web.sessions import Sessions
 
-Page = Callable[[Desk, Asked], Response]
+Page = Callable[[ConsoleContext, PageRequest], Response]
 _Endpoint = Callable[[Request], Awaitable[Response]]
 
 _FORGOTTEN_EVERY = 30.0
@@ -90,7 +98,7 @@ _ACTING: dict[str, Page] = {
     "/look": causes_page.look,
     "/look-at-all": overview_page.look,
     "/begin": plan_page.begin,
-    "/remark": remark_page.say,
+    "/remark": note_page.say,
     "/store/copy": store_page.copy,
     "/store/restore": store_page.restore,
     "/edit/compare": edit_page.compare,
@@ -118,36 +126,36 @@ class Console:
     def __init__(
         self, settings: ConsoleSettings, hosts: frozenset[str], *, is_local: bool = False
     ) -> None:
-        self.desk = Desk.of(settings)
-        reach = settings.reach
+        self.context = ConsoleContext.of(settings)
+        access = settings.access
         # Whoever has the link has started the console, which ends their session with it.
-        has_link = reach.login is Login.LINK
-        self.sessions: Sessions[Guest] = Sessions(None if has_link else reach.idle_time)
-        self.guests = Guests(settings, self.desk)
-        self.entrance = Entrance(self.sessions, self.guests.own)
+        has_link = access.login is Login.LINK
+        self.sessions: Sessions[SessionUser] = Sessions(None if has_link else access.idle_time)
+        self.session_users = SessionUsers(settings, self.context)
+        self.login_link = LoginLink(self.sessions, self.session_users.own)
         # Cookies do not tell ports apart: two consoles on one host must not end each other's
         # sessions.
         # With TLS, no other host and no page without it can plant one of this name. Source:
         # https://developer.mozilla.org/docs/Web/HTTP/Headers/Set-Cookie#cookie_prefixes
-        prefix = "__Host-" if reach.is_encrypted else ""
+        prefix = "__Host-" if access.is_encrypted else ""
         self.cookie = f"{prefix}redrive-{secrets.token_hex(4)}"
-        self.doors = Doors(
-            reach,
+        self.auth = AuthConfig(
+            access,
             frozenset(host.lower() for host in hosts),
             self.sessions,
-            self.guests,
+            self.session_users,
             self.cookie,
         )
-        self._login = LoginDesk(self.doors, is_local=is_local and not reach.trusted_proxies)
+        self._login = LoginForm(self.auth, is_local=is_local and not access.trusted_proxies)
         self._is_closed = False
         self._ending = threading.Event()
-        if reach.login is Login.BROKER:
+        if access.login is Login.BROKER:
             threading.Thread(
                 target=self._forget_the_gone, name="redrive-guests", daemon=True
             ).start()
         router = Starlette(
             routes=[
-                *self._ways_in(reach),
+                *self._ways_in(access),
                 *(Route(path, self._answering(one)) for path, one in _READING.items()),
                 *(
                     Route(path, self._answering(one), methods=["POST"])
@@ -160,9 +168,9 @@ class Console:
         self.routes = [route for route in router.routes if isinstance(route, Route)]
         """What may be asked for, as the router has it; the files that everybody may have are not
         among it."""
-        self._app = Gate(
+        self._app = AuthMiddleware(
             router,
-            doors=self.doors,
+            auth=self.auth,
             refused=lambda refusal: _refused(refusal),
             is_ready=lambda: not self._is_closed,
         )
@@ -172,7 +180,7 @@ class Console:
 
     def new_link(self) -> str:
         """The path of a link that lets in one browser, once."""
-        return f"{ENTRY}?token={self.entrance.new_link()}"
+        return f"{ENTRY}?token={self.login_link.new_link()}"
 
     def close(self, on_wait: Callable[[], object] = lambda: None) -> None:
         """Ends what runs, cleanly.
@@ -182,17 +190,17 @@ class Console:
         """
         self._is_closed = True
         self._ending.set()
-        for desk in self.guests.desks():
-            desk.close(on_wait)
-        self.desk.recollection.questions.close()
+        for context in self.session_users.contexts():
+            context.close(on_wait)
+        self.context.looks.questions.close()
 
     def _forget_the_gone(self) -> None:
         """Forgets, now and then, whose sessions have all ended, and their passwords."""
         while not self._ending.wait(_FORGOTTEN_EVERY):
-            self.guests.forget_all_but(self.sessions.guests())
+            self.session_users.forget_all_but(self.sessions.session_users())
 
-    def _ways_in(self, reach: Reach) -> list[Route]:
-        match reach.login:
+    def _ways_in(self, access: AccessConfig) -> list[Route]:
+        match access.login:
             case Login.LINK:
                 return [Route(ENTRY, self._enter, methods=["GET"])]
             case Login.BROKER:
@@ -204,7 +212,7 @@ class Console:
                 return []
 
     async def _enter(self, request: Request) -> Response:
-        session = self.entrance.exchange(request.query_params.get("token", ""))
+        session = self.login_link.exchange(request.query_params.get("token", ""))
         if session is None:
             return _refused(
                 Refusal(
@@ -220,87 +228,95 @@ class Console:
     async def _log_in(self, request: Request) -> Response:
         root = str(request.scope.get("root_path", ""))
         if request.method != "POST":
-            return self._login.show(Asked(dict(request.query_params), root))
+            return self._login.show(PageRequest(dict(request.query_params), root))
         try:
-            asked = Asked(await _form(request), root)
+            page_request = PageRequest(await _form(request), root)
         except ConfigurationError as error:
             return _refused(Refusal(400, error.problem, error.remedy))
-        return await run_in_threadpool(self._login.log_in, request, asked)
+        return await run_in_threadpool(self._login.log_in, request, page_request)
 
     async def _log_out(self, request: Request) -> Response:
         return self._login.log_out(request)
 
     def _answering(self, show: Page) -> _Endpoint:
         async def answer(request: Request) -> Response:
-            guest: Guest = request.scope[GUEST]
+            session_user: SessionUser = request.scope[SESSION_USER]
             root = str(request.scope.get("root_path", ""))
-            asked = Asked(_values(request.query_params.multi_items()), root)
+            page_request = PageRequest(_values(request.query_params.multi_items()), root)
             if request.method == "POST":
                 try:
-                    asked = Asked(await _form(request), root)
+                    page_request = PageRequest(await _form(request), root)
                 except ConfigurationError as error:
-                    return self._failed(guest.desk, asked, error)
+                    return self._failed(session_user.context, page_request, error)
             # What asks a broker or a database waits: the event loop does not.
             gone = threading.Event()
             READER_IS_GONE.set(gone)
             waiting = asyncio.create_task(_heed_hang_up(request, gone))
             try:
-                return await run_in_threadpool(self._answer, show, guest, asked)
+                return await run_in_threadpool(self._answer, show, session_user, page_request)
             finally:
                 waiting.cancel()
 
         return answer
 
-    def _answer(self, show: Page, guest: Guest, asked: Asked) -> Response:
-        with self.guests.seated(guest) as seated:
-            return self._answer_at(seated.desk, show, guest, asked)
+    def _answer(self, show: Page, session_user: SessionUser, page_request: PageRequest) -> Response:
+        with self.session_users.as_active(session_user) as as_active:
+            return self._answer_at(as_active.context, show, session_user, page_request)
 
-    def _answer_at(self, desk: Desk, show: Page, guest: Guest, asked: Asked) -> Response:
+    def _answer_at(
+        self,
+        context: ConsoleContext,
+        show: Page,
+        session_user: SessionUser,
+        page_request: PageRequest,
+    ) -> Response:
         try:
-            if asked.values.get("queue"):
-                desk.check_look(asked.place)
-            return show(desk, asked)
+            if page_request.values.get("queue"):
+                context.check_look(page_request.place)
+            return show(context, page_request)
         except NothingKept:
-            return self._unseen(desk, asked)
+            return self._unseen(context, page_request)
         except RedriveError as error:
-            if desk.rights.is_refused and desk.settings.reach.login is Login.BROKER:
+            if context.rights.is_refused and context.settings.access.login is Login.BROKER:
                 # The user is gone, or has another password by now.
-                self.sessions.end_all(guest)
-                self.guests.forget(guest)
-                return RedirectResponse(asked.link(LOGIN), 303)
-            return self._failed(desk, asked, error)
+                self.sessions.end_all(session_user)
+                self.session_users.forget(session_user)
+                return RedirectResponse(page_request.link(LOGIN), 303)
+            return self._failed(context, page_request, error)
 
-    def _unseen(self, desk: Desk, asked: Asked) -> Response:
+    def _unseen(self, context: ConsoleContext, page_request: PageRequest) -> Response:
         """What is shown where no look is kept that would answer."""
-        place = asked.place
-        return desk.page(
+        place = page_request.place
+        return context.page(
             "unseen",
-            asked,
+            page_request,
             place.name,
             {
                 "place": place,
-                "standing": Freshness.of(desk, place, None),
+                "standing": LookStatus.of(context, place, None),
                 "command": groups_command(place, Filter()),
             },
             409,
         )
 
-    def _failed(self, desk: Desk, asked: Asked, error: RedriveError) -> Response:
+    def _failed(
+        self, context: ConsoleContext, page_request: PageRequest, error: RedriveError
+    ) -> Response:
         problem, _, remedy = str(error).partition("\n")
         values: dict[str, object] = {"problem": problem, "remedy": remedy}
-        return desk.page("problem", asked, "A problem", values, _status_of(error))
+        return context.page("problem", page_request, "A problem", values, _status_of(error))
 
     async def _nothing_there(self, request: Request, _: Exception) -> Response:
-        asked = Asked({}, str(request.scope.get("root_path", "")))
+        page_request = PageRequest({}, str(request.scope.get("root_path", "")))
         problem, remedy = (
             "there is no such page",
             "The overview has links to all.",
         )
         error = NothingFound(f"{problem}\n{remedy}")
-        guest: Guest | None = request.scope.get(GUEST)
-        if guest is None:  # of the files that everybody may have, there is no such one
+        session_user: SessionUser | None = request.scope.get(SESSION_USER)
+        if session_user is None:  # of the files that everybody may have, there is no such one
             return _refused(Refusal(404, "there is no such page", "Log in first."))
-        return await run_in_threadpool(self._failed, guest.desk, asked, error)
+        return await run_in_threadpool(self._failed, session_user.context, page_request, error)
 
 
 def _status_of(error: RedriveError) -> int:

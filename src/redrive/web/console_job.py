@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Self
 
-from redrive.web.asked import QueuePlace
+from redrive.web.page_request import QueuePlace
 
 _MOST_NOTICES = 20
 

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 import uvicorn
 
 from redrive.errors import ConfigurationError
+from redrive.web.access_config import AccessConfig, ListenAddress
 from redrive.web.console import Console
 from redrive.web.console_settings import ConsoleSettings
-from redrive.web.punctual_protocol import PunctualProtocol
-from redrive.web.reach import ListenPlace, Reach
+from redrive.web.timeout_protocol import TimeoutProtocol
 
 _MOST_CONNECTIONS = 500
 _LEAVES = 2
@@ -29,14 +29,14 @@ class ConsoleServer:
     """
 
     def __init__(
-        self, settings: ConsoleSettings, listening: socket.socket, place: ListenPlace
+        self, settings: ConsoleSettings, listening: socket.socket, place: ListenAddress
     ) -> None:
         self._listening = listening
         port = int(listening.getsockname()[1])
-        reach = settings.reach
-        self.address = place.address(port, reach)
+        access = settings.access
+        self.address = place.address(port, access)
         self.console = Console(
-            settings, place.allowed_hosts(port, reach), is_local=place.is_loopback
+            settings, place.allowed_hosts(port, access), is_local=place.is_loopback
         )
         self._server = uvicorn.Server(
             uvicorn.Config(
@@ -47,9 +47,9 @@ class ConsoleServer:
                 server_header=False,
                 # The gate knows whose word counts.
                 proxy_headers=False,
-                ssl_certfile=reach.certfile,
-                ssl_keyfile=reach.keyfile,
-                http=PunctualProtocol,
+                ssl_certfile=access.certfile,
+                ssl_keyfile=access.keyfile,
+                http=TimeoutProtocol,
                 # What is open beyond that is refused: a crowd that waits takes no memory.
                 limit_concurrency=_MOST_CONNECTIONS,
                 timeout_graceful_shutdown=_LEAVES,
@@ -75,13 +75,13 @@ class ConsoleServer:
 
 
 @contextlib.contextmanager
-def opened_server(settings: ConsoleSettings, place: ListenPlace) -> Iterator[ConsoleServer]:
+def opened_server(settings: ConsoleSettings, place: ListenAddress) -> Iterator[ConsoleServer]:
     """A console that has its port, for as long as the block.
 
     Raises:
         ConfigurationError: the port is taken or may not be used, or the certificate can't be.
     """
-    _check_certificate(settings.reach)
+    _check_certificate(settings.access)
     family = socket.AF_INET6 if ":" in place.host else socket.AF_INET
     with contextlib.closing(socket.socket(family, socket.SOCK_STREAM)) as listening:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -98,19 +98,19 @@ def opened_server(settings: ConsoleSettings, place: ListenPlace) -> Iterator[Con
         yield ConsoleServer(settings, listening, place)
 
 
-def _check_certificate(reach: Reach) -> None:
-    if reach.certfile is None:
+def _check_certificate(access: AccessConfig) -> None:
+    if access.certfile is None:
         return
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(
             # With a function, OpenSSL does not ask on the terminal for a key's passphrase.
-            reach.certfile,
-            reach.keyfile,
+            access.certfile,
+            access.keyfile,
             password=lambda: b"",
         )
     except (OSError, ValueError) as error:
         raise ConfigurationError(
-            f"the certificate {str(reach.certfile)!r} can't be used: "
+            f"the certificate {str(access.certfile)!r} can't be used: "
             f"{getattr(error, 'reason', None) or getattr(error, 'strerror', None) or error}",
             "Give a certificate in PEM and its key, without a passphrase: --certfile, --keyfile.",
         ) from error

@@ -11,8 +11,8 @@ from redrive.failures.local_journal import default_path
 from redrive.failures.mask import Mask
 from redrive.topology.doctor.act_rights import OperatorAct
 from redrive.topology.names import ExchangeFamily
-from redrive.web.reach import Reach
-from redrive.web.tracker import Tracker
+from redrive.web.access_config import AccessConfig
+from redrive.web.tracker_link import TrackerLink
 
 
 class Permit(StrEnum):
@@ -39,7 +39,7 @@ class ConsoleSettings:
         journal: the local file of the journal; None for the one in the user's state directory.
         trackers: where the team keeps track of what is wrong.
         store: the folder of copies; None for one in the user's state directory.
-        reach: who may come in, and from where.
+        access: who may come in, and from where.
         operator: who acts, where a proxy says it; empty for this process's user.
     """
 
@@ -50,9 +50,9 @@ class ConsoleSettings:
     hide_bodies: bool = False
     mask: Mask | None = None
     journal: Path | None = None
-    trackers: tuple[Tracker, ...] = ()
+    trackers: tuple[TrackerLink, ...] = ()
     store: Path | None = None
-    reach: Reach = field(default_factory=Reach)
+    access: AccessConfig = field(default_factory=AccessConfig)
     operator: str = ""
 
     def allows(self, act: OperatorAct) -> bool:

@@ -15,36 +15,36 @@ from redrive.failures.job_record import JobRecord
 from redrive.failures.look import Look
 from redrive.pubsub.url import BrokerURL
 from redrive.topology.doctor.act_rights import OperatorAct
-from redrive.web.asked import Asked
-from redrive.web.command_words import discard_command
-from redrive.web.desk import Desk, Freshness
+from redrive.web.command_lines import discard_command
+from redrive.web.context import ConsoleContext, LookStatus
 from redrive.web.look_questions import CountOf
+from redrive.web.page_request import PageRequest
 
 MOST = 10_000
 """More messages than these are discarded by the command line, which says how far it is."""
 
 
-def show(desk: Desk, asked: Asked) -> Response:
+def show(context: ConsoleContext, request: PageRequest) -> Response:
     """What would be discarded, of what the last look has found."""
-    return _page(desk, asked, "")
+    return _page(context, request, "")
 
 
-def begin(desk: Desk, asked: Asked) -> Response:
+def begin(context: ConsoleContext, request: PageRequest) -> Response:
     """Writes the messages to a file, deletes them from the queue, and shows the job.
 
     Raises:
         ConfigurationError: this console discards nothing.
         PermissionDenied: the broker does not let the user.
     """
-    place = asked.place
-    desk.check(OperatorAct.DISCARD, place)
-    reason = asked.reason
-    failed = desk.recollection.queue(place)
+    place = request.place
+    context.check(OperatorAct.DISCARD, place)
+    reason = request.reason
+    failed = context.looks.queue(place)
     try:
-        count, _, filter_ = _counted(desk, asked)
+        count, _, filter_ = _counted(context, request)
         if not reason:
             raise ConfigurationError("no reason is given", "Say why: it stands in the journal.")
-        if not 0 < count <= MOST or asked.number("typed", -1, most=10**12) != count:
+        if not 0 < count <= MOST or request.number("typed", -1, most=10**12) != count:
             raise ConfigurationError(
                 (
                     "1 message would be discarded, and this number was not typed"
@@ -58,18 +58,18 @@ def begin(desk: Desk, asked: Asked) -> Response:
             id_,
             "discard",
             source_of(failed).name,
-            BrokerURL.parse(desk.settings.url).address,
+            BrokerURL.parse(context.settings.url).address,
             {"selection": filter_.as_json()},
             reason=reason,
             literal=place.literal,
             planned=count,
             file=str(_file_of(id_)),
         )
-        with desk.worker.journal() as journal:
+        with context.worker.journal() as journal:
             discard_into(failed, journal, job, filter_, count)
     except RedriveError as error:
-        return _page(desk, asked, str(error))
-    return RedirectResponse(asked.link("/job", {"id": id_}), 303)
+        return _page(context, request, str(error))
+    return RedirectResponse(request.link("/job", {"id": id_}), 303)
 
 
 def _file_of(id_: str) -> Path:
@@ -84,27 +84,27 @@ def _file_of(id_: str) -> Path:
     return folder / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{id_[:8]}.jsonl"
 
 
-def _counted(desk: Desk, asked: Asked) -> tuple[int, Look, Filter]:
-    filter_ = desk.filter_of(asked)
-    count, look = desk.recollection.answer(asked.place, CountOf(filter_))
+def _counted(context: ConsoleContext, request: PageRequest) -> tuple[int, Look, Filter]:
+    filter_ = context.filter_of(request)
+    count, look = context.looks.answer(request.place, CountOf(filter_))
     return count, look, filter_
 
 
-def _page(desk: Desk, asked: Asked, problem: str) -> Response:
-    place = asked.place
-    count, look, _ = _counted(desk, asked)
-    return desk.page(
+def _page(context: ConsoleContext, request: PageRequest, problem: str) -> Response:
+    place = request.place
+    count, look, _ = _counted(context, request)
+    return context.page(
         "discard",
-        asked,
+        request,
         "Discard",
         {
             "place": place,
-            "standing": Freshness.of(desk, place, look),
+            "standing": LookStatus.of(context, place, look),
             "count": count,
             "most": MOST,
             "problem": problem,
-            "may": desk.may(OperatorAct.DISCARD, place),
-            "command": discard_command(place, asked.filter, asked.text("reason") or "…"),
+            "may": context.may(OperatorAct.DISCARD, place),
+            "command": discard_command(place, request.filter, request.text("reason") or "…"),
         },
         400 if problem else 200,
     )

@@ -16,46 +16,46 @@ from redrive.failures.plan import Plan
 from redrive.failures.readable_values import body_text_of, is_json, plain_of
 from redrive.redaction import printable
 from redrive.topology.doctor.act_rights import OperatorAct
-from redrive.web.asked import Asked
-from redrive.web.command_words import edit_command
-from redrive.web.desk import Desk, Freshness
+from redrive.web.command_lines import edit_command
+from redrive.web.context import ConsoleContext, LookStatus
+from redrive.web.page_request import PageRequest
 
 _MOST_BYTES = 128 * 1024
 
 
-def show(desk: Desk, asked: Asked) -> Response:
+def show(context: ConsoleContext, request: PageRequest) -> Response:
     """The body of a message, to be edited.
 
     Raises:
         ConfigurationError: bodies are hidden, or this one is no text.
     """
-    message, look = _message(desk, asked)
-    return _page(desk, asked, message, look, _shown(message))
+    message, look = _message(context, request)
+    return _page(context, request, message, look, _shown(message))
 
 
-def compare(desk: Desk, asked: Asked) -> Response:
+def compare(context: ConsoleContext, request: PageRequest) -> Response:
     """What was typed, and how it differs from what the broker has.
 
     Raises:
         ConfigurationError: bodies are hidden, or this one is no text.
     """
-    message, look = _message(desk, asked)
-    return _page(desk, asked, message, look, _typed(asked))
+    message, look = _message(context, request)
+    return _page(context, request, message, look, _typed(request))
 
 
-def send(desk: Desk, asked: Asked) -> Response:
+def send(context: ConsoleContext, request: PageRequest) -> Response:
     """Requeues the message with the body that was typed, and shows the job.
 
     Raises:
         ConfigurationError: this console changes no bodies, or the body can't be edited.
     """
-    desk.check(OperatorAct.EDIT, asked.place)
-    message, look = _message(desk, asked)
+    context.check(OperatorAct.EDIT, request.place)
+    message, look = _message(context, request)
     try:
-        reason = asked.reason
+        reason = request.reason
         if not reason:
             raise ConfigurationError("no reason is given", "Say why: it stands in the journal.")
-        body = _edited(message, _typed(asked))
+        body = _edited(message, _typed(request))
         if body == message.body:
             raise ConfigurationError(
                 "nothing is changed",
@@ -63,32 +63,32 @@ def send(desk: Desk, asked: Asked) -> Response:
             )
         _check_json(message, body)
         order = _order(message, body)
-        if not _plan(desk, asked, order, message).count:
+        if not _plan(context, request, order, message).count:
             raise ConfigurationError(
                 "this message can't be requeued",
                 "It was requeued too often before, or nothing says where it failed.",
             )
-        place = asked.place
-        id_ = desk.worker.begin(place, order, reason)
+        place = request.place
+        id_ = context.worker.begin(place, order, reason)
     except RedriveError as error:
-        return _page(desk, asked, message, look, _typed(asked), str(error))
-    return RedirectResponse(asked.link("/job", {"id": id_}), 303)
+        return _page(context, request, message, look, _typed(request), str(error))
+    return RedirectResponse(request.link("/job", {"id": id_}), 303)
 
 
-def _message(desk: Desk, asked: Asked) -> tuple[FailedMessage, Look]:
+def _message(context: ConsoleContext, request: PageRequest) -> tuple[FailedMessage, Look]:
     """The message that is meant, whose body can be edited as a text."""
-    if desk.settings.hide_bodies:
+    if context.settings.hide_bodies:
         raise ConfigurationError(
             "this console hides bodies",
             "Start it without --hide-bodies to edit them.",
         )
-    if desk.settings.mask is not None:
+    if context.settings.mask is not None:
         raise ConfigurationError(
             "this console masks parts of bodies, which would be sent masked",
             "Use redrive failed requeue with --edit or --patch.",
         )
-    id_ = asked.text("id")
-    message, look = desk.recollection.ask(asked.place, lambda look: look.named(id_))
+    id_ = request.text("id")
+    message, look = context.looks.ask(request.place, lambda look: look.named(id_))
     is_text = body_text_of(message) is not None and len(plain_of(message)) <= _MOST_BYTES
     # What a page shows otherwise than it is would be sent as it is shown.
     if not is_text or printable(_shown(message)) != _shown(message):
@@ -105,9 +105,9 @@ def _shown(message: FailedMessage) -> str:
     return (laid_out(body) or body).decode()
 
 
-def _typed(asked: Asked) -> str:
+def _typed(request: PageRequest) -> str:
     # A browser sends each end of a line as two characters.
-    return asked.values.get("body", "").replace("\r\n", "\n")
+    return request.values.get("body", "").replace("\r\n", "\n")
 
 
 def _edited(message: FailedMessage, typed: str) -> bytes:
@@ -135,12 +135,19 @@ def _order(message: FailedMessage, body: bytes) -> Order:
     )
 
 
-def _plan(desk: Desk, asked: Asked, order: Order, message: FailedMessage) -> Plan:
-    return plan_order(desk.recollection.queue(asked.place), order, [message])
+def _plan(
+    context: ConsoleContext, request: PageRequest, order: Order, message: FailedMessage
+) -> Plan:
+    return plan_order(context.looks.queue(request.place), order, [message])
 
 
 def _page(
-    desk: Desk, asked: Asked, message: FailedMessage, look: Look, typed: str, problem: str = ""
+    context: ConsoleContext,
+    request: PageRequest,
+    message: FailedMessage,
+    look: Look,
+    typed: str,
+    problem: str = "",
 ) -> Response:
     body = _edited(message, typed)
     if not problem:
@@ -148,21 +155,21 @@ def _page(
             _check_json(message, body)
         except ConfigurationError as error:
             problem = str(error)
-    return desk.page(
+    return context.page(
         "edit",
-        asked,
+        request,
         "Edit a message",
         {
-            "place": asked.place,
-            "standing": Freshness.of(desk, asked.place, look),
+            "place": request.place,
+            "standing": LookStatus.of(context, request.place, look),
             "message": message,
             "typed": typed,
             "difference": difference(message, body),
             "is_changed": body != message.body,
-            "reason": asked.text("reason"),
-            "may_send": desk.may(OperatorAct.EDIT, asked.place),
+            "reason": request.text("reason"),
+            "may_send": context.may(OperatorAct.EDIT, request.place),
             "problem": problem,
-            "command": edit_command(asked.place, message.failure_id, asked.reason),
+            "command": edit_command(request.place, message.failure_id, request.reason),
         },
         400 if problem else 200,
     )

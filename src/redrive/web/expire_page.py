@@ -15,10 +15,10 @@ from redrive.failures.job_record import JobRecord
 from redrive.failures.look import Look
 from redrive.pubsub.url import BrokerURL
 from redrive.topology.doctor.act_rights import OperatorAct
-from redrive.web.asked import Asked, QueuePlace
-from redrive.web.command_words import expire_command
-from redrive.web.desk import Desk, Freshness
+from redrive.web.command_lines import expire_command
+from redrive.web.context import ConsoleContext, LookStatus
 from redrive.web.look_questions import CausesOf
+from redrive.web.page_request import PageRequest, QueuePlace
 from redrive.web.store import StoreWork
 from redrive.web.store_page import check_user
 
@@ -27,16 +27,16 @@ OLD = "30d"
 _MOST_CAUSES = 20
 
 
-def show(desk: Desk, asked: Asked) -> Response:
+def show(context: ConsoleContext, request: PageRequest) -> Response:
     """What would be moved, of what the last look has found.
 
     Raises:
         PermissionDenied: people log in here, and the store has messages of any queue.
     """
-    return _page(desk, asked, "")
+    return _page(context, request, "")
 
 
-def begin(desk: Desk, asked: Asked) -> Response:
+def begin(context: ConsoleContext, request: PageRequest) -> Response:
     """Has the messages written to a new file of the store and then deleted from the queue, and
     shows how far that is.
 
@@ -44,16 +44,16 @@ def begin(desk: Desk, asked: Asked) -> Response:
         ConfigurationError: this console discards nothing.
         PermissionDenied: the broker does not let the user, or people log in here.
     """
-    check_user(desk)
-    place = asked.place
-    desk.check(OperatorAct.DISCARD, place)
+    check_user(context)
+    place = request.place
+    context.check(OperatorAct.DISCARD, place)
     try:
-        filter_ = failed_before(_moment(asked))
-        groups, _ = _counted(desk, place, filter_)
-        reason = asked.reason
+        filter_ = failed_before(_moment(request))
+        groups, _ = _counted(context, place, filter_)
+        reason = request.reason
         if not reason:
             raise ConfigurationError("no reason is given", "Say why: it stands in the journal.")
-        if not groups.total or asked.number("typed", -1, most=10**12) != groups.total:
+        if not groups.total or request.number("typed", -1, most=10**12) != groups.total:
             raise ConfigurationError(
                 (
                     "1 message would be moved, and this number was not typed"
@@ -62,19 +62,21 @@ def begin(desk: Desk, asked: Asked) -> Response:
                 ),
                 "Type it to confirm.",
             )
-        _begin(desk, place, filter_, reason, groups.total)
+        _begin(context, place, filter_, reason, groups.total)
     except RedriveError as error:
-        return _page(desk, asked, str(error))
-    return RedirectResponse(asked.link("/store"), 303)
+        return _page(context, request, str(error))
+    return RedirectResponse(request.link("/store"), 303)
 
 
-def _begin(desk: Desk, place: QueuePlace, filter_: Filter, reason: str, most: int) -> None:
-    failed, path = desk.recollection.queue(place), desk.store.new_path(place)
+def _begin(
+    context: ConsoleContext, place: QueuePlace, filter_: Filter, reason: str, most: int
+) -> None:
+    failed, path = context.looks.queue(place), context.store.new_path(place)
     job = JobRecord(
         str(uuid.uuid4()),
         "expire",
         source_of(failed).name,
-        BrokerURL.parse(desk.settings.url).address,
+        BrokerURL.parse(context.settings.url).address,
         {"selection": filter_.as_json()},
         reason=reason,
         literal=place.literal,
@@ -86,7 +88,7 @@ def _begin(desk: Desk, place: QueuePlace, filter_: Filter, reason: str, most: in
         def note(written: int) -> None:
             work.done = written
 
-        with desk.worker.journal() as journal:
+        with context.worker.journal() as journal:
             done = discard_into(failed, journal, job, filter_, most, on_progress=note)
         left = done.written - done.deleted
         moved = (
@@ -104,17 +106,17 @@ def _begin(desk: Desk, place: QueuePlace, filter_: Filter, reason: str, most: in
         )
         return f"{moved} {held}"
 
-    desk.store.do(f"expiring messages of {place.name}", act)
+    context.store.do(f"expiring messages of {place.name}", act)
 
 
-def _moment(asked: Asked) -> datetime:
+def _moment(request: PageRequest) -> datetime:
     """Before when a message has failed that is meant: as the page has shown it, so that what has
     grown old since is not meant besides.
 
     Raises:
         ConfigurationError: it is no time.
     """
-    text = asked.text("before")
+    text = request.text("before")
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
@@ -127,36 +129,36 @@ def _moment(asked: Asked) -> datetime:
     return moment.astimezone(UTC)
 
 
-def _counted(desk: Desk, place: QueuePlace, filter_: Filter) -> tuple[Groups, Look]:
-    return desk.recollection.answer(place, CausesOf(filter_, desk.memory.book))
+def _counted(context: ConsoleContext, place: QueuePlace, filter_: Filter) -> tuple[Groups, Look]:
+    return context.looks.answer(place, CausesOf(filter_, context.journal_cache.book))
 
 
-def _page(desk: Desk, asked: Asked, problem: str) -> Response:
-    check_user(desk)
-    place, older_than = asked.place, asked.text("older_than") or OLD
+def _page(context: ConsoleContext, request: PageRequest, problem: str) -> Response:
+    check_user(context)
+    place, older_than = request.place, request.text("older_than") or OLD
     try:
         before = moment_before(older_than, datetime.now(UTC))
     except ConfigurationError as error:
         older_than, problem = OLD, problem or str(error)
         before = moment_before(older_than, datetime.now(UTC))
-    groups, look = _counted(desk, place, failed_before(before))
+    groups, look = _counted(context, place, failed_before(before))
     largest = groups.largest_first
-    return desk.page(
+    return context.page(
         "expire",
-        asked,
+        request,
         "Expire",
         {
             "place": place,
-            "standing": Freshness.of(desk, place, look),
+            "standing": LookStatus.of(context, place, look),
             "older_than": older_than,
             "before": before,
             "count": groups.total,
             "groups": largest[:_MOST_CAUSES],
             "more": max(0, len(largest) - _MOST_CAUSES),
             "problem": problem,
-            "may": desk.may(OperatorAct.DISCARD, place),
+            "may": context.may(OperatorAct.DISCARD, place),
             "command": expire_command(
-                place, older_than, str(desk.store.folder), asked.text("reason") or "…"
+                place, older_than, str(context.store.folder), request.text("reason") or "…"
             ),
         },
         400 if problem else 200,

@@ -8,7 +8,7 @@ from redrive.failures.columns import COLUMNS
 from redrive.failures.facet import Facet
 from redrive.failures.filter_terms import joined, terms_of
 from redrive.failures.groups import Group
-from redrive.web.asked import Asked
+from redrive.web.page_request import PageRequest
 
 OPERATORS = {
     "is": "{expression} = {value}",
@@ -33,7 +33,7 @@ class Chip(NamedTuple):
     without: str
 
 
-class Offer(NamedTuple):
+class Suggestions(NamedTuple):
     """What can be completed.
 
     Args:
@@ -47,16 +47,16 @@ class Offer(NamedTuple):
     values: list[str]
 
 
-def where_of(asked: Asked) -> str:
+def where_of(request: PageRequest) -> str:
     """The filter of an address, with the term that a form adds to it.
 
     Raises:
         ConfigurationError: there is no such column.
     """
-    where, column, value = asked.text("where"), asked.text("column"), asked.text("value")
+    where, column, value = request.text("where"), request.text("column"), request.text("value")
     if not column:
         return where
-    pattern = OPERATORS.get(asked.text("operator"), OPERATORS["is"])
+    pattern = OPERATORS.get(request.text("operator"), OPERATORS["is"])
     text = "'" + value.replace("'", "''") + "'"
     return with_term(where, pattern.format(expression=Facet.named(column).expression, value=text))
 
@@ -76,7 +76,7 @@ def chips_of(where: str) -> list[Chip]:
     ]
 
 
-def offer_of(where: str, groups: Iterable[Group]) -> Offer:
+def offer_of(where: str, groups: Iterable[Group]) -> Suggestions:
     """What can be completed of a filter, by what the shown groups have."""
     values: dict[str, dict[str, None]] = {"error_type": {}, "routing_key": {}}
     for group in groups:
@@ -86,7 +86,7 @@ def offer_of(where: str, groups: Iterable[Group]) -> Offer:
     terms = [Facet.named(name).term(value) for name, known in values.items() for value in known]
     terms += ["redrive_count > 0", "retries > 2", "failed_at > now() - interval 1 hour"]
     columns = [column.name for column in COLUMNS if column.name not in ("headers", "body_bytes")]
-    return Offer(
+    return Suggestions(
         [with_term(where, term) for term in terms[:_MOST_OFFERED]],
         [name for name in columns if name != "body"],
         [value for known in values.values() for value in known][:_MOST_OFFERED],

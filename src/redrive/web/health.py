@@ -5,7 +5,7 @@ import time
 from dataclasses import dataclass, field
 
 from redrive.errors import RedriveError
-from redrive.pubsub.admin.checkup import checked_up
+from redrive.pubsub.admin.broker_check import checked_up
 from redrive.topology.doctor.finding import Finding
 from redrive.web.console_settings import ConsoleSettings
 

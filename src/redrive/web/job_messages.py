@@ -11,17 +11,17 @@ from redrive.errors import ConfigurationError
 from redrive.failures.job_record import JobRecord
 from redrive.failures.look import NothingKept
 from redrive.failures.message_source import checked_query
-from redrive.web.asked import Asked, QueuePlace
+from redrive.web.context import ConsoleContext
 from redrive.web.csv_cell import inert
-from redrive.web.desk import Desk
 from redrive.web.download import download
-from redrive.web.job_page import JobSum, sent_by
+from redrive.web.job_page import JobTotals, sent_by
+from redrive.web.page_request import PageRequest, QueuePlace
 
 _COLUMNS = ("failure_id", "message_id", "outcome", "failed_at", "error_type")
 Row = dict[str, object]
 
 
-def show(desk: Desk, asked: Asked) -> Response:
+def show(context: ConsoleContext, request: PageRequest) -> Response:
     """The messages of a requeue by id: which failed again, could not be sent, or may have been
     delivered twice.
 
@@ -30,17 +30,17 @@ def show(desk: Desk, asked: Asked) -> Response:
             queue.
         PermissionDenied: what is known of its queue is not for this user.
     """
-    with desk.worker.journal() as journal:
-        record = journal.job(asked.text("id"))
+    with context.worker.journal() as journal:
+        record = journal.job(request.text("id"))
     place = QueuePlace(record.queue, record.literal)
-    desk.check_look(place)
+    context.check_look(place)
     if record.kind != "requeue":
         raise ConfigurationError(
             f"job {record.id} is a {record.kind}, not a requeue",
             "Its messages are in its file, where it has one.",
         )
-    rows = rows_of(record, _failed_again(desk, place, record))
-    if asked.text("format") == "csv":
+    rows = rows_of(record, _failed_again(context, place, record))
+    if request.text("format") == "csv":
         return download(_csv(rows), "text/csv", "messages.csv")
     return download(json.dumps(json_of(record, rows)), "application/json", "messages.json")
 
@@ -66,7 +66,7 @@ def json_of(record: JobRecord, rows: Sequence[Row]) -> dict[str, object]:
         record: the job.
         rows: its messages that are known one by one.
     """
-    of_job = JobSum.of(record)
+    of_job = JobTotals.of(record)
     return {
         "job": record.id,
         "queue": record.queue,
@@ -80,14 +80,14 @@ def _row(id_: str, outcome: str) -> Row:
     return {**dict.fromkeys(_COLUMNS), "failure_id": id_, "outcome": outcome}
 
 
-def _failed_again(desk: Desk, place: QueuePlace, record: JobRecord) -> list[Row]:
+def _failed_again(context: ConsoleContext, place: QueuePlace, record: JobRecord) -> list[Row]:
     """The messages of a job that are known to be in its failed queue."""
     sql, columns = checked_query(
         "select failure_id, message_id, failed_at, error_type from failed "
         f"where {sent_by(record)} order by failed_at, failure_id"
     )
     try:
-        found, _ = desk.recollection.ask(place, lambda look: look.query(sql, columns))
+        found, _ = context.looks.ask(place, lambda look: look.query(sql, columns))
     except NothingKept as error:
         raise ConfigurationError(
             "which messages failed again is known from a look, and none is kept",

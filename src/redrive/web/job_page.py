@@ -22,8 +22,7 @@ from redrive.failures.running_job import check_alone
 from redrive.redaction import in_one_line
 from redrive.topology.doctor.act_rights import OperatorAct
 from redrive.topology.headers import JOB, counted
-from redrive.web.asked import Asked, QueuePlace
-from redrive.web.command_words import (
+from redrive.web.command_lines import (
     approve_command,
     decline_command,
     job_command,
@@ -32,14 +31,15 @@ from redrive.web.command_words import (
     stop_command,
 )
 from redrive.web.console_job import ConsoleJob
-from redrive.web.desk import Desk
+from redrive.web.context import ConsoleContext
 from redrive.web.html import rate_in_words
+from redrive.web.page_request import PageRequest, QueuePlace
 
 RESUMABLE = frozenset((State.INTERRUPTED, State.STOPPED, State.FAILED))
 
 
 @dataclass(frozen=True, slots=True)
-class JobSum:
+class JobTotals:
     """What became of the messages that a job was to send.
 
     Args:
@@ -59,7 +59,7 @@ class JobSum:
     not_tried: int
 
     @classmethod
-    def of(cls, record: JobRecord) -> "JobSum":
+    def of(cls, record: JobRecord) -> "JobTotals":
         """What the journal has of a job."""
         outcome = record.outcome
         return cls(
@@ -78,21 +78,21 @@ class JobSum:
         return parts + self.not_tried == self.planned
 
 
-def show(desk: Desk, asked: Asked) -> Response:
+def show(context: ConsoleContext, request: PageRequest) -> Response:
     """A job."""
-    own = desk.worker.job(asked.text("id"))
-    record, is_own, unapproved, stopped_by = _known(desk, asked, own)
+    own = context.worker.job(request.text("id"))
+    record, is_own, unapproved, stopped_by = _known(context, request, own)
     place = _place_of(record) if record is not None else None if own is None else own.place
     if place is not None:
-        desk.check_look(place)
-    may = place is not None and desk.may(OperatorAct.REQUEUE, place)
+        context.check_look(place)
+    may = place is not None and context.may(OperatorAct.REQUEUE, place)
     order = None if record is None else _order_of(record)
-    return desk.page(
+    return context.page(
         "job",
-        asked,
+        request,
         "A job that begins" if record is None else f"Job {record.id[:8]}",
         {
-            "id": asked.text("id"),
+            "id": request.text("id"),
             "own": own,
             "is_running_here": own is not None and not own.has_ended,
             "is_stoppable": record is not None
@@ -101,7 +101,7 @@ def show(desk: Desk, asked: Asked) -> Response:
             "stopped_by": stopped_by,
             "record": record,
             "state": "begins" if record is None else _words_of(record.state),
-            "sum": None if record is None else JobSum.of(record),
+            "sum": None if record is None else JobTotals.of(record),
             "may": may,
             "may_resume": may
             and record is not None
@@ -111,27 +111,27 @@ def show(desk: Desk, asked: Asked) -> Response:
             and (own is None or own.has_ended),
             "is_own": is_own,
             "unapproved": unapproved,
-            "why_not": "" if order is None or place is None else desk.why_not(order, place),
-            "facts": [] if order is None else _facts(desk, order),
+            "why_not": "" if order is None or place is None else context.why_not(order, place),
+            "facts": [] if order is None else _facts(context, order),
             "chosen": [] if record is None else causes_of(record),
             "sent_by_it": "" if record is None else sent_by(record),
             "begun_with": "" if record is None else begun_with(record),
-            "shown_by": job_command(asked.text("id")),
-            "resume": resume_command(asked.text("id")),
-            "stop": stop_command(asked.text("id")),
-            "approve": approve_command(asked.text("id")),
-            "decline": decline_command(asked.text("id")),
+            "shown_by": job_command(request.text("id")),
+            "resume": resume_command(request.text("id")),
+            "stop": stop_command(request.text("id")),
+            "approve": approve_command(request.text("id")),
+            "decline": decline_command(request.text("id")),
             "place": None if record is None else _place_of(record),
         },
     )
 
 
-def progress(desk: Desk, asked: Asked) -> Response:
+def progress(context: ConsoleContext, request: PageRequest) -> Response:
     """How far a job is that runs here, for the script of its page."""
-    own = desk.worker.job(asked.text("id"))
+    own = context.worker.job(request.text("id"))
     if own is None:
         return JSONResponse({"ended": True})
-    desk.check_look(own.place)
+    context.check_look(own.place)
     return JSONResponse(
         {
             "ended": own.has_ended,
@@ -152,92 +152,92 @@ def progress(desk: Desk, asked: Asked) -> Response:
     )
 
 
-def stop(desk: Desk, asked: Asked) -> Response:
+def stop(context: ConsoleContext, request: PageRequest) -> Response:
     """Stops a job that runs here, or asks whoever runs it elsewhere to do so; what is on its way is
     settled first.
 
     Raises:
         ConfigurationError: nobody runs it, or it is no requeue.
     """
-    desk.settings.check_allowed(OperatorAct.REQUEUE)
-    own = desk.worker.job(asked.text("id"))
+    context.settings.check_allowed(OperatorAct.REQUEUE)
+    own = context.worker.job(request.text("id"))
     if own is not None:
-        desk.check(OperatorAct.REQUEUE, own.place)
-        if desk.worker.stop(own.id):
-            return _back(asked)
-    with desk.worker.journal() as journal:
-        record = journal.job(asked.text("id"))
-        desk.check(OperatorAct.REQUEUE, _place_of(record))
+        context.check(OperatorAct.REQUEUE, own.place)
+        if context.worker.stop(own.id):
+            return _back(request)
+    with context.worker.journal() as journal:
+        record = journal.job(request.text("id"))
+        context.check(OperatorAct.REQUEUE, _place_of(record))
         ask_to_stop(journal, record)
-    return _back(asked)
+    return _back(request)
 
 
-def resume(desk: Desk, asked: Asked) -> Response:
+def resume(context: ConsoleContext, request: PageRequest) -> Response:
     """Takes a job up again, with a new canary.
 
     Raises:
         ConfigurationError: it is done, or somebody runs it.
     """
-    desk.settings.check_allowed(OperatorAct.REQUEUE)
-    with desk.worker.journal() as journal:
-        record = journal.job(asked.text("id"))
+    context.settings.check_allowed(OperatorAct.REQUEUE)
+    with context.worker.journal() as journal:
+        record = journal.job(request.text("id"))
     if record.kind != "requeue" or record.state not in RESUMABLE:
         raise ConfigurationError(
             f"job {record.id} is {_words_of(record.state)}",
             "There is nothing to take up.",
         )
     place = _place_of(record)
-    desk.check(OperatorAct.REQUEUE, place)
+    context.check(OperatorAct.REQUEUE, place)
     order = _order_of(record)
     if order is not None:
-        desk.check_order(order, place)
-    desk.worker.resume(place, record.id, record.digest)
-    return _back(asked)
+        context.check_order(order, place)
+    context.worker.resume(place, record.id, record.digest)
+    return _back(request)
 
 
-def approve(desk: Desk, asked: Asked) -> Response:
+def approve(context: ConsoleContext, request: PageRequest) -> Response:
     """Approves a job that somebody else has asked for, and has it begun.
 
     Raises:
         ConfigurationError: it waits for no approval, or is not the one that the page has shown, or
             somebody requeues messages of its queue.
     """
-    desk.settings.check_allowed(OperatorAct.REQUEUE)
-    with desk.worker.journal() as journal:
-        record = journal.job(asked.text("id"))
+    context.settings.check_allowed(OperatorAct.REQUEUE)
+    with context.worker.journal() as journal:
+        record = journal.job(request.text("id"))
         place = _place_of(record)
-        desk.check(OperatorAct.REQUEUE, place)
+        context.check(OperatorAct.REQUEUE, place)
         if record.state is not State.ASKED:
             raise waits_for_none(record)
         check_may_approve(record, journal.signed(record))
-        check_seen(record, asked.text("digest"))
-        desk.check_order(Order.from_json(record.order), place)
+        check_seen(record, request.text("digest"))
+        context.check_order(Order.from_json(record.order), place)
         check_alone(journal, record.queue)
-    desk.worker.approve(place, record.id, record.digest)
-    return _back(asked)
+    context.worker.approve(place, record.id, record.digest)
+    return _back(request)
 
 
-def decline(desk: Desk, asked: Asked) -> Response:
+def decline(context: ConsoleContext, request: PageRequest) -> Response:
     """Declines a job that waits for approval; whoever has asked may do so too.
 
     Raises:
         ConfigurationError: it waits for none.
     """
-    desk.settings.check_allowed(OperatorAct.REQUEUE)
-    with desk.worker.journal() as journal:
-        record = journal.job(asked.text("id"))
-        desk.check(OperatorAct.REQUEUE, _place_of(record))
-        journal.decline(record, asked.reason)
-    return _back(asked)
+    context.settings.check_allowed(OperatorAct.REQUEUE)
+    with context.worker.journal() as journal:
+        record = journal.job(request.text("id"))
+        context.check(OperatorAct.REQUEUE, _place_of(record))
+        journal.decline(record, request.reason)
+    return _back(request)
 
 
-def ask_outcome(desk: Desk, asked: Asked) -> Response:
+def ask_outcome(context: ConsoleContext, request: PageRequest) -> Response:
     """Asks what became of a job's messages by now: the failed queue is looked at for it."""
-    with desk.worker.journal() as journal:
-        record = journal.job(asked.text("id"))
-        desk.check_look(_place_of(record))
-        desk.recollection.queue(_place_of(record)).job(record.id, journal).outcome()
-    return _back(asked)
+    with context.worker.journal() as journal:
+        record = journal.job(request.text("id"))
+        context.check_look(_place_of(record))
+        context.looks.queue(_place_of(record)).job(record.id, journal).outcome()
+    return _back(request)
 
 
 def _words_of(state: State) -> str:
@@ -262,8 +262,8 @@ def _words_of(state: State) -> str:
             assert_never(state)
 
 
-def _back(asked: Asked) -> Response:
-    return RedirectResponse(asked.link("/job", {"id": asked.text("id")}), 303)
+def _back(request: PageRequest) -> Response:
+    return RedirectResponse(request.link("/job", {"id": request.text("id")}), 303)
 
 
 class _Known(NamedTuple):
@@ -282,15 +282,15 @@ class _Known(NamedTuple):
     stopped_by: str = ""
 
 
-def _known(desk: Desk, asked: Asked, own: ConsoleJob | None) -> _Known:
+def _known(context: ConsoleContext, request: PageRequest, own: ConsoleJob | None) -> _Known:
     """What the journal has of a job.
 
     Raises:
         ConfigurationError: there is no such job.
     """
-    with desk.worker.journal() as journal:
+    with context.worker.journal() as journal:
         try:
-            record = journal.job(asked.text("id"))
+            record = journal.job(request.text("id"))
         except ConfigurationError:
             if own is None:
                 raise
@@ -348,10 +348,10 @@ def _order_of(record: JobRecord) -> Order | None:
         return None
 
 
-def _facts(desk: Desk, order: Order) -> list[OrderFact]:
+def _facts(context: ConsoleContext, order: Order) -> list[OrderFact]:
     """Return all that an order says; of bodies only what this console shows."""
-    hidden = desk.settings.hide_bodies
-    masked = desk.settings.mask is not None
+    hidden = context.settings.hide_bodies
+    masked = context.settings.mask is not None
     return [
         OrderFact(name, "hidden by this console")
         if (hidden and (name == "patch" or name.startswith("edited ")))

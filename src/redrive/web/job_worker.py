@@ -16,9 +16,9 @@ from redrive.errors import ConfigurationError
 from redrive.failures.journal import Journal
 from redrive.failures.operator_name import acting_for
 from redrive.failures.order import Order
-from redrive.web.asked import QueuePlace
 from redrive.web.console_job import ConsoleJob, Task, TaskKind
 from redrive.web.console_settings import ConsoleSettings
+from redrive.web.page_request import QueuePlace
 from redrive.web.questions import without_address
 
 _COMMAND = (sys.executable, "-P", "-m", "redrive.web.worker_process")

@@ -12,10 +12,10 @@ from redrive.failures.approval_rule import is_same
 from redrive.failures.job_record import JobRecord, State
 from redrive.failures.journal import Journal
 from redrive.topology.doctor.act_rights import OperatorAct
-from redrive.web.asked import Asked, QueuePlace
+from redrive.web.context import ConsoleContext
 from redrive.web.csv_cell import inert
-from redrive.web.desk import Desk
 from redrive.web.download import download
+from redrive.web.page_request import PageRequest, QueuePlace
 
 _MOST = 200
 _MOST_READ = 1000
@@ -62,31 +62,31 @@ class WaitingJob:
     may: bool
 
 
-def show(desk: Desk, asked: Asked) -> Response:
+def show(context: ConsoleContext, request: PageRequest) -> Response:
     """The jobs, the latest first; those that are asked for, as a page, CSV or JSON."""
-    with desk.worker.journal() as journal:
+    with context.worker.journal() as journal:
         noted = [
             *journal.jobs(state=State.ASKED, limit=_MOST_READ),
             *journal.jobs(_MOST_READ),
         ]
         noted = list({job.id: job for job in noted}.values())
-        desk.ask_rights({QueuePlace(job.queue, job.literal) for job in noted})
-        jobs = [job for job in noted if desk.may_see(job)]
+        context.ask_rights({QueuePlace(job.queue, job.literal) for job in noted})
+        jobs = [job for job in noted if context.may_see(job)]
         # They have words of the messages of all queues, and say not of which.
-        remarks = [] if desk.has_login else list(reversed(journal.causes().remarks))
-        waiting = _waiting(desk, journal, jobs)
+        remarks = [] if context.has_login else list(reversed(journal.causes().remarks))
+        waiting = _waiting(context, journal, jobs)
         is_shared = journal.is_shared
-    found = [job for job in jobs if _is_asked_for(job, asked)]
-    match asked.text("format"):
+    found = [job for job in jobs if _is_asked_for(job, request)]
+    match request.text("format"):
         case "csv":
             return download(_csv(found), "text/csv", "journal.csv")
         case "json":
             rows = [_row_of(job) for job in found]
             return download(json.dumps(rows, ensure_ascii=True), "application/json", "journal.json")
-    here = {name: asked.text(name) for name in ("queue", "word", *_CHOICES)}
-    return desk.page(
+    here = {name: request.text(name) for name in ("queue", "word", *_CHOICES)}
+    return context.page(
         "journal",
-        asked,
+        request,
         "Journal",
         {
             "waiting": waiting[:_MOST_WAITING],
@@ -104,25 +104,27 @@ def show(desk: Desk, asked: Asked) -> Response:
     )
 
 
-def _waiting(desk: Desk, journal: Journal, jobs: Sequence[JobRecord]) -> list[WaitingJob]:
+def _waiting(
+    context: ConsoleContext, journal: Journal, jobs: Sequence[JobRecord]
+) -> list[WaitingJob]:
     """The jobs that wait for approval, whoever has waited longest first."""
     return [
         WaitingJob(
             job,
             is_same(job, journal.signed(job)),
-            desk.may(OperatorAct.REQUEUE, QueuePlace(job.queue, job.literal)),
+            context.may(OperatorAct.REQUEUE, QueuePlace(job.queue, job.literal)),
         )
         for job in reversed(jobs)
         if job.state is State.ASKED
     ]
 
 
-def _is_asked_for(job: JobRecord, asked: Asked) -> bool:
-    queue = asked.text("queue")
+def _is_asked_for(job: JobRecord, request: PageRequest) -> bool:
+    queue = request.text("queue")
     return (
         (not queue or job.queue == queue)
-        and _has(job, asked.text("word").casefold())
-        and all(asked.text(name) in ("", str(getattr(job, name))) for name in _CHOICES)
+        and _has(job, request.text("word").casefold())
+        and all(request.text(name) in ("", str(getattr(job, name))) for name in _CHOICES)
     )
 
 

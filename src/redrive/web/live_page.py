@@ -10,32 +10,32 @@ from collections import Counter
 from starlette.responses import JSONResponse, Response
 
 from redrive.errors import RedriveError
-from redrive.web.asked import Asked, QueuePlace
-from redrive.web.desk import Desk, Freshness
+from redrive.web.context import ConsoleContext, LookStatus
+from redrive.web.page_request import PageRequest, QueuePlace
 
 
-def show(desk: Desk, asked: Asked) -> Response:
+def show(context: ConsoleContext, request: PageRequest) -> Response:
     """What is known now of a queue, or of all; 204 where that is what the page has seen."""
-    if asked.text("queue"):
-        place = asked.place
-        values = desk.answers.answer(place, lambda: _of_queue(desk, place))
+    if request.text("queue"):
+        place = request.place
+        values = context.answers.answer(place, lambda: _of_queue(context, place))
     else:
-        values = desk.answers.answer("all", lambda: _of_all(desk))
+        values = context.answers.answer("all", lambda: _of_all(context))
     text = json.dumps(values, sort_keys=True)
     seen = format(hash(text) & 0xFFFFFFFFFFFF, "x")
-    if asked.text("seen") == seen:
+    if request.text("seen") == seen:
         return Response(status_code=204)
     return JSONResponse({**values, "seen": seen})
 
 
-def _of_queue(desk: Desk, place: QueuePlace) -> dict[str, object]:
+def _of_queue(context: ConsoleContext, place: QueuePlace) -> dict[str, object]:
     try:
-        counts, look = desk.recollection.ask(place, desk.memory.book.counts_of)
+        counts, look = context.looks.ask(place, context.journal_cache.book.counts_of)
     except RedriveError:  # nothing is kept of it
         counts, look = {}, None
     # The management API may take long: it is asked where nothing else tells how many there are.
-    line = None if desk.live.knows_depth(place) else desk.board.line(place)
-    standing = Freshness.on(desk, place, look, line)
+    line = None if context.live.knows_depth(place) else context.queue_states.line(place)
+    standing = LookStatus.on(context, place, look, line)
     return {
         "values": {
             "shown": "–" if look is None else f"{look.total:,}",
@@ -45,17 +45,17 @@ def _of_queue(desk: Desk, place: QueuePlace) -> dict[str, object]:
     }
 
 
-def _of_all(desk: Desk) -> dict[str, object]:
+def _of_all(context: ConsoleContext) -> dict[str, object]:
     counts: Counter[str] = Counter()
     values: dict[str, object] = {}
-    for line in desk.board.lines():
+    for line in context.queue_states.lines():
         try:
-            found, look = desk.recollection.ask(line.place, desk.memory.book.counts_of)
+            found, look = context.looks.ask(line.place, context.journal_cache.book.counts_of)
         except RedriveError:
             look = None
         else:
             counts.update(found)
-        live = Freshness.on(desk, line.place, look, line).live
+        live = LookStatus.on(context, line.place, look, line).live
         values[f"failed-{line.queue}"] = "?" if live.depth is None else f"{live.depth:,}"
     values.update((f"cause-{group}", f"{count:,}") for group, count in counts.items())
     return {"values": values}

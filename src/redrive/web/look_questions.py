@@ -6,14 +6,14 @@ from typing import Protocol, TypeVar
 from redrive.errors import ConfigurationError
 from redrive.failures.answer_limits import AnswerLimits
 from redrive.failures.approval import plan_to_ask
-from redrive.failures.cause_book import CauseBook
+from redrive.failures.cause_notes import CauseNotes
 from redrive.failures.columns import BODIES
 from redrive.failures.facet import Facet, FacetValue
 from redrive.failures.failed_message import FailedMessage
 from redrive.failures.failed_queue import FailedQueue, plan_order
 from redrive.failures.filter import Filter, OpenFilter
 from redrive.failures.groups import Groups
-from redrive.failures.kept_messages import CauseTrip
+from redrive.failures.kept_messages import CauseHistory
 from redrive.failures.look import Look, QueryResult
 from redrive.failures.message_source import checked_query
 from redrive.failures.order import Order
@@ -50,7 +50,7 @@ class _OfFilter:
 class CausesOf(_OfFilter):
     """The causes of the messages that match a filter, as the team has them."""
 
-    book: CauseBook
+    book: CauseNotes
 
     def __call__(self, failed: FailedQueue, look: Look) -> Groups:
         """Return them."""
@@ -62,7 +62,7 @@ class CausesOf(_OfFilter):
 class TripsOf(_OfFilter):
     """What the messages of each cause have behind them, by its group id."""
 
-    def __call__(self, failed: FailedQueue, look: Look) -> dict[str, CauseTrip]:
+    def __call__(self, failed: FailedQueue, look: Look) -> dict[str, CauseHistory]:
         """Return it; nothing for a filter of whole rows."""
         with OpenFilter(self.filter) as opened:
             return {} if opened.is_of_whole_rows else look.kept_matching(opened).trips()

@@ -14,9 +14,9 @@ from redrive.topology.doctor.act_rights import (
     rights_wanted,
 )
 from redrive.topology.doctor.permissions import VERBS, Right, Verb
-from redrive.web.asked import Asked, QueuePlace
-from redrive.web.command_words import rights_command
-from redrive.web.desk import Desk
+from redrive.web.command_lines import rights_command
+from redrive.web.context import ConsoleContext
+from redrive.web.page_request import PageRequest, QueuePlace
 
 _MOST_QUEUES = 200
 
@@ -36,44 +36,44 @@ class QueueRights:
     command: str
 
 
-def show(desk: Desk, asked: Asked) -> Response:
+def show(context: ConsoleContext, request: PageRequest) -> Response:
     """Rights by queue, and the commands that grant more."""
     problem = ""
     places: list[QueuePlace] = []
     try:
-        places = [line.place for line in desk.board.lines()]
+        places = [line.place for line in context.queue_states.lines()]
     except RedriveError as error:
         problem = str(error)
-    if asked.values.get("queue"):
-        places = [asked.place]
+    if request.values.get("queue"):
+        places = [request.place]
     lines: list[QueueRights] = []
-    standing = _standing(desk)
+    standing = _standing(context)
     try:
-        lines = _lines(desk, places[:_MOST_QUEUES], standing)
+        lines = _lines(context, places[:_MOST_QUEUES], standing)
     except RedriveError as error:
         problem = str(error)
-    return desk.page(
+    return context.page(
         "me",
-        asked,
+        request,
         "Me",
         {
-            "user": desk.rights.user,
-            "operator": desk.settings.operator,
+            "user": context.rights.user,
+            "operator": context.settings.operator,
             "acts": list(OperatorAct),
             "lines": lines,
             "more": max(0, len(places) - _MOST_QUEUES),
             "problem": problem,
             "standing": standing,
             "command": rights_command(),
-            "virtual_host": BrokerURL.parse(desk.settings.url).virtual_host,
+            "virtual_host": BrokerURL.parse(context.settings.url).virtual_host,
         },
     )
 
 
 def _lines(
-    desk: Desk, places: list[QueuePlace], standing: dict[Verb, str] | None
+    context: ConsoleContext, places: list[QueuePlace], standing: dict[Verb, str] | None
 ) -> list[QueueRights]:
-    family = desk.settings.family
+    family = context.settings.family
     wanted = {
         place: list(
             dict.fromkeys(
@@ -88,7 +88,7 @@ def _lines(
         for place in places
     }
     every = list(dict.fromkeys(right for rights in wanted.values() for right in rights))
-    has = dict(zip(every, desk.rights.has(every), strict=True))
+    has = dict(zip(every, context.rights.has(every), strict=True))
     had = [right for right in every if has[right]] if standing is None else []
     found = []
     for place in places:
@@ -103,18 +103,18 @@ def _lines(
         lacks = [right for right in wanted[place] if not has[right]]
         command = ""
         if any(missing.values()):
-            url = BrokerURL.parse(desk.settings.url)
+            url = BrokerURL.parse(context.settings.url)
             command = grant_more_command(url.username, url.virtual_host, [*had, *lacks], standing)
         found.append(QueueRights(place, missing, command))
     return found
 
 
-def _standing(desk: Desk) -> dict[Verb, str] | None:
+def _standing(context: ConsoleContext) -> dict[Verb, str] | None:
     """The regular expressions of the user's permissions; None where the management API does not
     tell them: it tells administrators."""
-    url = BrokerURL.parse(desk.settings.url)
+    url = BrokerURL.parse(context.settings.url)
     try:
-        with ManagementAPI(url, desk.settings.management_url) as management:
+        with ManagementAPI(url, context.settings.management_url) as management:
             listed = management.listed("vhosts/{vhost}/permissions")
     except RedriveError:
         return None

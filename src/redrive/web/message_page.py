@@ -5,15 +5,15 @@ from starlette.responses import Response
 from redrive.errors import ConfigurationError, RedriveError
 from redrive.failures.cause import cause_of, parts_of
 from redrive.failures.failed_message import FailedMessage
-from redrive.failures.kept_messages import Around
+from redrive.failures.kept_messages import Neighbours
 from redrive.failures.look import Look
 from redrive.failures.readable_values import body_text_of, value_of
 from redrive.failures.way import way_of
 from redrive.redaction import printable_json, text_of
-from redrive.web.asked import Asked, QueuePlace
 from redrive.web.body_view import VIEWS, viewed
-from redrive.web.command_words import show_command
-from redrive.web.desk import Desk, Freshness
+from redrive.web.command_lines import show_command
+from redrive.web.context import ConsoleContext, LookStatus
+from redrive.web.page_request import PageRequest, QueuePlace
 
 _TYPES = {
     b"S": "text",
@@ -40,48 +40,48 @@ _TYPES = {
 https://www.rabbitmq.com/amqp-0-9-1-errata#section_3"""
 
 
-def show(desk: Desk, asked: Asked) -> Response:
+def show(context: ConsoleContext, request: PageRequest) -> Response:
     """A message in full."""
-    message, look = _message(desk, asked)
-    view = asked.text("view") or VIEWS[0]
-    hidden = desk.settings.hide_bodies
-    return desk.page(
+    message, look = _message(context, request)
+    view = request.text("view") or VIEWS[0]
+    hidden = context.settings.hide_bodies
+    return context.page(
         "message",
-        asked,
+        request,
         f"Message {message.failure_id[:8]}",
         {
-            "place": asked.place,
-            "standing": Freshness.of(desk, asked.place, look),
+            "place": request.place,
+            "standing": LookStatus.of(context, request.place, look),
             "message": message,
             "cause": cause_of(message),
             "way": way_of(message),
             "headers": _typed(message),
-            "neighbours": _neighbours(desk, asked.place, message),
+            "neighbours": _neighbours(context, request.place, message),
             "may_edit": not hidden
             and message.has_body
-            and desk.settings.mask is None
+            and context.settings.mask is None
             and body_text_of(message) is not None,
             "properties": _properties(message),
             "parts": parts_of(message.traceback or ""),
             "body": None if hidden or not message.has_body else viewed(message, view),
             "views": VIEWS,
-            "command": show_command(asked.place, message.failure_id),
+            "command": show_command(request.place, message.failure_id),
         },
     )
 
 
-def download(desk: Desk, asked: Asked) -> Response:
+def download(context: ConsoleContext, request: PageRequest) -> Response:
     """The body, byte for byte, as something that no browser opens.
 
     Raises:
         ConfigurationError: bodies are hidden.
     """
-    if desk.settings.hide_bodies:
+    if context.settings.hide_bodies:
         raise ConfigurationError(
             "this console hides bodies",
             "Start it without --hide-bodies to read them.",
         )
-    message, _ = _message(desk, asked)
+    message, _ = _message(context, request)
     name = "".join(one for one in message.failure_id if one.isascii() and one.isalnum())[:40]
     return Response(
         message.body,
@@ -90,15 +90,15 @@ def download(desk: Desk, asked: Asked) -> Response:
     )
 
 
-def _message(desk: Desk, asked: Asked) -> tuple[FailedMessage, Look]:
+def _message(context: ConsoleContext, request: PageRequest) -> tuple[FailedMessage, Look]:
     """The message that is meant, and the look that it was seen in.
 
     Raises:
         NothingFound: there is none.
         ConfigurationError: it stands for several.
     """
-    id_ = asked.text("id")
-    return desk.recollection.ask(asked.place, lambda look: look.named(id_))
+    id_ = request.text("id")
+    return context.looks.ask(request.place, lambda look: look.named(id_))
 
 
 def _typed(message: FailedMessage) -> list[tuple[str, str, str]]:
@@ -115,15 +115,15 @@ def _type_of(raw: bytes) -> str:
     return _TYPES.get(raw[:1], "unknown")
 
 
-def _neighbours(desk: Desk, place: QueuePlace, message: FailedMessage) -> Around:
+def _neighbours(context: ConsoleContext, place: QueuePlace, message: FailedMessage) -> Neighbours:
     """The messages next to one, among those of its cause."""
     group = cause_of(message).group_id
     try:
-        found, _ = desk.recollection.ask(
+        found, _ = context.looks.ask(
             place, lambda look: look.kept.around(message.failure_id, group)
         )
     except RedriveError:
-        return Around()
+        return Neighbours()
     return found
 
 

@@ -9,18 +9,18 @@ from starlette.responses import RedirectResponse, Response
 
 from redrive.errors import RedriveError
 from redrive.failures.cause import Cause
-from redrive.failures.cause_book import CauseStanding
-from redrive.failures.cause_remark import CauseState
+from redrive.failures.cause_note import CauseState
+from redrive.failures.cause_notes import CauseStatus
 from redrive.failures.filter import Filter, OpenFilter
 from redrive.failures.job_record import State
 from redrive.failures.look import Look
 from redrive.failures.overview import Overview, SharedGroup
 from redrive.topology.doctor.act_rights import OperatorAct
-from redrive.web.asked import Asked, QueuePlace
-from redrive.web.board import BoardLine
-from redrive.web.command_words import all_groups_command
-from redrive.web.desk import Desk, Freshness
+from redrive.web.command_lines import all_groups_command
+from redrive.web.context import ConsoleContext, LookStatus
 from redrive.web.histogram import hours_of
+from redrive.web.page_request import PageRequest, QueuePlace
+from redrive.web.queue_states import QueueState
 
 _MOST_CAUSES = 100
 _LATE = timedelta(seconds=30)
@@ -44,32 +44,35 @@ class _Found:
     """
 
     overview: Overview = field(default_factory=Overview)
-    standings: dict[str, Freshness] = field(default_factory=dict)
+    standings: dict[str, LookStatus] = field(default_factory=dict)
     places: dict[str, QueuePlace] = field(default_factory=dict)
     hours: dict[str, list[int]] = field(default_factory=dict)
     recent: dict[str, int] = field(default_factory=dict)
 
 
-def show(desk: Desk, asked: Asked) -> Response:
+def show(context: ConsoleContext, request: PageRequest) -> Response:
     """The overview: causes over all queues, and the queues."""
     problem = ""
-    lines: list[BoardLine] = []
+    lines: list[QueueState] = []
     try:
-        lines = desk.board.lines()
+        lines = context.queue_states.lines()
     except RedriveError as error:
         problem = str(error)
     now = datetime.now(UTC)
-    desk.ask_rights(line.place for line in lines)
-    found = _found(desk, lines, now)
-    said = {id(one): desk.memory.book.standing_of(one.group) for one in found.overview.latest_first}
+    context.ask_rights(line.place for line in lines)
+    found = _found(context, lines, now)
+    said = {
+        id(one): context.journal_cache.book.standing_of(one.group)
+        for one in found.overview.latest_first
+    }
     every = _in_order(found.overview.latest_first, said)
     states = Counter(said[id(one)].state for one in every)
-    word = asked.text("word")
+    word = request.text("word")
     causes = [one for one in every if _has(one, found, word.casefold())]
     unseen = [line for line in lines if line.failed and found.standings[line.queue].look is None]
-    return desk.page(
+    return context.page(
         "overview",
-        asked,
+        request,
         "Overview",
         {
             "lines": [line for line in lines if word.casefold() in line.place.name.casefold()],
@@ -86,11 +89,11 @@ def show(desk: Desk, asked: Asked) -> Response:
             "failed": sum(one.live.depth or 0 for one in found.standings.values()),
             "failing": sum(found.recent.values()) / (_NOW / timedelta(minutes=1)),
             "is_rate_known": bool(found.recent),
-            "health": desk.health.known,
+            "health": context.health.known,
             "jobs": [
                 job
-                for job in desk.memory.known.jobs
-                if job.state is State.RUNNING and desk.may_see(job)
+                for job in context.journal_cache.known.jobs
+                if job.state is State.RUNNING and context.may_see(job)
             ][:10],
             "is_quiet": not problem and all(line.failed == 0 for line in lines) and not said,
             "command": all_groups_command(),
@@ -98,18 +101,18 @@ def show(desk: Desk, asked: Asked) -> Response:
     )
 
 
-def look(desk: Desk, asked: Asked) -> Response:
+def look(context: ConsoleContext, request: PageRequest) -> Response:
     """Looks at all queues that have messages and that the user may look at: what one may not must
     not keep the others from being looked at."""
-    lines = [line for line in desk.board.lines() if line.failed]
-    desk.ask_rights(line.place for line in lines)
+    lines = [line for line in context.queue_states.lines() if line.failed]
+    context.ask_rights(line.place for line in lines)
     for line in lines:
-        if desk.may(OperatorAct.LOOK, line.place):
-            desk.recollection.look_again(line.place)
-    return RedirectResponse(asked.link("/"), 303)
+        if context.may(OperatorAct.LOOK, line.place):
+            context.looks.look_again(line.place)
+    return RedirectResponse(request.link("/"), 303)
 
 
-def _in_order(causes: Iterable[SharedGroup], said: dict[int, CauseStanding]) -> list[SharedGroup]:
+def _in_order(causes: Iterable[SharedGroup], said: dict[int, CauseStatus]) -> list[SharedGroup]:
     """The causes that are not muted: first those that are failing again, then new ones, and the
     latest first among those of one state."""
     shown = [one for one in causes if said[id(one)].state in _ORDER]
@@ -130,23 +133,23 @@ def _rate(shared: SharedGroup, now: datetime) -> float:
     return shared.group.failed_since(since) / (_NOW / timedelta(minutes=1))
 
 
-def _found(desk: Desk, lines: list[BoardLine], now: datetime) -> _Found:
+def _found(context: ConsoleContext, lines: list[QueueState], now: datetime) -> _Found:
     found = _Found()
     with OpenFilter(Filter()) as all_:
         for line in lines:
             found.places[line.queue] = line.place
-            look = _causes(desk, line, found, all_, now)
-            found.standings[line.queue] = Freshness.on(desk, line.place, look, line)
+            look = _causes(context, line, found, all_, now)
+            found.standings[line.queue] = LookStatus.on(context, line.place, look, line)
     return found
 
 
 def _causes(
-    desk: Desk, line: BoardLine, found: _Found, all_: OpenFilter, now: datetime
+    context: ConsoleContext, line: QueueState, found: _Found, all_: OpenFilter, now: datetime
 ) -> Look | None:
     """Takes the causes that are known of a queue; returns the look that told them."""
-    book = desk.memory.book
+    book = context.journal_cache.book
     try:
-        groups, look = desk.recollection.ask(line.place, lambda look: book.groups_of(look, all_))
+        groups, look = context.looks.ask(line.place, lambda look: book.groups_of(look, all_))
     except RedriveError:  # nothing is kept, or the queue went meanwhile
         return None
     if line.failed == 0 and (look.as_of is None or now - look.as_of > _LATE):

@@ -9,25 +9,25 @@ from starlette.responses import Response
 
 from redrive.failures.job_record import JobRecord
 from redrive.redaction import in_one_line
-from redrive.web.asked import Asked, QueuePlace
-from redrive.web.command_words import job_command
-from redrive.web.desk import Desk
+from redrive.web.command_lines import job_command
+from redrive.web.context import ConsoleContext
 from redrive.web.download import download
 from redrive.web.html import moment_in_words
-from redrive.web.job_page import JobSum, begun_with, causes_of
+from redrive.web.job_page import JobTotals, begun_with, causes_of
+from redrive.web.page_request import PageRequest, QueuePlace
 
 
-def show(desk: Desk, asked: Asked) -> Response:
+def show(context: ConsoleContext, request: PageRequest) -> Response:
     """The proof of a job, as a page, text or JSON.
 
     Raises:
         ConfigurationError: there is no such job.
     """
-    with desk.worker.journal() as journal:
-        record = journal.job(asked.text("id"))
-        desk.check_look(QueuePlace(record.queue, record.literal))
+    with context.worker.journal() as journal:
+        record = journal.job(request.text("id"))
+        context.check_look(QueuePlace(record.queue, record.literal))
         on_the_way = len(journal.under_way(record.id))
-    form = asked.text("format")
+    form = request.text("format")
     if form == "json":
         return download(
             json.dumps(json_of(record, on_the_way), indent=2), "application/json", "proof.json"
@@ -36,14 +36,14 @@ def show(desk: Desk, asked: Asked) -> Response:
     if form == "text":
         return download(text, "text/plain", "proof.txt")
     title = f"Proof of job {record.id[:8]}"
-    return desk.page(
+    return context.page(
         "proof",
-        asked,
+        request,
         title,
         {
             "record": record,
             "text": text,
-            "sum": JobSum.of(record),
+            "sum": JobTotals.of(record),
             "command": job_command(record.id),
         },
     )
@@ -56,7 +56,7 @@ def json_of(record: JobRecord, not_settled: int) -> dict[str, object]:
         record: the job.
         not_settled: how many messages are not known to have been settled.
     """
-    of_job = JobSum.of(record)
+    of_job = JobTotals.of(record)
     return {
         **record.as_json(),
         "sum": {name: getattr(of_job, name) for name in of_job.__slots__},
@@ -68,7 +68,7 @@ def json_of(record: JobRecord, not_settled: int) -> dict[str, object]:
 
 def text_of(record: JobRecord, not_settled: int) -> str:
     """The same in words, a fact a line."""
-    of_job = JobSum.of(record)
+    of_job = JobTotals.of(record)
     facts: list[tuple[str, str]] = [
         ("job", record.id),
         ("did", record.kind),

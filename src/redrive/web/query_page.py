@@ -11,26 +11,26 @@ from redrive.failures.answer_file import parquet_of
 from redrive.failures.columns import COLUMNS
 from redrive.failures.look import Look, QueryResult
 from redrive.redaction import printable_json
-from redrive.web.asked import Asked
-from redrive.web.command_words import query_command
+from redrive.web.command_lines import query_command
+from redrive.web.context import ConsoleContext, LookStatus
 from redrive.web.csv_cell import inert
-from redrive.web.desk import Desk, Freshness
 from redrive.web.download import download
 from redrive.web.look_questions import AnswerOf
+from redrive.web.page_request import PageRequest
 
 _MOST_ROWS = 500
 EXAMPLE = "select error_type, count(*) as n from failed group by all order by n desc"
 
 
-def show(desk: Desk, asked: Asked) -> Response:
+def show(context: ConsoleContext, request: PageRequest) -> Response:
     """A query and its answer, as a page, CSV, JSON or Parquet."""
-    sql, form = asked.text("sql"), asked.text("format")
+    sql, form = request.text("sql"), request.text("format")
     answer: QueryResult | None = None
     look: Look | None = None
     problem = ""
     if sql:
         try:
-            answer, look = _answer(desk, asked, sql)
+            answer, look = _answer(context, request, sql)
         except RedriveError as error:
             if form:
                 raise
@@ -43,10 +43,10 @@ def show(desk: Desk, asked: Asked) -> Response:
         )
     if answer is not None and form == "parquet":
         return download(parquet_of(answer), "application/vnd.apache.parquet", "answer.parquet")
-    lines = _choice(desk, asked)
-    return desk.page(
+    lines = _choice(context, request)
+    return context.page(
         "query",
-        asked,
+        request,
         "Query",
         {
             "places": lines,
@@ -55,25 +55,25 @@ def show(desk: Desk, asked: Asked) -> Response:
             "answer": answer,
             "rows": [] if answer is None else _cells(answer),
             "most": _MOST_ROWS,
-            "standing": None if look is None else Freshness.of(desk, asked.place, look),
-            "command": "" if answer is None else query_command(asked.place, sql),
+            "standing": None if look is None else LookStatus.of(context, request.place, look),
+            "command": "" if answer is None else query_command(request.place, sql),
             "columns": COLUMNS,
         },
         200 if not problem else 400,
     )
 
 
-def _choice(desk: Desk, asked: Asked) -> list[str]:
+def _choice(context: ConsoleContext, request: PageRequest) -> list[str]:
     """The names of the queues that there are."""
     try:
-        return [line.place.name for line in desk.board.lines()]
+        return [line.place.name for line in context.queue_states.lines()]
     except RedriveError:
-        return [asked.text("queue")] if asked.text("queue") else []
+        return [request.text("queue")] if request.text("queue") else []
 
 
-def _answer(desk: Desk, asked: Asked, sql: str) -> tuple[QueryResult, Look]:
-    return desk.recollection.answer(
-        asked.place, AnswerOf(sql, bodies=not desk.settings.hide_bodies)
+def _answer(context: ConsoleContext, request: PageRequest, sql: str) -> tuple[QueryResult, Look]:
+    return context.looks.answer(
+        request.place, AnswerOf(sql, bodies=not context.settings.hide_bodies)
     )
 
 

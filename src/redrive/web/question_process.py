@@ -17,7 +17,7 @@ from multiprocessing.connection import Connection
 
 from redrive.errors import ConfigurationError, RedriveError
 from redrive.redaction import KINDS_VARIABLE, redact_kinds_named
-from redrive.web.questions import READY, Answered, QuestionTask, answered
+from redrive.web.questions import READY, QuestionResult, QuestionTask, answered
 
 _GLANCE_SECONDS = 0.5
 _MEMORY = 1024 * 1024 * 1024
@@ -29,7 +29,7 @@ def main() -> None:
     import duckdb  # noqa: F401 - before its memory is measured
 
     redact_kinds_named(os.environ.get(KINDS_VARIABLE, ""))
-    connection: Connection[Answered | str, QuestionTask] = Connection(int(sys.argv[1]))
+    connection: Connection[QuestionResult | str, QuestionTask] = Connection(int(sys.argv[1]))
     _limit_memory()
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     connection.send(READY)
@@ -41,20 +41,20 @@ def main() -> None:
         connection.send(_answer(task))
 
 
-def _answer(task: QuestionTask) -> Answered:
+def _answer(task: QuestionTask) -> QuestionResult:
     try:
         answer, look = answered(task)
-        return Answered(answer, replace(look, messages=iter(())))
+        return QuestionResult(answer, replace(look, messages=iter(())))
     except RedriveError as error:
-        return Answered(error=error)
+        return QuestionResult(error=error)
     except MemoryError:
-        return Answered(error=too_large())
+        return QuestionResult(error=too_large())
     except RuntimeError as error:
         if "can't start new thread" not in str(error):
-            return Answered(defect=traceback.format_exc())
-        return Answered(error=too_large())
+            return QuestionResult(defect=traceback.format_exc())
+        return QuestionResult(error=too_large())
     except Exception:  # noqa: BLE001 - the console says so, and this process goes on
-        return Answered(defect=traceback.format_exc())
+        return QuestionResult(defect=traceback.format_exc())
 
 
 def too_large() -> ConfigurationError:

@@ -16,13 +16,13 @@ from multiprocessing import Pipe
 
 from redrive.errors import ConfigurationError, RedriveError
 from redrive.failures.failed_queue import FailedQueue
-from redrive.failures.look import Look, Recall
+from redrive.failures.look import CachePolicy, Look
 from redrive.failures.mask import Mask
 from redrive.failures.masked_messages import masked_look
 from redrive.failures.message_source import answer_of
 from redrive.topology.names import ExchangeFamily
-from redrive.web.asked import QueuePlace
 from redrive.web.look_questions import LookQuestion
+from redrive.web.page_request import QueuePlace
 
 READER_IS_GONE: ContextVar[threading.Event] = ContextVar("redrive-reader-is-gone")
 """Set once whoever has sent a request has hung up."""
@@ -78,7 +78,7 @@ class QuestionTask:
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class QuestionResult:
     """What came of a question: an answer, an error, or a defect of redrive's.
 
     Args:
@@ -121,7 +121,7 @@ def answered(task: QuestionTask, failed: FailedQueue | None = None) -> tuple[obj
     return answer_of(
         queue,
         lambda look: task.question(queue, masked_look(look, task.mask)),
-        recall=Recall(_EVER, or_look=False, keeps_bodies=task.keeps_bodies),
+        recall=CachePolicy(_EVER, or_look=False, keeps_bodies=task.keeps_bodies),
     )
 
 
@@ -154,7 +154,7 @@ class _Process:
         """Wait until it can be asked."""
         self._received(_START_SECONDS, _died())
 
-    def ask(self, task: QuestionTask) -> Answered:
+    def ask(self, task: QuestionTask) -> QuestionResult:
         """Return its answer.
 
         Raises:
@@ -163,10 +163,10 @@ class _Process:
         """
         self._connection.send(task)
         found = self._received(_SECONDS, _too_slow())
-        assert isinstance(found, Answered)
+        assert isinstance(found, QuestionResult)
         return found
 
-    def _received(self, seconds: float, late: RedriveError) -> Answered | str:
+    def _received(self, seconds: float, late: RedriveError) -> QuestionResult | str:
         gone = READER_IS_GONE.get(None)
         until = time.monotonic() + seconds
         try:
@@ -175,7 +175,7 @@ class _Process:
                     raise TooManyQuestions("nobody waits for the answer", "")
                 if time.monotonic() > until:
                     raise late
-            found: Answered | str = self._connection.recv()
+            found: QuestionResult | str = self._connection.recv()
         except (EOFError, OSError) as error:
             raise _died() from error
         return found

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Generic, TypeVar
 
-Guest = TypeVar("Guest")
+SessionUser = TypeVar("SessionUser")
 
 LONGEST = timedelta(hours=12)
 """After which a session ends though it was used: whoever logged in yesterday may be gone."""
@@ -17,13 +17,13 @@ _MOST_FOR_EACH = 20
 
 
 @dataclass(slots=True)
-class _Session(Generic[Guest]):
-    guest: Guest
+class _Session(Generic[SessionUser]):
+    session_user: SessionUser
     begun: float
     used: float
 
 
-class Sessions(Generic[Guest]):
+class Sessions(Generic[SessionUser]):
     """The sessions of those who were let in. They are this process's alone: they end with it.
 
     Of tokens only digests are kept, so that none can be read out of the memory's image, nor found
@@ -37,22 +37,22 @@ class Sessions(Generic[Guest]):
         self._idle = None if idle_time is None else idle_time.total_seconds()
         self._longest = LONGEST.total_seconds()
         self._lock = threading.Lock()
-        self._sessions: dict[bytes, _Session[Guest]] = {}
+        self._sessions: dict[bytes, _Session[SessionUser]] = {}
 
-    def begin(self, guest: Guest) -> str:
+    def begin(self, session_user: SessionUser) -> str:
         """Begins a session; returns its token, which is always a new one: a session whose token a
         stranger has planted in a browser is none."""
         token = secrets.token_urlsafe(32)
         now = time.monotonic()
         with self._lock:
             self._drop_ended(now)
-            own = [key for key, one in self._sessions.items() if one.guest == guest]
+            own = [key for key, one in self._sessions.items() if one.session_user == session_user]
             for key in own[: max(0, len(own) - _MOST_FOR_EACH + 1)]:
                 del self._sessions[key]
-            self._sessions[_digest(token)] = _Session(guest, now, now)
+            self._sessions[_digest(token)] = _Session(session_user, now, now)
         return token
 
-    def guest(self, token: str | None, *, is_used: bool = True) -> Guest | None:
+    def session_user(self, token: str | None, *, is_used: bool = True) -> SessionUser | None:
         """Whose session it is; None where there is no such session, or it has ended.
 
         Args:
@@ -68,7 +68,7 @@ class Sessions(Generic[Guest]):
                 return None
             if is_used:
                 session.used = now
-            return session.guest
+            return session.session_user
 
     def end(self, token: str | None) -> None:
         """Ends a session."""
@@ -76,19 +76,21 @@ class Sessions(Generic[Guest]):
             with self._lock:
                 self._sessions.pop(_digest(token), None)
 
-    def end_all(self, guest: Guest) -> None:
+    def end_all(self, session_user: SessionUser) -> None:
         """Ends all sessions of a guest."""
         with self._lock:
-            for key in [key for key, one in self._sessions.items() if one.guest == guest]:
+            for key in [
+                key for key, one in self._sessions.items() if one.session_user == session_user
+            ]:
                 del self._sessions[key]
 
-    def guests(self) -> list[Guest]:
+    def session_users(self) -> list[SessionUser]:
         """Those who have a session."""
         with self._lock:
             self._drop_ended(time.monotonic())
-            return [session.guest for session in self._sessions.values()]
+            return [session.session_user for session in self._sessions.values()]
 
-    def _has_ended(self, session: _Session[Guest], now: float) -> bool:
+    def _has_ended(self, session: _Session[SessionUser], now: float) -> bool:
         if self._idle is None:
             return False
         return now - session.used > self._idle or now - session.begun > self._longest

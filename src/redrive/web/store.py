@@ -11,7 +11,7 @@ from pathlib import Path
 
 from redrive.errors import ConfigurationError, RedriveError
 from redrive.failures.snapshot import Snapshot
-from redrive.web.asked import QueuePlace
+from redrive.web.page_request import QueuePlace
 
 logger = logging.getLogger("redrive")
 

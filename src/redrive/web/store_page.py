@@ -11,72 +11,72 @@ from redrive.errors import ConfigurationError, PermissionDenied, RedriveError
 from redrive.failures.failed_message import FailedMessage
 from redrive.failures.job_record import JobRecord
 from redrive.failures.message_source import answer_of
-from redrive.failures.restoration import RestorePlace, place_of, restored, there_already
+from redrive.failures.restore_target import RestoreTarget, place_of, restored, there_already
 from redrive.failures.snapshot import Snapshot
 from redrive.pubsub.reports import LookProgress
 from redrive.pubsub.url import BrokerURL
-from redrive.web.asked import Asked, QueuePlace
-from redrive.web.command_words import restore_command, snapshot_command
-from redrive.web.desk import Desk
+from redrive.web.command_lines import restore_command, snapshot_command
+from redrive.web.context import ConsoleContext
+from redrive.web.page_request import PageRequest, QueuePlace
 from redrive.web.store import StoreWork
 
 _MOST_CAUSES = 50
 
 
-def show(desk: Desk, asked: Asked) -> Response:
+def show(context: ConsoleContext, request: PageRequest) -> Response:
     """The store: what is in it, or one copy and what that holds.
 
     Raises:
         PermissionDenied: people log in here, and a file has messages of any queue.
     """
-    check_user(desk)
-    name, word = asked.text("name"), asked.text("word")
+    check_user(context)
+    name, word = request.text("name"), request.text("word")
     if name:
-        return _one(desk, asked, name)
+        return _one(context, request, name)
     # As it stands before the files are listed: what ends meanwhile is to be asked for again.
-    work = replace(found) if (found := desk.store.work) is not None else None
+    work = replace(found) if (found := context.store.work) is not None else None
     try:
-        queues = [line.place for line in desk.board.lines() if line.failed]
+        queues = [line.place for line in context.queue_states.lines() if line.failed]
     except RedriveError:
         queues = []
-    return desk.page(
+    return context.page(
         "store",
-        asked,
+        request,
         "Store",
         {
-            "folder": str(desk.store.folder),
+            "folder": str(context.store.folder),
             "word": word,
             "files": [
-                file for file in desk.store.files() if word.casefold() in file.name.casefold()
+                file for file in context.store.files() if word.casefold() in file.name.casefold()
             ],
             "command": snapshot_command(
                 queues[0] if queues else QueuePlace("QUEUE"),
-                str(desk.store.folder / "copy.parquet"),
+                str(context.store.folder / "copy.parquet"),
             ),
             "work": work,
             "queues": queues,
-            "may_expire": desk.settings.may_discard,
+            "may_expire": context.settings.may_discard,
         },
     )
 
 
-def progress(desk: Desk, _: Asked) -> Response:
+def progress(context: ConsoleContext, _: PageRequest) -> Response:
     """How far the store is with what it does, for the script of its page."""
-    work = desk.store.work
+    work = context.store.work
     if work is None:
         return JSONResponse({"ended": True})
     return JSONResponse({"ended": work.has_ended, "values": {"done": f"{work.done:,}"}})
 
 
-def copy(desk: Desk, asked: Asked) -> Response:
+def copy(context: ConsoleContext, request: PageRequest) -> Response:
     """Copies the messages of a queue into a new file; they stay where they are.
 
     Raises:
         ConfigurationError: this console keeps no copies, or the store is busy.
     """
-    _check_permit(desk)
-    place, path = asked.place, desk.store.new_path(asked.place)
-    failed = desk.recollection.queue(place)
+    _check_permit(context)
+    place, path = request.place, context.store.new_path(request.place)
+    failed = context.looks.queue(place)
 
     def act(work: StoreWork) -> str:
         def note(progress: LookProgress) -> None:
@@ -89,30 +89,30 @@ def copy(desk: Desk, asked: Asked) -> Response:
             else f"{count:,} messages of {place.name} copied to {path.name}."
         )
 
-    desk.store.do(f"copying {place.name}", act)
-    return RedirectResponse(asked.link("/store"), 303)
+    context.store.do(f"copying {place.name}", act)
+    return RedirectResponse(request.link("/store"), 303)
 
 
-def restore(desk: Desk, asked: Asked) -> Response:
+def restore(context: ConsoleContext, request: PageRequest) -> Response:
     """Restores the messages of a copy into their queues, as jobs of the journal. If some are there
     already, none is, unless that was asked for.
 
     Raises:
         ConfigurationError: this console restores nothing, no reason is given, or the store is busy.
     """
-    _check_permit(desk)
-    name, reason = asked.text("name"), asked.reason
-    kept = desk.store.snapshot(name)
+    _check_permit(context)
+    name, reason = request.text("name"), request.reason
+    kept = context.store.snapshot(name)
     if not reason:
         raise ConfigurationError("no reason is given", "Say why: it stands in the journal.")
-    may_duplicate = asked.text("duplicate") == "yes"
+    may_duplicate = request.text("duplicate") == "yes"
 
     def act(work: StoreWork) -> str:
         places = Counter(map(place_of, kept.browse()))
         for place in () if may_duplicate else sorted(places):
-            _check_not_there(desk, kept, place)
+            _check_not_there(context, kept, place)
         count = sum(
-            _restored(desk, kept, place, places[place], reason, work) for place in sorted(places)
+            _restored(context, kept, place, places[place], reason, work) for place in sorted(places)
         )
         return (
             f"{count:,} of 1 message of {name} restored."
@@ -120,17 +120,17 @@ def restore(desk: Desk, asked: Asked) -> Response:
             else f"{count:,} of {places.total():,} messages of {name} restored."
         )
 
-    desk.store.do(f"restoring {name}", act)
-    return RedirectResponse(asked.link("/store"), 303)
+    context.store.do(f"restoring {name}", act)
+    return RedirectResponse(request.link("/store"), 303)
 
 
-def check_user(desk: Desk) -> None:
+def check_user(context: ConsoleContext) -> None:
     """Checks that the store is for whoever asks.
 
     Raises:
         PermissionDenied: people log in here, and a file has messages of any queue.
     """
-    if desk.has_login:
+    if context.has_login:
         raise PermissionDenied(
             (
                 "files of messages are for whoever has started this console: the broker "
@@ -140,23 +140,23 @@ def check_user(desk: Desk) -> None:
         )
 
 
-def _check_permit(desk: Desk) -> None:
-    check_user(desk)
-    if not desk.settings.may_store:
+def _check_permit(context: ConsoleContext) -> None:
+    check_user(context)
+    if not context.settings.may_store:
         raise ConfigurationError(
             "this console keeps and restores no copies",
             "Start it with --allow store, or use redrive failed snapshot and restore.",
         )
 
 
-def _one(desk: Desk, asked: Asked, name: str) -> Response:
-    kept = desk.store.snapshot(name)
+def _one(context: ConsoleContext, request: PageRequest, name: str) -> Response:
+    kept = context.store.snapshot(name)
     groups, look = answer_of(kept, lambda look: look.groups())
     places = Counter(map(place_of, kept.browse()))
     causes = groups.largest_first
-    return desk.page(
+    return context.page(
         "kept",
-        asked,
+        request,
         name,
         {
             "name": name,
@@ -169,13 +169,13 @@ def _one(desk: Desk, asked: Asked, name: str) -> Response:
     )
 
 
-def _mine(kept: Snapshot, place: RestorePlace) -> Iterator[FailedMessage]:
+def _mine(kept: Snapshot, place: RestoreTarget) -> Iterator[FailedMessage]:
     return (message for message in kept.browse() if place_of(message) == place)
 
 
-def _check_not_there(desk: Desk, kept: Snapshot, place: RestorePlace) -> None:
-    failed = desk.recollection.queue(QueuePlace(*place))
-    count = there_already(failed, _mine(kept, place), desk.settings.family)
+def _check_not_there(context: ConsoleContext, kept: Snapshot, place: RestoreTarget) -> None:
+    failed = context.looks.queue(QueuePlace(*place))
+    count = there_already(failed, _mine(kept, place), context.settings.family)
     if count:
         raise ConfigurationError(
             (
@@ -189,13 +189,18 @@ def _check_not_there(desk: Desk, kept: Snapshot, place: RestorePlace) -> None:
 
 
 def _restored(
-    desk: Desk, kept: Snapshot, place: RestorePlace, count: int, reason: str, work: StoreWork
+    context: ConsoleContext,
+    kept: Snapshot,
+    place: RestoreTarget,
+    count: int,
+    reason: str,
+    work: StoreWork,
 ) -> int:
     job = JobRecord(
         str(uuid.uuid4()),
         "restore",
         place.name,
-        BrokerURL.parse(desk.settings.url).address,
+        BrokerURL.parse(context.settings.url).address,
         reason=reason,
         planned=count,
         file=str(kept.path),
@@ -207,7 +212,7 @@ def _restored(
             yield message
             work.done += 1
 
-    failed = desk.recollection.queue(QueuePlace(*place))
+    failed = context.looks.queue(QueuePlace(*place))
     deliveries = (message.delivery for message in counted())
-    with desk.worker.journal() as journal:
+    with context.worker.journal() as journal:
         return restored(journal, job, failed, deliveries)

@@ -27,7 +27,7 @@ from redrive.failures.job_record import JobRecord
 from redrive.failures.journal import Journal
 from redrive.failures.operator_name import acting_for
 from redrive.failures.order import Order
-from redrive.failures.requeue_job import SeenOutcomes
+from redrive.failures.requeue_job import OutcomeCounts
 from redrive.failures.running_job import check_alone
 from redrive.pubsub.reports import RequeueProgress
 from redrive.redaction import KINDS_VARIABLE, redact_kinds_named
@@ -187,7 +187,7 @@ class WorkerRun:
         self._job.tell(notice)
         self._tell(at_once=True)
 
-    def _outcome(self, seen: SeenOutcomes) -> None:
+    def _outcome(self, seen: OutcomeCounts) -> None:
         standing = seen.standing
         self._job.succeeded, self._job.retrying = standing.succeeded, standing.retrying
         self._job.failed_again = standing.failed_again

@@ -10,7 +10,7 @@ import typer
 
 from effort import some_of
 from redrive.cli import app as application
-from redrive.cli.lazy_group import LazyGroup, Listed
+from redrive.cli.lazy_group import CommandEntry, LazyGroup
 
 HEAVY = frozenset({"pika", "pydantic", "pydantic_core", "duckdb", "httpx", "rich", "pyspark"})
 TYPER = frozenset({"pydantic", "pydantic_core"})
@@ -32,7 +32,7 @@ LISTED = {
         ("jobs ", "redrive.cli.jobs"),
         ("topology ", "redrive.cli.topology_app"),
     )
-    for name, one in Listed(f"{group}:app", "").load().info.cls.listed.items()  # type: ignore[attr-defined]
+    for name, one in CommandEntry(f"{group}:app", "").load().info.cls.listed.items()  # type: ignore[attr-defined]
 }
 
 

@@ -3,21 +3,21 @@ import socket
 import httpx
 import pytest
 
-from redrive.cli.metrics_server import Place, place_of, serving
+from redrive.cli.metrics_server import MetricsAddress, place_of, serving
 from redrive.errors import ConfigurationError
 
 
 @pytest.mark.parametrize(
     ("text", "place"),
     [
-        (":9464", Place("", 9464)),
-        ("127.0.0.1:9464", Place("127.0.0.1", 9464)),
-        ("localhost:9464", Place("localhost", 9464)),
-        ("[::1]:9464", Place("::1", 9464)),
-        ("[::]:9464", Place("::", 9464)),
+        (":9464", MetricsAddress("", 9464)),
+        ("127.0.0.1:9464", MetricsAddress("127.0.0.1", 9464)),
+        ("localhost:9464", MetricsAddress("localhost", 9464)),
+        ("[::1]:9464", MetricsAddress("::1", 9464)),
+        ("[::]:9464", MetricsAddress("::", 9464)),
     ],
 )
-def test_a_place_is_a_host_and_a_port(text: str, place: Place) -> None:
+def test_a_place_is_a_host_and_a_port(text: str, place: MetricsAddress) -> None:
     assert place_of(text) == place
 
 
@@ -32,7 +32,7 @@ def test_an_ipv6_address_stands_in_brackets(text: str) -> None:
 @pytest.mark.parametrize("host", ["", "::", "127.0.0.1", "localhost"])
 def test_metrics_are_served_at_every_kind_of_address(host: str) -> None:
     # :: takes IPv4 too, and is there where a machine has no IPv6 address of its own.
-    with serving(Place(host, 0), []) as port, httpx.Client(trust_env=False) as client:
+    with serving(MetricsAddress(host, 0), []) as port, httpx.Client(trust_env=False) as client:
         assert client.get(f"http://127.0.0.1:{port}/health").status_code == 200
 
 
@@ -45,7 +45,7 @@ def test_a_host_that_is_none_of_this_machine_is_said(host: str, shown: str) -> N
             ConfigurationError,
             match=f"can't be served at {shown}: .*\nGive an address of this machine",
         ),
-        serving(Place(host, 9464), []),
+        serving(MetricsAddress(host, 9464), []),
     ):
         raise AssertionError("it serves")
 
@@ -55,6 +55,6 @@ def test_a_port_in_use_comes_with_the_way_out() -> None:
         port: int = taken.getsockname()[1]
         with (
             pytest.raises(ConfigurationError, match="Give another port"),
-            serving(Place("127.0.0.1", port), []),
+            serving(MetricsAddress("127.0.0.1", port), []),
         ):
             raise AssertionError("it serves")

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from redrive.cli.output import Cell, Form, Printer, TableColumn
+from redrive.cli.output import Cell, OutputFormat, Printer, TableColumn
 
 
 def test_ctrl_c_at_a_question_is_heard_though_it_comes_before_the_read(
@@ -28,7 +28,7 @@ def test_ctrl_c_at_a_question_is_heard_though_it_comes_before_the_read(
             timer.start()
         began = time.monotonic()
         with pytest.raises(KeyboardInterrupt):
-            Printer(Form.TABLE).confirm("Sure?", yes=False)
+            Printer(OutputFormat.TABLE).confirm("Sure?", yes=False)
         assert time.monotonic() - began < 15
         timers[1].cancel()
 
@@ -40,7 +40,7 @@ def table_of(
 ) -> list[str]:
     """The lines of a table that goes into a pipe."""
     monkeypatch.delenv("COLUMNS", raising=False)
-    Printer(Form.TABLE).table(
+    Printer(OutputFormat.TABLE).table(
         (
             TableColumn("id"),
             TableColumn("error", give=True, wrap=True),

@@ -1,9 +1,9 @@
 import pytest
 
-from redrive.failures.alert import Crossings
+from redrive.failures.alert import ThresholdAlarm
 
 
-def told(crossings: Crossings, *depths: int) -> list[bool]:
+def told(crossings: ThresholdAlarm, *depths: int) -> list[bool]:
     """At which of these depths somebody is told."""
     found = []
     for depth in depths:
@@ -14,7 +14,7 @@ def told(crossings: Crossings, *depths: int) -> list[bool]:
 
 
 def test_a_crossing_is_told_of_once() -> None:
-    assert told(Crossings(100), 0, 100, 101, 150, 101, 90, 101) == [
+    assert told(ThresholdAlarm(100), 0, 100, 101, 150, 101, 90, 101) == [
         False,
         False,
         True,
@@ -26,16 +26,16 @@ def test_a_crossing_is_told_of_once() -> None:
 
 
 def test_going_up_and_down_around_the_bound_is_one_crossing() -> None:
-    assert told(Crossings(100), 101, 100, 101, 91, 101) == [True, False, False, False, False]
+    assert told(ThresholdAlarm(100), 101, 100, 101, 91, 101) == [True, False, False, False, False]
 
 
 @pytest.mark.parametrize("above", [0, 1, 5])
 def test_a_small_bound_is_crossed_again_once_the_queue_was_empty(above: int) -> None:
-    assert told(Crossings(above), above + 1, 0, above + 1) == [True, False, True]
+    assert told(ThresholdAlarm(above), above + 1, 0, above + 1) == [True, False, True]
 
 
 def test_where_some_may_be_held_a_queue_is_not_taken_for_calm() -> None:
-    crossings = Crossings(100)
+    crossings = ThresholdAlarm(100)
     crossings.told("q")
     assert not crossings.crosses("q", 0, is_all=False)
     assert not crossings.crosses("q", 101)
@@ -43,7 +43,7 @@ def test_where_some_may_be_held_a_queue_is_not_taken_for_calm() -> None:
 
 
 def test_what_nobody_could_be_told_of_is_told_of_again() -> None:
-    crossings = Crossings(0)
+    crossings = ThresholdAlarm(0)
     assert crossings.crosses("q", 1)
     assert crossings.crosses("q", 1)
     crossings.told("q")
@@ -51,6 +51,6 @@ def test_what_nobody_could_be_told_of_is_told_of_again() -> None:
 
 
 def test_each_queue_has_its_own_crossings() -> None:
-    crossings = Crossings(0)
+    crossings = ThresholdAlarm(0)
     crossings.told("q")
     assert crossings.crosses("other", 1)

@@ -13,7 +13,7 @@ from kept_looks import KEPT_QUEUE, index_in, keep
 from redrive.failures.columns import BY_NAME
 from redrive.failures.failed_message import FailedMessage
 from redrive.failures.failure_feed import Copy
-from redrive.failures.feed_keeper import FeedKeeper
+from redrive.failures.feed_writer import FeedWriter
 from redrive.failures.filter import Filter
 from redrive.failures.index import MOST_OF_A_BODY, Index
 from redrive.failures.index_changes import ADDED, changes_since, manifest_of
@@ -92,7 +92,7 @@ def test_what_is_known_is_found_once_for_each_state(index: Index) -> None:
 
 def add(index: Index, deliveries: Sequence[Delivery]) -> None:
     """Has messages come just now, as a follower writes them."""
-    keeper = FeedKeeper(index, Connector("amqp://localhost", "test"), ExchangeFamily())
+    keeper = FeedWriter(index, Connector("amqp://localhost", "test"), ExchangeFamily())
     keeper._keep([Copy(FailedMessage(one), datetime.now(UTC)) for one in deliveries], None)
     assert not keeper.problem
 
@@ -146,7 +146,7 @@ def of_germany(size: int = 0) -> Delivery:
 def test_of_a_large_body_that_came_since_a_look_nothing_untrue_is_said(index: Index) -> None:
     keep(index, [of_germany()])
     assert now_kept(index).matching(Filter(GERMAN)).count() == 1
-    keeper = FeedKeeper(index, Connector("amqp://localhost", "test"), ExchangeFamily())
+    keeper = FeedWriter(index, Connector("amqp://localhost", "test"), ExchangeFamily())
     came = FailedMessage(of_germany(MOST_OF_A_BODY))
     keeper._keep([Copy(came, datetime.now(UTC))], None)
     since = now_kept(index)

@@ -25,7 +25,7 @@ from redrive.failures import journal_tables
 from redrive.failures.canary import Guards, Unknown
 from redrive.failures.filter import Filter
 from redrive.failures.job_record import JobOutcome, JobRecord, State
-from redrive.failures.journal_ledger import JournalLedger
+from redrive.failures.journal_deliveries import JournalDeliveries
 from redrive.failures.local_journal import LocalJournal, default_path
 from redrive.failures.operator_name import whoami
 from redrive.failures.order import Order
@@ -142,7 +142,7 @@ def test_a_job_that_another_process_runs_can_not_be_taken_up(path: Path) -> None
 
 def test_what_is_on_its_way_is_known_after_a_kill(path: Path) -> None:
     with LocalJournal(path) as journal:
-        ledger = JournalLedger(journal, "job-1")
+        ledger = JournalDeliveries(journal, "job-1")
         ledger.sending(["a", "b", "c"])
         ledger.settled(["b"])
         ledger.sending(["c", "d"])  # c again, after its connection was lost
@@ -211,7 +211,7 @@ def test_what_is_known_to_be_handled_was_sent_by_a_job_that_was_killed_before_it
 ) -> None:
     with LocalJournal(path) as journal:
         journal.update(replace(journal.begin(JOB), sent=10))
-        JournalLedger(journal, "job-1").sending([str(number) for number in range(30)])
+        JournalDeliveries(journal, "job-1").sending([str(number) for number in range(30)])
         heard = journal.heard("job-1", [Outcomes("job-1", "q", 20)], 1)
         assert (heard.sent, heard.reported_twice) == (21, 0)
         assert heard.outcome == JobOutcome(20, 0, 1, 0)

@@ -9,8 +9,8 @@ from redrive.errors import GiveUp
 from redrive.pubsub.engine import Engine
 from redrive.pubsub.isolation import Isolation
 from redrive.pubsub.lifecycle import Listener
-from redrive.pubsub.moves import Moves
-from redrive.pubsub.work import MAX_HUNG, ConsumeOptions, DropCount, WorkItem
+from redrive.pubsub.own_publisher import Moves
+from redrive.pubsub.work import MAX_HUNG, ConsumeOptions, LossCounter, WorkItem
 from redrive.topology.broker_version import BrokerVersion
 from redrive.topology.decision import Settlement
 from redrive.topology.headers import Delivery
@@ -57,7 +57,7 @@ class RunningEngine:
     ) -> None:
         self.isolation = isolation or Isolation()
         self.notes: list[Settlement] = []
-        self.dropped = DropCount()
+        self.dropped = LossCounter()
         self.ends = 0
         self.engine = Engine(
             subscription,

@@ -7,7 +7,7 @@ import pytest
 
 from deliveries import FAMILY, first_delivery
 from redrive import GiveUp, Message, Retry, RetryPolicy
-from redrive.pubsub.attempt import Attempt, Layer
+from redrive.pubsub.attempt import Attempt, MiddlewareCall
 from redrive.pubsub.verdict import Decider
 from redrive.topology.broker_version import BrokerVersion
 from redrive.topology.model import Subscription
@@ -62,7 +62,7 @@ def test_a_middleware_sees_the_error_and_what_comes_next(attempt: Attempt) -> No
         finally:
             seen.append(str(attempt))
 
-    with pytest.raises(ValueError), Layer(attempt, middleware):
+    with pytest.raises(ValueError), MiddlewareCall(attempt, middleware):
         raise ValueError("no")
     assert seen == ["retrying in 30 s"]
 
@@ -80,7 +80,11 @@ def test_what_a_middleware_raises_is_the_error_for_those_outside(attempt: Attemp
         yield
         raise ConnectionError("the database is gone")
 
-    with pytest.raises(ConnectionError), Layer(attempt, outside), Layer(attempt, commits):
+    with (
+        pytest.raises(ConnectionError),
+        MiddlewareCall(attempt, outside),
+        MiddlewareCall(attempt, commits),
+    ):
         pass
     assert [repr(error) for error in seen] == ["ConnectionError('the database is gone')"]
 
@@ -95,6 +99,6 @@ def test_what_a_middleware_swallows_has_not_failed(attempt: Attempt) -> None:
     def fails() -> None:
         raise ValueError("no")
 
-    with Layer(attempt, swallows):
+    with MiddlewareCall(attempt, swallows):
         fails()
     assert attempt.outcome == "handled"

@@ -17,7 +17,7 @@ from redrive.pubsub.lifecycle import (
     FIRST_DELAY,
     LONGEST_DELAY,
     BrokerAccess,
-    Persistence,
+    ReconnectPolicy,
     reconnect_delay,
 )
 
@@ -45,7 +45,7 @@ class Trying:
 
     def __init__(self, hosts: str = "rabbit", patience: float = 30) -> None:
         self.now = 1000.0
-        self.persistence = Persistence(
+        self.persistence = ReconnectPolicy(
             BrokerAccess(f"amqp://{hosts}/", "test"),
             timedelta(seconds=patience),
             lambda: self.now,

@@ -10,7 +10,7 @@ from redrive.errors import HandlerTimeout
 from redrive.pubsub import current_message
 from redrive.pubsub.blocking.publisher import Publisher
 from redrive.pubsub.message import Message
-from redrive.pubsub.publisher_base import MOST_UNHEARD_KEYS, UnheardKeys
+from redrive.pubsub.publisher_base import MOST_UNHEARD_KEYS, UnroutedKeys
 
 
 def keys_told(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -19,7 +19,7 @@ def keys_told(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 def test_each_key_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
-    keys = UnheardKeys("master")
+    keys = UnroutedKeys("master")
     keys.tell(["user.create", "user.create"])
     keys.tell(["user.update", "user.create"])
 
@@ -30,7 +30,7 @@ def test_each_key_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
 def test_where_each_message_has_a_key_of_its_own_the_log_is_not_flooded(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    keys = UnheardKeys("master")
+    keys = UnroutedKeys("master")
     for number in range(10 * MOST_UNHEARD_KEYS):
         keys.tell([f"user.{number}"])
 
@@ -41,7 +41,7 @@ def test_where_each_message_has_a_key_of_its_own_the_log_is_not_flooded(
 
 
 def test_a_key_can_not_forge_a_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    UnheardKeys("mas\nter").tell(["user\n2026-01-01 ERROR \x1b[2J\u202e\x9b\udc80"])
+    UnroutedKeys("mas\nter").tell(["user\n2026-01-01 ERROR \x1b[2J\u202e\x9b\udc80"])
 
     (message,) = caplog.messages
     assert message.isprintable()
@@ -50,7 +50,7 @@ def test_a_key_can_not_forge_a_line_of_the_log(caplog: pytest.LogCaptureFixture)
 def test_a_log_handler_that_publishes_for_nobody_does_not_go_round_in_circles(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    keys = UnheardKeys("master")
+    keys = UnroutedKeys("master")
 
     class Publishes(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:

@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from deliveries import first_delivery
-from redrive.pubsub.work import ConsumeOptions, DropCount, consumer_timeout
+from redrive.pubsub.work import ConsumeOptions, LossCounter, consumer_timeout
 from redrive.topology.broker_version import BrokerVersion
 from redrive.topology.model import Subscription
 from unit.pubsub.running_engine import BROADCAST, ORDERED, ORDERS, RunningEngine, properties
@@ -28,7 +28,7 @@ def test_an_item_is_called_by_its_tag_until_it_was_read_and_then_by_its_message(
 
 
 def test_what_is_declined_on_many_threads_is_counted_whole() -> None:
-    dropped = DropCount()
+    dropped = LossCounter()
 
     def decline() -> None:
         for _ in range(1000):

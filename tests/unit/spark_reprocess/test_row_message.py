@@ -32,7 +32,7 @@ from redrive.failures.stored_message import (
 from redrive.spark_reprocess.row_message import (
     SENT_BY,
     Mode,
-    Prepared,
+    PreparedRow,
     Row,
     check_columns,
     preparer,
@@ -73,7 +73,7 @@ def prepared(
     direction: Direction | None = None,
     mode: Mode = Mode.REQUEUE,
     frame_max: int = 131_072,
-) -> Prepared:
+) -> PreparedRow:
     return preparer(
         mode,
         job="job",
@@ -103,7 +103,7 @@ def test_a_dead_letter_goes_the_way_and_looks_as_on_one_machine(
             prepared(row_of(received), direction)
         return
     expected = rewrite.requeue(renewed(found.delivery), job="job", frame_max=131_072)
-    assert prepared(row_of(received), direction) == Prepared(
+    assert prepared(row_of(received), direction) == PreparedRow(
         "1", *way, expected.properties.encode(), expected.body
     )
 

@@ -28,9 +28,9 @@ from redrive.topology.broker_version import BrokerVersion
 from redrive.topology.decision import (
     AckIt,
     Arrived,
+    DecisionContext,
     Drop,
     Handle,
-    Moment,
     MoveToFailed,
     PublishThenAck,
     Raised,
@@ -83,7 +83,7 @@ def test_chance_takes_its_part_off_the_delay() -> None:
 
     subscription = with_retry(RetryPolicy(backoff=Exponential(10 * SECOND, jitter=0.5)))
     assert decide(
-        first_delivery(), subscription, Raised(ERROR), IGNORES, Moment(NOW, 1.0)
+        first_delivery(), subscription, Raised(ERROR), IGNORES, DecisionContext(NOW, 1.0)
     ) == RetryByLadder(1, 5 * SECOND, 3)
 
 

@@ -12,25 +12,25 @@ from redrive.amqp.properties import Properties
 from redrive.topology import headers, names
 from redrive.topology.decision import retries_made
 from redrive.topology.headers import Delivery
-from redrive.topology.migration import Place, Step, identity_of, moved, transit_queue
+from redrive.topology.migration import MetricsAddress, Step, identity_of, moved, transit_queue
 from redrive.topology.model import Queue
 from redrive.topology.rewrite import Publish
 
 RETRY = names.retry_queue(QUEUE)
 
 
-def step_of(place: Place) -> Step:
+def step_of(place: MetricsAddress) -> Step:
     name = {"main": QUEUE, "retry": RETRY, "failed": names.failed_queue(QUEUE)}[place]
     return Step("drain", place, Queue(name), Queue(transit_queue(name)))
 
 
-def there(place: Place, delivery: Delivery) -> Publish:
+def there(place: MetricsAddress, delivery: Delivery) -> Publish:
     """The publish that takes a message to the transit queue."""
     step = step_of(place)
     return moved(step, delivery, step.queue.name, frame_max=FRAME_MAX)
 
 
-def and_back(place: Place, delivery: Delivery) -> Publish:
+def and_back(place: MetricsAddress, delivery: Delivery) -> Publish:
     """The publish that takes it back, after it went there."""
     step, first = step_of(place), there(place, delivery)
     waiting = Delivery(QUEUE, first.exchange, first.routing_key, first.properties, first.body)
@@ -61,7 +61,9 @@ def test_a_message_goes_to_the_transit_queue_and_back_through_the_default_exchan
 
 
 @pytest.mark.parametrize("place", ["main", "retry", "failed"])
-def test_how_often_killed_runs_held_a_message_does_not_travel_with_it(place: Place) -> None:
+def test_how_often_killed_runs_held_a_message_does_not_travel_with_it(
+    place: MetricsAddress,
+) -> None:
     step, first = step_of(place), there(place, first_delivery())
     table = first.properties.headers.with_fields([(headers.DELIVERY_COUNT, encode_value(6))])
     held = Delivery(

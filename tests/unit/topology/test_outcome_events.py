@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from redrive.topology import outcome_events
 from redrive.topology.names import ExchangeFamily
-from redrive.topology.outcome_events import Outcomes, Standing
+from redrive.topology.outcome_events import Outcomes, OutcomeTotals
 
 _counts = st.integers(0, 1000)
 
@@ -29,7 +29,9 @@ def test_an_older_watcher_finds_the_counts_that_it_knows_under_their_names() -> 
 
 
 def test_what_fails_counts_once_whether_it_is_retried_or_set_aside() -> None:
-    standing = Standing(succeeded=5, failing=3, failed_again=1) + Standing(succeeded=1, failing=1)
+    standing = OutcomeTotals(succeeded=5, failing=3, failed_again=1) + OutcomeTotals(
+        succeeded=1, failing=1
+    )
     assert (standing.succeeded, standing.retrying, standing.failed_again, standing.heard_of) == (
         6,
         3,

@@ -2,8 +2,8 @@
 
 import json
 
-from redrive.web.asked import QueuePlace
 from redrive.web.console_job import ConsoleJob, Task, TaskKind
+from redrive.web.page_request import QueuePlace
 
 PLACE = QueuePlace("shop@orders", literal=True)
 

@@ -5,8 +5,8 @@ import pytest
 from redrive.errors import ConfigurationError
 from redrive.failures.cause import Cause
 from redrive.failures.groups import Group
-from redrive.web.asked import Asked
 from redrive.web.filter_bar import Chip, chips_of, offer_of, where_of, with_term
+from redrive.web.page_request import PageRequest
 
 
 def test_each_term_can_be_taken_away() -> None:
@@ -27,13 +27,13 @@ def test_a_term_that_is_there_is_not_added_again() -> None:
     ],
 )
 def test_a_form_adds_a_term(operator: str, term: str) -> None:
-    asked = Asked({"where": "a = 1", "column": "host", "operator": operator, "value": "it's"})
+    asked = PageRequest({"where": "a = 1", "column": "host", "operator": operator, "value": "it's"})
     assert where_of(asked) == f"a = 1 AND {term}"
 
 
 def test_a_column_that_is_none_is_told() -> None:
     with pytest.raises(ConfigurationError):
-        where_of(Asked({"column": "nothing", "value": "1"}))
+        where_of(PageRequest({"column": "nothing", "value": "1"}))
 
 
 def test_what_is_offered_goes_on_from_the_filter_that_there_is() -> None:

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from redrive.failures.order import Order
-from redrive.web.asked import QueuePlace
 from redrive.web.console_settings import ConsoleSettings
 from redrive.web.job_worker import JobWorker
+from redrive.web.page_request import QueuePlace
 from waiting import wait_until
 
 NOBODY_LISTENS = "amqp://guest:guest@127.0.0.1:9/"

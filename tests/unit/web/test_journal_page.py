@@ -6,8 +6,8 @@ import io
 import pytest
 
 from redrive.failures.job_record import JobRecord, State
-from redrive.web.asked import Asked
 from redrive.web.journal_page import _csv, _is_asked_for
+from redrive.web.page_request import PageRequest
 
 JOBS = [
     JobRecord("1", "requeue", "a@b", "amqp://h", who="bob@desk", program="console", reason="=1+1"),
@@ -30,7 +30,7 @@ JOBS = [
     ],
 )
 def test_jobs_are_chosen_by_what_people_know(asked: dict[str, str], ids: list[str]) -> None:
-    assert [job.id for job in JOBS if _is_asked_for(job, Asked(asked))] == ids
+    assert [job.id for job in JOBS if _is_asked_for(job, PageRequest(asked))] == ids
 
 
 def test_an_export_has_a_line_for_each_job_and_no_formula() -> None:

@@ -31,7 +31,7 @@ _GRACE_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class BrokerSample:
     """What the broker has told.
 
     Args:
@@ -60,7 +60,7 @@ class BrokerWatch:
     def __init__(self, url: BrokerURL, management_url: str | None, every: timedelta) -> None:
         self._management = ManagementAPI(url, management_url)
         self._every = every.total_seconds()
-        self._told = Told()
+        self._told = BrokerSample()
         self._told_at = 0.0
         self._dead_letter_queues: Collection[str] = ()
         self._surveyed_at = -_SURVEY_SECONDS
@@ -93,12 +93,12 @@ class BrokerWatch:
         """Whether it goes on asking."""
         return self._thread.is_alive()
 
-    def now(self) -> Told:
+    def now(self) -> BrokerSample:
         """What is known now."""
         late = time.monotonic() - self._told_at - self._every
         if late > _GRACE_SECONDS and not self._told.problems:
             problem = f"the management API has not answered for {late + self._every:.0f} s"
-            return Told(problems=dict.fromkeys(SURVEYS, problem))
+            return BrokerSample(problems=dict.fromkeys(SURVEYS, problem))
         return self._told
 
     def _run(self) -> None:
@@ -116,7 +116,7 @@ class BrokerWatch:
         problems = {DEAD_LETTER_QUEUES: problem} if problem else {}
         if counts and all(count.total is None for count in counts.values()):
             problems[QUEUES] = "the management API counts no queue: the broker has no statistics"
-        self._tell(Told(tuple((role, counts[role.queue]) for role in roles), problems))
+        self._tell(BrokerSample(tuple((role, counts[role.queue]) for role in roles), problems))
 
     def _survey(self) -> str:
         """Finds the dead-letter queues, if it is time to; returns why it can't."""
@@ -132,9 +132,9 @@ class BrokerWatch:
         return ""
 
     def _fails(self, error: Exception) -> None:
-        self._tell(Told(problems=dict.fromkeys(SURVEYS, _line(error))))
+        self._tell(BrokerSample(problems=dict.fromkeys(SURVEYS, _line(error))))
 
-    def _tell(self, told: Told) -> None:
+    def _tell(self, told: BrokerSample) -> None:
         for survey in SURVEYS:
             problem, before = told.problems.get(survey), self._told.problems.get(survey)
             if problem and not before:

@@ -11,7 +11,7 @@ from redrive.errors import BrokerUnavailable, RedriveError
 from redrive.pubsub.aio import client_errors
 from redrive.pubsub.aio.threads import on_thread, running_loop
 from redrive.pubsub.aio.wire import WireConnection
-from redrive.pubsub.lifecycle import CLOSING_TIME, BrokerAccess, Listener, Persistence
+from redrive.pubsub.lifecycle import CLOSING_TIME, BrokerAccess, Listener, ReconnectPolicy
 from redrive.pubsub.login_renewal import LoginRenewal
 from redrive.pubsub.publishing_connection import PublishingConnection
 from redrive.pubsub.url import Login
@@ -86,7 +86,7 @@ class Link:
         self._connector = connector
         self._listener = listener
         self._prepare = prepare
-        self._persistence = Persistence(connector, patience)
+        self._persistence = ReconnectPolicy(connector, patience)
         self._loop = running_loop()
         self._thread = threading.get_ident()
         self._connection: WireConnection | None = None

@@ -15,16 +15,16 @@ from redrive.pubsub.aio.connection import Connector, Link, publishing_connection
 from redrive.pubsub.aio.declarer import declare_on_thread
 from redrive.pubsub.aio.loop_watch import watch_of_loop
 from redrive.pubsub.aio.workers import TimedCoroutine, Workers
-from redrive.pubsub.attempt import AsyncLayer, AsyncMiddleware, Attempt, hook_failed
+from redrive.pubsub.attempt import AsyncMiddleware, AsyncMiddlewareCall, Attempt, hook_failed
 from redrive.pubsub.engine import Engine
 from redrive.pubsub.handler import awaitable_of, check_result
 from redrive.pubsub.handler_table import HandlerTable
 from redrive.pubsub.message import Message
-from redrive.pubsub.moves import Moves
+from redrive.pubsub.own_publisher import Moves
 from redrive.pubsub.publishing_connection import SUFFIX, PublishingConnection
 from redrive.pubsub.shared_link import LinkBranch, SharedLink
 from redrive.pubsub.verdict import Verdict
-from redrive.pubsub.work import ConsumeOptions, DropCount, WorkItem
+from redrive.pubsub.work import ConsumeOptions, LossCounter, WorkItem
 from redrive.topology.model import Subscription
 
 logger = logging.getLogger("redrive")
@@ -41,7 +41,7 @@ class TaskEngine(Engine):
         handlers: HandlerTable,
         options: ConsumeOptions,
         *,
-        dropped: DropCount,
+        dropped: LossCounter,
         longest: Callable[[float], None],
         shared: SharedLink | None = None,
         publishing: PublishingConnection | None = None,
@@ -190,7 +190,7 @@ class TaskEngine(Engine):
         async with contextlib.AsyncExitStack() as stack:
             for middleware in self._options.middleware:
                 await stack.enter_async_context(
-                    AsyncLayer(attempt, cast(AsyncMiddleware, middleware))
+                    AsyncMiddlewareCall(attempt, cast(AsyncMiddleware, middleware))
                 )
             await self._handle(item, attempt.message)
 

@@ -10,11 +10,11 @@ from redrive.pubsub.aio.connection import Connector
 from redrive.pubsub.aio.declarer import declare
 from redrive.pubsub.aio.handler_run import TaskEngine
 from redrive.pubsub.aio.signals import signals
+from redrive.pubsub.middleware import surrounded
 from redrive.pubsub.publishing_connection import PublishingConnection
 from redrive.pubsub.service_connection import Address
 from redrive.pubsub.shared_link import SharedLink
 from redrive.pubsub.subscriber_base import SubscriberBase
-from redrive.pubsub.surroundings import surrounded
 from redrive.pubsub.tls import ContextSource
 from redrive.pubsub.url import Credentials
 from redrive.pubsub.work import ConsumeOptions

@@ -16,7 +16,13 @@ from redrive.errors import BrokerUnavailable, RedriveError
 from redrive.pubsub.blocking import client_errors
 from redrive.pubsub.blocking.pika_log import own_use
 from redrive.pubsub.blocking.wire import WireConnection
-from redrive.pubsub.lifecycle import CLOSING_TIME, BrokerAccess, Listener, Persistence, default_name
+from redrive.pubsub.lifecycle import (
+    CLOSING_TIME,
+    BrokerAccess,
+    Listener,
+    ReconnectPolicy,
+    default_name,
+)
 from redrive.pubsub.login_renewal import LoginRenewal
 from redrive.pubsub.publishing_connection import PublishingConnection
 from redrive.pubsub.url import Endpoint, Login
@@ -160,7 +166,7 @@ class Link:
         self._connector = connector
         self._listener = listener
         self._prepare = prepare
-        self._persistence = Persistence(connector, patience)
+        self._persistence = ReconnectPolicy(connector, patience)
         self._thread = threading.Thread(
             target=self._run, name=f"redrive-io-{connector.name}", daemon=True
         )

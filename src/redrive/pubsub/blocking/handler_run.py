@@ -7,7 +7,7 @@ from functools import partial
 from typing import cast
 
 from redrive.pubsub import current_message, lifecycle, telemetry
-from redrive.pubsub.attempt import Attempt, Layer, Middleware, hook_failed
+from redrive.pubsub.attempt import Attempt, Middleware, MiddlewareCall, hook_failed
 from redrive.pubsub.blocking.connection import Connector, Link, publishing_connection
 from redrive.pubsub.blocking.declarer import declare
 from redrive.pubsub.blocking.outcome_reporter import OutcomeReporter
@@ -16,11 +16,11 @@ from redrive.pubsub.engine import Engine
 from redrive.pubsub.handler import check_result
 from redrive.pubsub.handler_table import HandlerTable
 from redrive.pubsub.message import Message
-from redrive.pubsub.moves import Moves
+from redrive.pubsub.own_publisher import Moves
 from redrive.pubsub.publishing_connection import SUFFIX, PublishingConnection
 from redrive.pubsub.shared_link import LinkBranch, SharedLink
 from redrive.pubsub.verdict import Verdict
-from redrive.pubsub.work import ConsumeOptions, DropCount, WorkItem
+from redrive.pubsub.work import ConsumeOptions, LossCounter, WorkItem
 from redrive.topology.model import Subscription
 
 
@@ -35,7 +35,7 @@ class ThreadEngine(Engine):
         handlers: HandlerTable,
         options: ConsumeOptions,
         *,
-        dropped: DropCount,
+        dropped: LossCounter,
         longest: Callable[[float], None],
         shared: SharedLink | None = None,
         publishing: PublishingConnection | None = None,
@@ -139,7 +139,7 @@ class ThreadEngine(Engine):
         """Runs the handler within the middleware."""
         with contextlib.ExitStack() as stack:
             for middleware in self._options.middleware:
-                stack.enter_context(Layer(attempt, cast(Middleware, middleware)))
+                stack.enter_context(MiddlewareCall(attempt, cast(Middleware, middleware)))
             self._handle(item, attempt.message)
 
     def gives_up(self, item: WorkItem, verdict: Verdict) -> None:

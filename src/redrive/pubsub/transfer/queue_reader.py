@@ -17,7 +17,7 @@ from redrive.pubsub.blocking.connection import Connector, Link
 from redrive.pubsub.confirms import Outbox, Outgoing
 from redrive.pubsub.consumer import Consumer
 from redrive.pubsub.mailbox import Mailbox
-from redrive.pubsub.transfer.last_life import LastLife, ReturnLimit
+from redrive.pubsub.transfer.delivery_limit import DeliveryLimitWatch, ReturnLimit
 from redrive.pubsub.transfer.ordered_return import PATIENCE, return_in_order
 from redrive.pubsub.wire_protocol import Wire
 from redrive.topology.headers import Delivery
@@ -164,7 +164,9 @@ class QueueReader:
         self._losses_seen = 0
         self._failure: RedriveError | None = None
         self._last_life = (
-            None if limit is None else LastLife(queue, limit, self._send_copy, self.gave_up)
+            None
+            if limit is None
+            else DeliveryLimitWatch(queue, limit, self._send_copy, self.gave_up)
         )
         self._ended = threading.Event()
 

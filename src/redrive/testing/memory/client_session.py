@@ -45,7 +45,7 @@ _CAPABILITIES = (
 )
 
 
-class Premises(Protocol):
+class BrokerModel(Protocol):
     """The broker, as a connection sees it."""
 
     @property
@@ -82,7 +82,7 @@ class ClientSession:
         write: sends bytes to the client.
     """
 
-    def __init__(self, premises: Premises, write: Callable[[bytes], None]) -> None:
+    def __init__(self, premises: BrokerModel, write: Callable[[bytes], None]) -> None:
         self._premises = premises
         self._write = write
         self._buffer = b""

@@ -5,7 +5,7 @@ from typing import Protocol
 from redrive.testing.memory.message_copy import MessageCopy
 
 
-class Receiver(Protocol):
+class ConsumerChannel(Protocol):
     """The channel of a consumer, as its queue sees it."""
 
     def deliver(self, consumer: "ConsumerModel", copy: MessageCopy) -> None:
@@ -30,7 +30,7 @@ class ConsumerModel:
     def __init__(
         self,
         tag: str,
-        receiver: Receiver,
+        receiver: ConsumerChannel,
         *,
         prefetch: int,
         priority: int = 0,

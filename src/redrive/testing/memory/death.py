@@ -21,7 +21,7 @@ class NotReadable(Exception):
     it loses the message. Source: measured on RabbitMQ 3.10.8."""
 
 
-class Burial(NamedTuple):
+class Death(NamedTuple):
     """Where, why and when a message dies.
 
     Args:
@@ -41,7 +41,7 @@ class Burial(NamedTuple):
     version: BrokerVersion
 
 
-def after_death(content: Content, burial: Burial, carried: int) -> Content:
+def after_death(content: Content, burial: Death, carried: int) -> Content:
     """What is published to the dead-letter exchange.
 
     An entry of `x-death` counts the deaths in one queue for one reason; it keeps the exchange and
@@ -122,7 +122,7 @@ def _is_of(entry: Table, queue: str, reason: str) -> bool:
     return entry.get("queue") == queue and entry.get("reason") == reason
 
 
-def _first_entry(content: Content, burial: Burial) -> Table:
+def _first_entry(content: Content, burial: Death) -> Table:
     keys: list[FieldValue] = list(content.routing_keys)
     fields = [
         ("count", _long(1)),
@@ -158,7 +158,7 @@ def _has_first(content: Content, version: BrokerVersion) -> bool:
     )
 
 
-def _about(burial: Burial, content: Content, which: str) -> dict[str, FieldValue]:
+def _about(burial: Death, content: Content, which: str) -> dict[str, FieldValue]:
     return {
         f"x-{which}-death-exchange": content.exchange,
         f"x-{which}-death-queue": burial.queue,

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
-from redrive.testing.memory.client_session import HEARTBEAT, ClientSession, Premises
+from redrive.testing.memory.client_session import HEARTBEAT, BrokerModel, ClientSession
 
 logger = logging.getLogger("redrive")
 
@@ -19,7 +19,7 @@ _LONGEST_SLEEP = 1.0
 class _Client:
     """A connection, and what it is still to be sent."""
 
-    def __init__(self, connection: socket.socket, premises: Premises) -> None:
+    def __init__(self, connection: socket.socket, premises: BrokerModel) -> None:
         self.socket = connection
         self.pending: list[bytes] = []
         self.told_at = time.monotonic()
@@ -58,7 +58,7 @@ class Loopback:
 
     def __init__(
         self,
-        premises: Premises,
+        premises: BrokerModel,
         run: Callable[[], None],
         next_due: Callable[[], float | None],
     ) -> None:

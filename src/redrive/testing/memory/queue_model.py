@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterator
 
 from redrive.amqp.field_table import Table
-from redrive.testing.memory.consumer_model import ConsumerModel, Receiver
+from redrive.testing.memory.consumer_model import ConsumerChannel, ConsumerModel
 from redrive.testing.memory.message_copy import Content, MessageCopy
 from redrive.testing.memory.queue_arguments import QueueArguments
 from redrive.topology.broker_version import BrokerVersion
@@ -51,7 +51,7 @@ class QueueModel:
         self.consumers: list[ConsumerModel] = []
         self.unsettled = 0
         """How many of its messages a consumer has."""
-        self.lingering: set[Receiver] = set()
+        self.lingering: set[ConsumerChannel] = set()
         """Channels that have ended a consumer and are still open: redrive begins another one then,
         with another prefetch."""
         self.undelivered: deque[Content] = deque()

@@ -10,7 +10,7 @@ from redrive.amqp.field_table import FieldValue, Table
 from redrive.testing.memory import queue_arguments
 from redrive.testing.memory.consumer_model import ConsumerModel
 from redrive.testing.memory.death import (
-    Burial,
+    Death,
     NotReadable,
     Reason,
     after_death,
@@ -312,7 +312,7 @@ class VirtualHost:
         arguments = queue.arguments
         if arguments.dead_letter_exchange is None:
             return
-        burial = Burial(
+        burial = Death(
             queue.name,
             reason,
             self.now(),

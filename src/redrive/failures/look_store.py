@@ -1,0 +1,135 @@
+"""What an earlier look at a queue has found answers, and what a new one finds is kept."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from redrive.failures.failed_message import FailedMessage
+from redrive.failures.index import Index, StoredLook
+from redrive.failures.kept_messages import IndexUnusable
+from redrive.failures.look import CachePolicy, Look
+from redrive.failures.operator_name import whoami
+from redrive.pubsub.url import BrokerURL
+
+if TYPE_CHECKING:
+    from redrive.failures.index_writer import IndexWriter
+
+
+class LookStore:
+    """Finds the look at a queue that may answer, and keeps a new one. Where what the index needs is
+    not installed, there is neither.
+
+    Args:
+        url: the broker.
+        queue: the queue that is looked at.
+        recall: which look may answer.
+    """
+
+    def __init__(self, url: BrokerURL, queue: str, recall: CachePolicy) -> None:
+        self._url = url
+        self._queue = queue
+        self._recall = recall
+        self._began_at: datetime | None = None
+        self._index = (
+            None
+            if find_spec("duckdb") is None or find_spec("platformdirs") is None
+            else Index(url, most_bytes=recall.most_bytes, keeps_bodies=recall.keeps_bodies)
+        )
+
+    def answer(self, limit: int | None) -> Look | None:
+        """The look that answers, of the oldest messages only where there is a limit; None where the
+        queue has to be looked at."""
+        found = self._young_enough()
+        if self._index is None or found is None:
+            return None
+        from redrive.failures.index_changes import NONE, changes_since
+        from redrive.failures.index_reader import IndexedMessages
+
+        changes = changes_since(self._index, found)
+        if changes != NONE and (limit is not None or self._recall.or_look):
+            return None  # whoever can look asks because something has changed
+        total = found.looked_at + changes.difference
+        return Look(
+            self._queue,
+            "index",
+            total,
+            total if limit is None else min(limit, total),
+            as_of=found.ended_at,
+            came=changes.came,
+            went=changes.went,
+            has_ended=True,
+            messages=IndexedMessages(
+                self._index, found, limit, changes=changes, gives_bodiless=not self._recall.or_look
+            ),
+        )
+
+    def _young_enough(self) -> StoredLook | None:
+        if self._index is None or not self._recall.max_age:
+            return None
+        try:
+            found = self._index.find(self._queue)
+        except IndexUnusable as error:
+            self._recall.on_notice(str(error))
+            return None
+        # A look of the future is of a clock that was set back: nobody knows how old it is.
+        is_young = found is not None and (
+            0 <= found.age_seconds <= self._recall.max_age.total_seconds()
+        )
+        return found if is_young else None
+
+    @contextlib.contextmanager
+    def keeping(self, look: Look) -> Iterator[None]:
+        """Keep what the look in the block finds, if it is a whole one."""
+        if self._index is None:
+            yield
+            return
+        from redrive.failures.index_writer import IndexWriter
+
+        self._began_at = datetime.now(UTC)
+        with contextlib.ExitStack() as held:
+            writer = held.enter_context(IndexWriter(self._index))
+            look.messages = _noted(look.messages, writer)
+            yield
+            if not look.is_whole:
+                return
+            finish = held.pop_all()
+            found = self._found(look, self._index)
+
+            def keep(on_progress: Callable[[int], object] = lambda _: None) -> str:
+                with finish:
+                    writer.on_progress = on_progress
+                    writer.keep(found)
+                    return writer.problem
+
+            if self._recall.later is not None:
+                self._recall.later(keep)
+            elif problem := keep():
+                self._recall.on_notice(f"nothing was kept for the next question: {problem}")
+
+    def _found(self, look: Look, index: Index) -> StoredLook:
+        assert look.as_of is not None
+        return StoredLook(
+            self._queue,
+            index.broker,
+            look.as_of,
+            f"{whoami()} as {self._url.username}",
+            look.total,
+            look.looked_at,
+            look.missing,
+            began_at=self._began_at,
+        )
+
+
+def _noted(messages: Iterator[FailedMessage], writer: "IndexWriter") -> Iterator[FailedMessage]:
+    """The messages, each of which is noted."""
+    for message in messages:
+        writer.note(message)
+        yield message
+
+
+def anew(recall: CachePolicy) -> CachePolicy:
+    """The same, but the queue is looked at."""
+    return replace(recall, max_age=type(recall.max_age)(0))

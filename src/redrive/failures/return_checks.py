@@ -1,0 +1,93 @@
+"""Sees which of a job's messages are in their dead-letter queue again, where only a look shows it:
+what comes by the default exchange can't be copied to anybody else."""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Self
+
+from redrive.errors import RedriveError
+from redrive.failures.cause import Cause, cause_of
+from redrive.failures.failed_message import FailedMessage
+from redrive.topology.outcome_events import OutcomeTotals
+
+_BETWEEN_DEPTHS = 0.5
+_SHORTEST_REST, _LONGEST_REST = 1.0, 60.0
+"""Seconds between two looks, which hold the queue: doubled after each that found nothing new."""
+
+
+class ReturnChecks:
+    """Looks into a queue while it is deeper than without what came back; a context manager, as
+    `Watch` is.
+
+    Args:
+        job: the job's id.
+        depth: asks how many messages are ready in the queue.
+        browse: looks at all of them.
+    """
+
+    @property
+    def causes(self) -> Counter[Cause]:
+        """What had come back for what, at the last look; from any thread."""
+        return self._causes
+
+    sees_while_sending = False
+    """A look would wait for the end of the sending, which holds the queue."""
+
+    def __init__(
+        self, job: str, depth: Callable[[], int], browse: Callable[[], Iterable[FailedMessage]]
+    ) -> None:
+        self._job = job
+        self._depth = depth
+        self._browse = browse
+        self._expected = 0
+        self._came_back = 0
+        self._causes: Counter[Cause] = Counter()
+        self._rest = 0.0
+        self._next = 0.0
+
+    @property
+    def standing(self) -> OutcomeTotals:
+        """What was known at the last look; from any thread."""
+        return OutcomeTotals(0, self._came_back, self._came_back)
+
+    def begin(self) -> None:
+        """Messages are about to be sent."""
+        self._expected = self._depth()
+
+    def sent(self, count: int) -> None:
+        """So many were sent since: the queue should have so many less."""
+        self._expected -= count
+        self._rest = _SHORTEST_REST
+        self._next = 0.0
+
+    def look(self) -> OutcomeTotals:
+        """Looks, if the queue is deeper than it should be and the last look is a while ago; returns
+        what is known then. A broker that does not answer is asked again the next time."""
+        if time.monotonic() >= self._next:
+            self._next = time.monotonic() + _BETWEEN_DEPTHS
+            try:
+                self._look()
+            except RedriveError:
+                return self.standing
+        return self.standing
+
+    def _look(self) -> None:
+        depth = self._depth()
+        if depth <= self._expected:
+            return
+        causes: Counter[Cause] = Counter()
+        for message in self._browse():
+            if message.job == self._job:
+                causes[cause_of(message)] += 1
+        came_back, self._causes = causes.total(), causes
+        is_new = came_back != self._came_back
+        self._rest = _SHORTEST_REST if is_new else min(2 * self._rest, _LONGEST_REST)
+        self._next = time.monotonic() + self._rest
+        self._came_back, self._expected = came_back, depth
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing is held between two looks."""

@@ -1,0 +1,152 @@
+"""The command lines that do what a page does, to be copied."""
+
+import shlex
+from collections.abc import Iterable
+
+from redrive.failures.filter import Filter
+from redrive.failures.order import Order
+from redrive.web.page_request import QueuePlace
+
+
+def groups_command(place: QueuePlace, filter_: Filter) -> str:
+    """What lists the causes of a queue."""
+    return _joined("failed", "groups", *_source(place), *_where(filter_))
+
+
+def list_command(place: QueuePlace, filter_: Filter) -> str:
+    """What lists messages."""
+    return _joined("failed", "list", *_source(place), *_filter(filter_))
+
+
+def all_groups_command() -> str:
+    """What lists the causes of all queues."""
+    return _joined("failed", "groups")
+
+
+def snapshot_command(place: QueuePlace, path: str) -> str:
+    """What copies the messages of a queue into a file."""
+    return _joined("failed", "snapshot", *_source(place), "-o", path)
+
+
+def rights_command() -> str:
+    """What says which rights somebody who acts has, and lacks."""
+    return _joined("doctor", "--role", "operator")
+
+
+def show_command(place: QueuePlace, id_: str) -> str:
+    """What shows a message."""
+    return _joined("failed", "show", *_source(place), id_)
+
+
+def query_command(place: QueuePlace, sql: str) -> str:
+    """What asks a query."""
+    return _joined("failed", "query", *_source(place), sql)
+
+
+def requeue_command(place: QueuePlace, order: Order, reason: str) -> str:
+    """What carries out an order; its patch, if it has one, is in the file `patch.json`."""
+    guards = order.guards
+    words = [*_source(place), *_filter(order.filter)]
+    words += [] if order.limit is None else ["--limit", str(order.limit)]
+    words += [] if order.to is None else ["--to", order.to]
+    words += ["--via"] if order.via else []
+    words += ["--unchecked"] if order.unchecked else []
+    words += ["--canary", str(guards.canary)] if guards.canary else []
+    words += [] if guards.stop_at is None else ["--stop-at", f"{guards.stop_at * 100:g}%"]
+    words += [] if guards.unknown == "stop" else ["--unknown", guards.unknown.value]
+    words += [] if order.rate is None else ["--rate", f"{order.rate:g}/s"]
+    words += [] if order.pace_by_depth is None else ["--pace-by-depth", str(order.pace_by_depth)]
+    words += [] if order.patch is None else ["--patch", "patch.json"]
+    words += [] if order.function is None else ["--transform", order.function]
+    words += ["--force"] if order.force else []
+    words += ["--reason", reason] if reason else []
+    return _joined("failed", "requeue", *words)
+
+
+def restore_command(path: str) -> str:
+    """What restores a file of messages."""
+    return _joined("failed", "restore", path)
+
+
+def expire_command(place: QueuePlace, older_than: str, folder: str, reason: str) -> str:
+    """What moves old messages of a queue into a file in a folder."""
+    words = ["--older-than", older_than, "-o", f"{folder}/expired.parquet", "--reason", reason]
+    return _joined("failed", "expire", *_source(place), *words)
+
+
+def discard_command(place: QueuePlace, filter_: Filter, reason: str) -> str:
+    """What moves messages to a file."""
+    words = [*_source(place), *_filter(filter_), "-o", "discarded.jsonl", "--reason", reason]
+    return _joined("failed", "discard", *words)
+
+
+def edit_command(place: QueuePlace, id_: str, reason: str) -> str:
+    """What edits the body of one message, and requeues it so."""
+    words = ["--id", id_, "--edit", *(["--reason", reason] if reason else [])]
+    return _joined("failed", "requeue", *_source(place), *words)
+
+
+def say_command(group: str, state: str, fixed_in: str, note: str) -> str:
+    """What says how far people are with a cause."""
+    words = ["--state", state]
+    words += ["--fixed-in", fixed_in] if fixed_in else []
+    words += ["--note", note] if note else []
+    return _joined("causes", "say", group, *words)
+
+
+def merge_command(group: str) -> str:
+    """What makes a cause the same as another one, whose group is to be put in."""
+    return _joined("causes", "merge", group, "GROUP")
+
+
+def undo_command() -> str:
+    """What takes back what was said of a cause; its id is to be put in."""
+    return _joined("causes", "undo", "REMARK")
+
+
+def job_command(id_: str) -> str:
+    """What shows a job, and asks what became of its messages."""
+    return _joined("jobs", "show", id_)
+
+
+def resume_command(id_: str) -> str:
+    """What takes up a job again."""
+    return _joined("jobs", "resume", id_)
+
+
+def approve_command(id_: str) -> str:
+    """What approves a job that somebody else has asked for."""
+    return _joined("jobs", "approve", id_)
+
+
+def stop_command(id_: str) -> str:
+    """What stops a job that runs, wherever that is."""
+    return _joined("jobs", "stop", id_)
+
+
+def decline_command(id_: str) -> str:
+    """What declines a job that waits for approval."""
+    return _joined("jobs", "decline", id_)
+
+
+def _source(place: QueuePlace) -> list[str]:
+    # A name that begins with a dash would be taken for an option.
+    named = ["--", place.name] if place.name.startswith("-") else [place.name]
+    return [*(["--literal"] if place.literal else []), *named]
+
+
+def _where(filter_: Filter) -> list[str]:
+    return ["--where", filter_.where] if isinstance(filter_.where, str) else []
+
+
+def _filter(filter_: Filter) -> list[str]:
+    groups = [word for group in filter_.groups for word in ("--group", group)]
+    return [*groups, *_where(filter_)]
+
+
+def _joined(*words: str) -> str:
+    return " ".join(("redrive", *_quoted(words)))
+
+
+def _quoted(words: Iterable[str]) -> list[str]:
+    return [shlex.quote(word) for word in words]

@@ -1,0 +1,218 @@
+"""What is known of failed messages without touching their queue, and the looks that people ask for.
+
+A page answers from the index of looks alone. A queue is looked at when somebody says so.
+"""
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import TypeVar, cast
+
+from redrive.errors import RedriveError
+from redrive.failures.failed_queue import FailedQueue
+from redrive.failures.look import CachePolicy, Look
+from redrive.failures.masked_messages import masked_look
+from redrive.failures.message_source import answer_of
+from redrive.pubsub.reports import LookProgress, LookStage
+from redrive.web.console_settings import ConsoleSettings
+from redrive.web.look_questions import LookQuestion
+from redrive.web.page_request import QueuePlace
+from redrive.web.questions import Questions, QuestionTask, answered
+
+T = TypeVar("T")
+
+_EVER = timedelta(days=36500)
+_LONGEST_PAGE = timedelta(seconds=10)
+"""For how long after a look a page may come that was begun before its end. Not for ever: what a
+look has found may be gone again."""
+
+
+@dataclass(slots=True)
+class RunningLook:
+    """A look at a queue that somebody has asked for.
+
+    Args:
+        place: the queue.
+        progress: how far it is.
+        problem: why it found nothing, or what it found was not kept; empty otherwise.
+        begun_at: when it was asked for.
+        ended_at: when it ended; None before.
+    """
+
+    place: QueuePlace
+    progress: LookProgress = field(default_factory=lambda: LookProgress(LookStage.WAITING))
+    problem: str = ""
+    begun_at: datetime = field(default_factory=lambda: datetime.now(UTC))
+    ended_at: datetime | None = None
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it is over."""
+        return self.ended_at is not None
+
+    def is_still_to_be_seen(self, shown: Look | None) -> bool:
+        """Whether a page that shows an earlier look, or none, is to be read again for this one: it
+        runs, or has ended while the page was made.
+
+        Args:
+            shown: the look that the page shows.
+        """
+        if self.ended_at is None:
+            return True
+        return (
+            not self.problem
+            and datetime.now(UTC) - self.ended_at < _LONGEST_PAGE
+            and (shown is None or shown.as_of is None or shown.as_of < self.begun_at)
+        )
+
+    def end(self) -> None:
+        """Notes that it is over."""
+        self.ended_at = datetime.now(UTC)
+
+    def note(self, progress: LookProgress) -> None:
+        """Notes how far it is."""
+        self.progress = progress
+
+    def note_problem(self, problem: str) -> None:
+        """Notes what people have to know."""
+        self.problem = problem
+
+
+class LookCache:
+    """The failed queues of a broker, as far as earlier looks tell of them.
+
+    Args:
+        settings: where they are.
+        check: raises where what is known of a queue is not for who asks.
+        questions: asks what people have made up.
+        user: who asks.
+    """
+
+    def __init__(
+        self,
+        settings: ConsoleSettings,
+        check: Callable[[QueuePlace], object],
+        questions: Questions,
+        user: str = "",
+    ) -> None:
+        self._settings = settings
+        self._check = check
+        self.questions = questions
+        self._user = user
+        self._lock = threading.Lock()
+        self._queues: dict[QueuePlace, FailedQueue] = {}
+        self._looks: dict[QueuePlace, RunningLook] = {}
+
+    def queue(self, place: QueuePlace) -> FailedQueue:
+        """The failed queue that a page is about.
+
+        Raises:
+            ConfigurationError: no queue may have such a name.
+        """
+        with self._lock:
+            found = self._queues.get(place)
+            if found is None:
+                found = self._queues[place] = FailedQueue(
+                    self._settings.url,
+                    place.name,
+                    self._settings.family,
+                    connection_name=f"redrive console: {place.name}"[:100],
+                    management_url=self._settings.management_url,
+                    literal=place.literal,
+                )
+            return found
+
+    def ask(self, place: QueuePlace, question: Callable[[Look], T]) -> tuple[T, Look]:
+        """What an earlier look answers; the queue is not touched.
+
+        Raises:
+            NothingKept: there is none.
+            PermissionDenied: what it found is not for this user.
+            ConfigurationError: the question can't be asked.
+        """
+        self._check(place)
+        mask = self._settings.mask
+        kept = CachePolicy(_EVER, or_look=False, keeps_bodies=not self._settings.hide_bodies)
+        return answer_of(
+            self.queue(place), lambda look: question(masked_look(look, mask)), recall=kept
+        )
+
+    def answer(self, place: QueuePlace, question: LookQuestion[T]) -> tuple[T, Look]:
+        """What an earlier look answers, and that look, whose messages can't be asked any more. The
+        queue is not touched. What people have made up is asked in a process that has limits.
+
+        Raises:
+            NothingKept: there is none.
+            PermissionDenied: what it found is not for this user.
+            ConfigurationError: the question can't be asked, or takes too much.
+            TooManyQuestions: others are being answered.
+        """
+        self._check(place)
+        settings = self._settings
+        task = QuestionTask(
+            place,
+            settings.url,
+            settings.family,
+            settings.management_url,
+            settings.mask,
+            not settings.hide_bodies,
+            question,
+        )
+        if question.has_expression:
+            answer, look = self.questions.ask(self._user, task)
+        else:
+            answer, look = answered(task, self.queue(place))
+        return cast("T", answer), look
+
+    def look_under_way(self, place: QueuePlace) -> RunningLook | None:
+        """The last look that was asked for here; None where none was."""
+        with self._lock:
+            return self._looks.get(place)
+
+    @property
+    def is_looking(self) -> bool:
+        """Whether a look that was asked for here is under way."""
+        with self._lock:
+            return any(not look.has_ended for look in self._looks.values())
+
+    def look_again(self, place: QueuePlace) -> RunningLook:
+        """Looks at a queue, in a thread of its own; one look at a queue at a time.
+
+        Raises:
+            PermissionDenied: the user may not.
+        """
+        self._check(place)
+        failed = self.queue(place)
+        with self._lock:
+            known = self._looks.get(place)
+            if known is not None and not known.has_ended:
+                return known
+            look = self._looks[place] = RunningLook(place)
+        threading.Thread(
+            target=_look,
+            args=(failed, look, not self._settings.hide_bodies),
+            name=f"redrive-look-{place.name}",
+            daemon=True,
+        ).start()
+        return look
+
+
+def _read(look: Look) -> None:
+    for _ in look:
+        pass
+
+
+def _look(failed: FailedQueue, under_way: RunningLook, keeps_bodies: bool) -> None:
+    recall = CachePolicy(timedelta(0), on_notice=under_way.note_problem, keeps_bodies=keeps_bodies)
+    try:
+        _, look = answer_of(failed, _read, recall=recall, on_progress=under_way.note)
+        if not look.is_whole and not under_way.problem:
+            under_way.problem = (
+                "others hold messages of this queue, so that not all could be read: what "
+                "was known before is still shown"
+            )
+    except RedriveError as error:
+        under_way.problem = str(error)
+    finally:
+        under_way.end()

@@ -1,0 +1,52 @@
+"""What people say of causes on the pages of a console."""
+
+from starlette.responses import RedirectResponse, Response
+
+from redrive.errors import ConfigurationError
+from redrive.failures.cause_note import SAYABLE, CauseNote, CauseState, NoteKind
+from redrive.web.context import ConsoleContext, local_path
+from redrive.web.page_request import PageRequest
+
+
+def say(context: ConsoleContext, request: PageRequest) -> Response:
+    """Writes down what a form says of a cause, and shows the page that it was on.
+
+    Raises:
+        ConfigurationError: this console takes no remarks, or this is none.
+        PermissionDenied: the broker does not let the user.
+    """
+    if not context.settings.may_note:
+        raise ConfigurationError(
+            "this console takes no remarks",
+            "Start it with --allow note, or use redrive causes.",
+        )
+    context.check_remark()
+    context.journal_cache.say(_remark_of(context, request))
+    return RedirectResponse(f"{request.root}{local_path(request.text('back'))}", 303)
+
+
+def _remark_of(context: ConsoleContext, request: PageRequest) -> CauseNote:
+    group, words = request.text("group"), request.text("words")
+    match request.text("kind"):
+        case NoteKind.STATE:
+            state = request.text("state")
+            if state not in SAYABLE:
+                raise ConfigurationError(
+                    f"there is no state {state[:40]!r}",
+                    f"Give one of {', '.join(SAYABLE)}.",
+                )
+            return CauseNote(
+                NoteKind.STATE,
+                group,
+                words,
+                CauseState(state),
+                fixed_in=request.text("fixed_in") if state == CauseState.FIXED else "",
+                note=request.text("note"),
+            )
+        case NoteKind.MERGE:
+            return CauseNote(NoteKind.MERGE, group, words, into=request.text("into"))
+        case NoteKind.UNDO:
+            undone = context.journal_cache.book.named(request.text("remark"))
+            return CauseNote(NoteKind.UNDO, undone.group, undone.words, undoes=undone.id)
+        case kind:
+            raise ConfigurationError(f"{kind[:40]!r} is no remark", "Use the pages.")

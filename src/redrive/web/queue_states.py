@@ -1,0 +1,122 @@
+"""What the queues of a virtual host hold, as a console shows it."""
+
+import threading
+import time
+from dataclasses import dataclass
+
+from redrive.errors import RedriveError
+from redrive.pubsub.admin import dead_letter_survey
+from redrive.pubsub.admin.management_api import ManagementAPI
+from redrive.pubsub.url import BrokerURL
+from redrive.topology.flow import QueueCount, total_of
+from redrive.topology.names import FAILED_SUFFIX, retry_queue
+from redrive.web.console_settings import ConsoleSettings
+from redrive.web.page_request import QueuePlace
+
+_FRESH = 2.0
+"""Seconds for which an answer of the management API, which is up to five seconds old, is good."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueState:
+    """A queue of failed messages, and what belongs to it.
+
+    Args:
+        place: how pages call it.
+        queue: the queue itself.
+        failed: what is in it; None where that was not counted.
+        main: how many messages wait in the main queue; None for a dead-letter queue.
+        retry: how many wait for their next attempt; None for a dead-letter queue.
+        consumers: who consumes the main queue, or the dead-letter queue; None if unknown.
+        moving: how many the broker is moving from one of its queues to another, or holds back;
+            None where that was not counted.
+    """
+
+    place: QueuePlace
+    queue: str
+    failed: int | None
+    main: int | None = None
+    retry: int | None = None
+    consumers: int | None = None
+    moving: int | None = 0
+
+
+class QueueStates:
+    """What the management API tells of all queues of failed messages of a virtual host.
+
+    Args:
+        settings: where they are.
+    """
+
+    def __init__(self, settings: ConsoleSettings) -> None:
+        self._settings = settings
+        self._lock = threading.Lock()
+        self._lines: list[QueueState] = []
+        self._asked_at = float("-inf")
+
+    def lines(self) -> list[QueueState]:
+        """The queues, the fullest first; asked for anew every two seconds at most.
+
+        Raises:
+            RedriveError: the management API does not tell.
+        """
+        with self._lock:
+            if time.monotonic() - self._asked_at > _FRESH:
+                self._lines = self._asked()
+                self._asked_at = time.monotonic()
+            return self._lines
+
+    def line(self, place: QueuePlace) -> QueueState | None:
+        """What is known of a queue now; None where that is nothing."""
+        try:
+            lines = self.lines()
+        except RedriveError:
+            return None
+        return next((one for one in lines if one.place == place), None)
+
+    def _asked(self) -> list[QueueState]:
+        url = BrokerURL.parse(self._settings.url)
+        with ManagementAPI(url, self._settings.management_url) as management:
+            counts = management.counts()
+            others = dead_letter_survey.over_management(management)
+        ours = [
+            _of_subscription(name.removesuffix(FAILED_SUFFIX), counts)
+            for name in counts
+            if name.endswith(FAILED_SUFFIX) and name != FAILED_SUFFIX
+        ]
+        foreign = [
+            QueueState(
+                QueuePlace(one.queue.name, literal=True),
+                one.queue.name,
+                one.messages,
+                consumers=one.consumers,
+            )
+            for one in others
+        ]
+        return sorted((*ours, *foreign), key=lambda line: (-(line.failed or 0), line.place.name))
+
+
+def _of_subscription(main: str, counts: dict[str, QueueCount]) -> QueueState:
+    failed, own, retry = (
+        counts.get(name) for name in (f"{main}{FAILED_SUFFIX}", main, retry_queue(main))
+    )
+    return QueueState(
+        QueuePlace(main),
+        f"{main}{FAILED_SUFFIX}",
+        _all_of(failed),
+        _all_of(own),
+        _all_of(retry),
+        None if own is None else own.consumers,
+        total_of(
+            moving
+            for count in (failed, own, retry)
+            if count is not None
+            for moving in (count.dead_lettering, count.held_back)
+        ),
+    )
+
+
+def _all_of(count: QueueCount | None) -> int | None:
+    if count is None:
+        return None
+    return total_of((count.ready, count.held, count.dead_lettering))
