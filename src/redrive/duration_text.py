@@ -16,12 +16,7 @@ _EXAMPLES = "Give numbers with a unit of ms, s, m, h or d: 500ms, 30s, 5m, 1h30m
 
 
 class NoDuration(ValueError):
-    """A text that is no duration.
-
-    Args:
-        problem: which part of it is wrong.
-        remedy: what to write.
-    """
+    """A text that is no duration."""
 
     def __init__(self, problem: str, remedy: str = _EXAMPLES) -> None:
         super().__init__(problem, remedy)
@@ -30,11 +25,7 @@ class NoDuration(ValueError):
 
 
 def parse_duration(text: str) -> timedelta:
-    """Reads the duration in a text such as `500ms`, `30s` or `1h30m`.
-
-    Raises:
-        NoDuration: it is none; the error says which part.
-    """
+    """Reads the duration in a text such as `500ms`, `30s` or `1h30m`."""
     total = timedelta()
     position = 0
     units: set[str] = set()

@@ -30,11 +30,6 @@ class _Rule:
     bounded or ends where the next one begins: so a text takes time in proportion to its length,
     however hostile it is. It is compiled when one of its words is found for the first time:
     compiling all of them would take a fifth of the time of a short command.
-
-    Args:
-        words: where to look, in lower case.
-        pattern: what is replaced by `***`, but for its group `kept`, which stays in front. It
-            begins with one of the words.
     """
 
     def __init__(self, words: str, pattern: str) -> None:

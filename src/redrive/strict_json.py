@@ -6,12 +6,7 @@ from typing import Never
 
 
 def read(text: str | bytes) -> object:
-    """Read JSON.
-
-    Raises:
-        ValueError: it is none, or has a NaN or an infinity in it.
-        RecursionError: it is nested too deep.
-    """
+    """Read JSON."""
     value: object = json.loads(text, parse_constant=_refuse)
     return value
 

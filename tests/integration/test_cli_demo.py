@@ -5,7 +5,7 @@ import json
 import pytest
 
 from cli_support import PATIENCE, redrive, run_redrive
-from redrive.cli.demo_story import Demo
+from redrive.cli.demo import Demo
 
 COUNTED = {
     "published": 6,

@@ -22,8 +22,8 @@ from effort import nightly
 from redrive.errors import BrokerUnavailable, ConfigurationError, RedriveError
 from redrive.testing import Broker, Proxy, private_broker
 from redrive.testing.address import Address
+from redrive.testing.broker import open_once
 from redrive.testing.external_broker import ExternalBroker
-from redrive.testing.handshake import open_once
 from redrive.testing.process_broker import ProcessBroker, server_scripts
 from waiting import DEADLINE
 

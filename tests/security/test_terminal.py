@@ -18,7 +18,7 @@ import redrive
 from corpus import STEERING, steering_in
 from redrive.cli import output, top
 from redrive.cli.output import Cell, OutputFormat, Printer, TableColumn
-from redrive.cli.terminal import Screen
+from redrive.cli.top import Screen
 from redrive.errors import BrokerUnavailable
 from redrive.topology.flow import QueueCount
 

@@ -15,8 +15,8 @@ from contract.shells import Shell
 from contract.support import Service, both_shells, retrying
 from redrive import InvalidMessage, instrument, uninstrument
 from redrive.amqp.properties import Properties
-from redrive.pubsub.handler_call import call_of
 from redrive.pubsub.handler_error import traceback_of
+from redrive.pubsub.handler_table import call_of
 from redrive.pubsub.message import Message
 from redrive.topology.headers import Delivery
 from waiting import wait_until

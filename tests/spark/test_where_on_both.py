@@ -10,8 +10,8 @@ import pytest
 from redrive.errors import ConfigurationError
 from redrive.failures.columns import COLUMNS, Row
 from redrive.failures.database import Database
+from redrive.spark_reprocess.selection import check_filter, is_chosen
 from redrive.spark_reprocess.spark_errors import explained
-from redrive.spark_reprocess.spark_filter import check_filter, is_chosen
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -23,7 +23,7 @@ from redrive.topology.doctor.act_rights import (
 )
 from redrive.topology.doctor.permissions import VERBS, Right, granted_pattern
 from redrive.topology.names import ExchangeFamily
-from redrive.web import login_throttle
+from redrive.web import login_page
 from redrive.web.access_config import AccessConfig, Login, networks_of
 from redrive.web.console_settings import Permit
 from waiting import wait_until
@@ -143,7 +143,7 @@ def test_no_strange_password_comes_in(
 def test_who_tries_passwords_waits_and_the_user_comes_in_from_elsewhere(
     opens: Opens, service: Service, user_with: HasRights, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(login_throttle, "time", SimpleNamespace(monotonic=lambda: 0.0))
+    monkeypatch.setattr(login_page, "time", SimpleNamespace(monotonic=lambda: 0.0))
     access = AccessConfig(login=Login.BROKER, trusted_proxies=networks_of(["127.0.0.1"]))
     console = opens(access=access)
     user = user_with(OperatorAct.LOOK)

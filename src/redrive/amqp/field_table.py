@@ -176,12 +176,7 @@ def _decode_array(data: bytes, depth: int) -> list[FieldValue]:
 
 
 def encode_value(value: FieldValue, depth: int = 0) -> bytes:
-    """A Python value as a field value, its tag first.
-
-    Raises:
-        ConfigurationError: AMQP has no type for it, it is too large for the type it has, or it is
-            nested too deep.
-    """
+    """A Python value as a field value, its tag first."""
     if depth > MAX_DEPTH:
         raise ConfigurationError(
             f"a header is nested deeper than {MAX_DEPTH} levels", "Put it into the body."
@@ -282,11 +277,7 @@ class Table(Mapping[str, FieldValue]):
 
     @classmethod
     def of(cls, values: Mapping[str, FieldValue], depth: int = 0) -> Self:
-        """The table of these Python values.
-
-        Raises:
-            ConfigurationError: a name is over 255 bytes, or a value is nothing that AMQP can carry.
-        """
+        """The table of these Python values."""
         return cls(
             (_checked_name(name), encode_value(value, depth)) for name, value in values.items()
         )

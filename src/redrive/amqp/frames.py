@@ -87,12 +87,7 @@ class _Content:
 
 class FrameReader:
     """Takes messages and confirms out of what a connection receives, and hands on every other
-    frame.
-
-    Args:
-        other: called with the type, the channel, and all the bytes of each other frame, in their
-            order.
-    """
+    frame."""
 
     def __init__(self, other: Callable[[int, int, bytes], None]) -> None:
         self._other = other
@@ -119,14 +114,7 @@ class FrameReader:
         self._largest = _payload_of(frame_max or _LARGEST_BODY)
 
     def feed(self, data: bytes) -> int:
-        """Reads what has arrived; an incomplete frame waits for its rest.
-
-        Returns:
-            How many frames it took for itself.
-
-        Raises:
-            BadFrame: it is not AMQP, or larger than was negotiated.
-        """
+        """Reads what has arrived; an incomplete frame waits for its rest."""
         if self._waiting:
             self._waiting.append(data)
             self._have += len(data)
@@ -290,11 +278,7 @@ def _unpacked(form: struct.Struct, data: bytes, position: int) -> tuple[int, ...
 
 
 def short_string(data: bytes, position: int) -> tuple[str, int]:
-    """The short string at a position, and the position behind it.
-
-    Raises:
-        BadFrame: it is cut off.
-    """
+    """The short string at a position, and the position behind it."""
     size = len(data)
     end = position + 1 + data[position] if position < size else size + 1
     if end > size:

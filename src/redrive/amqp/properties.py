@@ -54,11 +54,7 @@ class Properties(NamedTuple):
 
     @classmethod
     def parse(cls, data: bytes) -> "Properties":
-        """The properties in the bytes of a content header, from the property flags on.
-
-        Raises:
-            Malformed: they end before the last of the properties that the flags say are there.
-        """
+        """The properties in the bytes of a content header, from the property flags on."""
         values: list[object] = list(_NOTHING_SET)
         position = 2
         try:
@@ -83,11 +79,7 @@ class Properties(NamedTuple):
         return tuple.__new__(cls, values)  # as `cls(*values)`, which takes four times as long
 
     def encode(self) -> bytes:
-        """The bytes of the property flags and the properties.
-
-        Raises:
-            ConfigurationError: a property is over 255 bytes.
-        """
+        """The bytes of the property flags and the properties."""
         flags = 0
         pieces = [b""]
         for (name, bit, kind), value in zip(_LAYOUT, self, strict=True):

@@ -15,7 +15,7 @@ from redrive.pubsub.admin.amqp_survey import (
     merged,
     missing_rights,
 )
-from redrive.pubsub.admin.dead_letter_watch import stuck
+from redrive.pubsub.admin.dead_letter_survey import stuck
 from redrive.pubsub.admin.management_api import ManagementAPI
 from redrive.pubsub.admin.management_survey import facts_over_management
 from redrive.pubsub.blocking.connection import Connector, default_name

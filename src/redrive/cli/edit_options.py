@@ -58,11 +58,7 @@ class BodyOptions:
 
     @property
     def patch_text(self) -> str | None:
-        """Return what is in the file of the patch; None if there is no patch.
-
-        Raises:
-            ConfigurationError: the file can't be read.
-        """
+        """Return what is in the file of the patch; None if there is no patch."""
         try:
             return None if self.patch is None else self.patch.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
@@ -86,17 +82,7 @@ def changing(
 ) -> tuple[Order, Messages | None]:
     """Return the order, with the changes of bodies that these options ask for, and the messages
     that it means as far as somebody has read them: an editor shows them, and a failed queue is read
-    once to know what would be sent.
-
-    Args:
-        order: the order.
-        change: the options.
-        look: reads the failed queue, and passes its messages to a function.
-        found: the messages, where they were read before.
-
-    Raises:
-        ConfigurationError: there are several of them, or one is invalid.
-    """
+    once to know what would be sent."""
     if sum((change.patch is not None, change.transform is not None, change.edit)) > 1:
         raise ConfigurationError(
             "--edit, --patch and --transform exclude each other", "Give one of them."

@@ -21,11 +21,6 @@ def management_url_for(url: str, given: str | None, *, from_environment: bool) -
 
     `REDRIVE_MANAGEMENT_URL` goes with `REDRIVE_URL`: it does not stand for another broker that
     `--url` names, whose user and password would be sent to the wrong host.
-
-    Args:
-        url: the broker's address.
-        given: the management API's address, from the command line or the environment.
-        from_environment: whether it is from the environment.
     """
     of = os.environ.get(URL_VARIABLE)
     if given is None or not from_environment or not of:

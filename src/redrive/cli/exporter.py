@@ -108,11 +108,7 @@ def _readiness(told: BrokerSample) -> Answer:
 
 
 def _scraper(watch: BrokerWatch) -> Callable[[], bytes]:
-    """What gives the metrics in Prometheus' format.
-
-    Raises:
-        ConfigurationError: its client is not installed.
-    """
+    """What gives the metrics in Prometheus' format."""
     try:
         from prometheus_client import CollectorRegistry, generate_latest
     except ImportError as error:

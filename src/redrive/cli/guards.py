@@ -107,11 +107,7 @@ class GuardOptions:
 
     @property
     def guards(self) -> Guards:
-        """Return the guards that were asked for.
-
-        Raises:
-            ConfigurationError: a duration or a share can't be read.
-        """
+        """Return the guards that were asked for."""
         return Guards(
             self.canary or 0,
             None if self.watch is None else duration_of(self.watch),
@@ -174,19 +170,7 @@ def tell(printer: Printer, places: Sequence[MessageCounts]) -> None:
 def ask(
     printer: Printer, count: int, places: Sequence[MessageCounts], *, guarded: bool, yes: bool
 ) -> bool:
-    """Ask whether to requeue messages; return False if not.
-
-    Args:
-        printer: where to ask.
-        count: how many messages.
-        places: the queues that they go to.
-        guarded: whether a canary or a share has to be watched: without a consumer there is no
-            outcome to see.
-        yes: whether the answer was given beforehand. It does not stand for what a guard can't see.
-
-    Raises:
-        ConfigurationError: there is nobody to ask.
-    """
+    """Ask whether to requeue messages; return False if not."""
     question = f"Requeue {count_of(count, 'message')}?"
     nobody = _nobody_consumes(places)
     if not nobody:

@@ -50,11 +50,7 @@ class IndexOptions:
 
     @property
     def most_age(self) -> timedelta | None:
-        """How old a look may be that answers; None where nothing is kept either.
-
-        Raises:
-            ConfigurationError: it can't be read.
-        """
+        """How old a look may be that answers; None where nothing is kept either."""
         if self.index.strip().lower() == _OFF:
             return None
         try:
@@ -66,14 +62,7 @@ class IndexOptions:
             ) from error
 
     def recall(self, printer: Printer) -> CachePolicy | None:
-        """Return how an earlier look may answer; None where none may, and none is kept.
-
-        Args:
-            printer: where it is said if one can't be used, or kept.
-
-        Raises:
-            ConfigurationError: an age or a size can't be read.
-        """
+        """Return how an earlier look may answer; None where none may, and none is kept."""
         most_age = self.most_age
         if most_age is None:
             return None
@@ -117,11 +106,7 @@ def answered(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _most_bytes() -> int:
-    """How much may be kept, as the environment says it.
-
-    Raises:
-        ConfigurationError: it is no number.
-    """
+    """How much may be kept, as the environment says it."""
     text = os.environ.get(environment.INDEX_SIZE_VARIABLE)
     if not text:
         return MOST_BYTES

@@ -77,11 +77,7 @@ class RecordedJobOptions(BrokerOptions):
     failed_suffix: JobFailedSuffix = None
 
     def over(self, own: ExchangeFamily) -> ExchangeFamily:
-        """Return a job's own exchange family, with each part that an option names instead.
-
-        Raises:
-            ConfigurationError: a name in it is invalid.
-        """
+        """Return a job's own exchange family, with each part that an option names instead."""
         return replace(
             own,
             main=own.main if self.exchange is None else self.exchange,
@@ -91,11 +87,8 @@ class RecordedJobOptions(BrokerOptions):
 
 
 def opened_journal(printer: Printer, file: Path | None, url: str) -> Journal:
-    """Return the journal that is shared at a broker, which is told of on stderr where it can't be.
-
-    Raises:
-        ConfigurationError: the local file or the URL can't be used, or a setting can't be read.
-    """
+    """Return the journal that is shared at a broker, which is told of on stderr where it can't
+    be."""
     age = os.environ.get(environment.JOURNAL_AGE_VARIABLE)
     kept = duration_of(age, environment.JOURNAL_AGE_VARIABLE) if age else DEFAULT_MAX_AGE
     bodies = os.environ.get(environment.JOURNAL_BODIES_VARIABLE) or "yes"

@@ -51,13 +51,7 @@ def failed_queue_of(printer: Printer, job: JobRecord, broker: RecordedJobOptions
 
 
 def places_of(failed: FailedQueue, queue: str | None, plan: Plan) -> list[MessageCounts]:
-    """Return what is in the queues that messages go to, and who consumes them.
-
-    Args:
-        failed: where they are.
-        queue: the one that all go to; None where the plan says it of each.
-        plan: how many go where.
-    """
+    """Return what is in the queues that messages go to, and who consumes them."""
     if queue is not None:
         return [whereabouts_of(failed, queue)]
     judge = plan.direction.judge
@@ -79,16 +73,7 @@ def run_job(
     run: Callable[..., Job],
 ) -> None:
     """Run a job to its end and print what became of it. Exit with 130 after Ctrl-C, and with 1 if
-    some messages could not be sent or looked at.
-
-    Args:
-        printer: where it is shown.
-        failed: the failed queue.
-        order: what the job is told to do.
-        plan: what it would send.
-        run: runs it, and takes `on_progress`, `on_notice` and `cancel` as `FailedQueue.requeue`
-            does.
-    """
+    some messages could not be sent or looked at."""
     with interruptible() as cancel, printer.progress("requeueing", plan.count) as done:
         job = run(
             on_progress=lambda so_far: done(so_far.requeued),

@@ -38,14 +38,7 @@ def held_by_others(name: str, held: int | None, consequence: str) -> str:
 
 
 class LookOutput:
-    """Shows how far a look at failed messages is.
-
-    Args:
-        printer: where it is shown.
-        name: the failed queue, or the file.
-        bar: shows how far it is.
-        begun: called once it is known how much is there; may raise.
-    """
+    """Shows how far a look at failed messages is."""
 
     def __init__(self, printer: Printer, name: str, bar: ProgressBar, begun: Begun) -> None:
         self._printer = printer
@@ -128,14 +121,7 @@ def showing(
     begun: Begun = lambda _: None,
     on_shown: OnShown = lambda _: None,
 ) -> Iterator[OnLook]:
-    """Give what is to be told how far a look is; it has a bar if it takes longer than a moment.
-
-    Args:
-        printer: where it is shown.
-        name: what people call what is looked at.
-        begun: called once it is known how much is there; may raise.
-        on_shown: is given where more can be shown meanwhile.
-    """
+    """Give what is to be told how far a look is; it has a bar if it takes longer than a moment."""
     with printer.bar() as bar:
         output = LookOutput(printer, name, bar, begun)
         on_shown(output)
@@ -155,19 +141,7 @@ def asked(
     on_shown: OnShown = lambda _: None,
 ) -> tuple[T, Look]:
     """Return what a question finds in a look at failed messages, and the look. What could not be
-    read is said, and whether an earlier look has answered.
-
-    Args:
-        printer: where the look is shown.
-        source: what is looked at.
-        name: what people call that.
-        question: is given the look.
-        look_at: how many of the oldest messages at most.
-        begun: called once it is known how much is there; may raise.
-        recall: how an earlier look may answer.
-        patience: seconds that somebody else's look is waited for; as long as usual by default.
-        on_shown: is given where more can be shown meanwhile.
-    """
+    read is said, and whether an earlier look has answered."""
     with showing(printer, name, begun, on_shown) as told:
         answer, look = answer_of(
             source, question, look_at, recall=recall, on_progress=told, patience=patience
@@ -215,17 +189,7 @@ def _ago(seconds: float) -> str:
 
 
 def check_read(name: str, looked_at: int, missing: int | None, chosen: int | None = None) -> None:
-    """Check that a command that acts has read something to act on.
-
-    Args:
-        name: the queue.
-        looked_at: how many of its messages were read.
-        missing: how many somebody else held.
-        chosen: how many it would act on; None where none is an answer, too.
-
-    Raises:
-        NothingFound: somebody else holds all of the messages, or all that might have been chosen.
-    """
+    """Check that a command that acts has read something to act on."""
     if missing == 0:
         return
     if not looked_at:
@@ -238,11 +202,7 @@ def check_read(name: str, looked_at: int, missing: int | None, chosen: int | Non
 
 
 def planned(printer: Printer, failed: FailedQueue, order: Order) -> Plan:
-    """Return what an order would send. What could not be read is said.
-
-    Raises:
-        NothingFound: somebody else holds all messages, or all that might have been chosen.
-    """
+    """Return what an order would send. What could not be read is said."""
     name = source_of(failed).queue
     with showing(printer, name) as told:
         plan = plan_order(failed, order, on_progress=told)
@@ -252,12 +212,8 @@ def planned(printer: Printer, failed: FailedQueue, order: Order) -> Plan:
 
 
 def chosen_by_id(printer: Printer, failed: FailedQueue, ids: list[str]) -> list[FailedMessage]:
-    """Return the messages of a failed queue that these ids name, for a command that acts on them.
-
-    Raises:
-        NothingFound: an id stands for none, or somebody else holds all messages.
-        ConfigurationError: an id stands for several.
-    """
+    """Return the messages of a failed queue that these ids name, for a command that acts on
+    them."""
     name = source_of(failed).queue
     found, look = asked(printer, failed, name, lambda look: look.all_named(ids))
     check_read(name, look.looked_at, look.missing)

@@ -69,12 +69,7 @@ LookAt = Annotated[
 
 def failed_queue_of(printer: Printer, queue: str, broker: SourceOptions) -> FailedQueue:
     """Return the failed queue of a subscription, or the dead-letter queue, that people have named;
-    say which, if redrive did not make it.
-
-    Raises:
-        ConfigurationError: there is no such queue.
-        BrokerUnavailable, PermissionDenied: the broker can't be reached.
-    """
+    say which, if redrive did not make it."""
     failed = FailedQueue(
         broker.url,
         queue,
@@ -98,17 +93,7 @@ def filter_of(where: str | None, groups: list[str] | None) -> Filter:
 
 
 class Source:
-    """A failed queue, or a snapshot of one.
-
-    Args:
-        printer: where to show what was taken, and the progress.
-        name: the queue's name, or a file.
-        broker: where the queue is.
-        is_queue: whether it is no file, whatever its name.
-
-    Raises:
-        ConfigurationError: there is no such queue.
-    """
+    """A failed queue, or a snapshot of one."""
 
     def __init__(
         self, printer: Printer, name: str, broker: SourceOptions, *, is_queue: bool = False
@@ -137,19 +122,7 @@ class Source:
         index: IndexOptions | None = None,
         on_shown: OnShown = lambda _: None,
     ) -> tuple[T, Look]:
-        """Return what a question finds in a look at its messages, and the look.
-
-        Args:
-            question: is given the look.
-            look_at: how many messages at most.
-            by_time: whether a filter asks when they failed.
-            index: whether what an earlier look has found may answer, and what this one finds is
-                kept; None for neither.
-            on_shown: is given where more can be shown while it looks.
-
-        Raises:
-            ConfigurationError: a filter asks when they failed, and the newest would be left out.
-        """
+        """Return what a question finds in a look at its messages, and the look."""
 
         def begun(progress: LookProgress) -> None:
             if by_time and progress.wanted < progress.total:
@@ -177,16 +150,7 @@ class Source:
 
 
 def check_groups(groups: Iterable[str] | None, matching: int, source: str) -> None:
-    """Check that a group that somebody named is there.
-
-    Args:
-        groups: the groups that were named.
-        matching: how many messages were found in them.
-        source: the queue or the file.
-
-    Raises:
-        NothingFound: none was found.
-    """
+    """Check that a group that somebody named is there."""
     named = list(groups or ())
     if named and not matching:
         which = f"group {named[0]}" if len(named) == 1 else f"one of the groups {', '.join(named)}"

@@ -43,11 +43,7 @@ _Request = socket.socket | tuple[bytes, socket.socket]
 
 
 def place_of(text: str) -> MetricsAddress:
-    """The place in a text such as `:9464`, `127.0.0.1:9464` or `[::1]:9464`.
-
-    Raises:
-        ConfigurationError: it is none.
-    """
+    """The place in a text such as `:9464`, `127.0.0.1:9464` or `[::1]:9464`."""
     host, separator, port = text.rpartition(":")
     is_bracketed = host.startswith("[") and host.endswith("]")
     if (
@@ -66,18 +62,7 @@ def serving(
     subscribers: Sequence["Subscriber | AsyncSubscriber"],
     management_url: str | None = None,
 ) -> Iterator[int]:
-    """Measures, and serves what was measured, for as long as the block; gives the port.
-
-    Args:
-        place: where to listen.
-        subscribers: whose state is served.
-        management_url: where the management API is, which tells how much is in their queues; None
-            to measure nothing of them.
-
-    Raises:
-        ConfigurationError: the port is in use or not allowed, the host is none of this machine,
-            OpenTelemetry is not installed, or the management API's address is none.
-    """
+    """Measures, and serves what was measured, for as long as the block; gives the port."""
     scrape, meter_provider = probes.measuring("--metrics")
     try:
         if management_url is not None:
@@ -103,15 +88,7 @@ def serving(
 def serving_pages(
     place: MetricsAddress, pages: Mapping[str, Callable[[], Answer]]
 ) -> Iterator[int]:
-    """Serves pages for as long as the block; gives the port.
-
-    Args:
-        place: where to listen.
-        pages: what is answered, by its path.
-
-    Raises:
-        ConfigurationError: the port is in use or not allowed, or the host is none of this machine.
-    """
+    """Serves pages for as long as the block; gives the port."""
     try:
         server = _Server(place, _handler_for(pages))
     except OSError as error:

@@ -151,11 +151,7 @@ class FamilyOptions(BrokerOptions):
 
     @property
     def family(self) -> ExchangeFamily:
-        """The exchange family.
-
-        Raises:
-            ConfigurationError: a name in it is invalid.
-        """
+        """The exchange family."""
         return ExchangeFamily(self.exchange, self.retry_suffix, self.failed_suffix)
 
 
@@ -213,11 +209,7 @@ _A_SECOND = {"s": 1.0, "m": 1 / 60, "h": 1 / 3600}
 
 
 def rate_of(text: str) -> float:
-    """Return the messages a second in a text such as `200/s` or `30/m`.
-
-    Raises:
-        ConfigurationError: it is no rate.
-    """
+    """Return the messages a second in a text such as `200/s` or `30/m`."""
     found = _RATE.fullmatch(text)
     rate = float(found["number"]) * _A_SECOND[found["unit"] or "s"] if found else 0.0
     if rate <= 0:
@@ -229,11 +221,7 @@ def rate_of(text: str) -> float:
 
 
 def share_of(text: str) -> float:
-    """Return the share in a text such as `5%`: 0.05.
-
-    Raises:
-        ConfigurationError: it is no share.
-    """
+    """Return the share in a text such as `5%`: 0.05."""
     number = text.removesuffix("%")
     if (
         not text.endswith("%")

@@ -92,13 +92,7 @@ class Printer:
 
     def say(self, text: str = "", style: str = "", *, cut: bool = False) -> None:
         """Print a line for people. Line feeds at its beginning are empty lines before it; any other
-        was written by a stranger.
-
-        Args:
-            text: the line.
-            style: how it looks in a terminal.
-            cut: whether it ends where a terminal's line does.
-        """
+        was written by a stranger."""
         sentence = text.lstrip("\n")
         self.block(
             "\n" * (len(text) - len(sentence)) + sentence.replace("\n", "\\n"), style, cut=cut
@@ -165,11 +159,7 @@ class Printer:
         _print(in_one_line(redact(text)), sys.stderr)
 
     def confirm(self, question: str, *, yes: bool) -> bool:
-        """Return whether to go ahead: `yes` was given, or somebody at the terminal says so.
-
-        Raises:
-            ConfigurationError: there is nobody to ask.
-        """
+        """Return whether to go ahead: `yes` was given, or somebody at the terminal says so."""
         if yes:
             return True
         if not sys.stdin.isatty():
@@ -199,12 +189,7 @@ class Printer:
 
     @contextlib.contextmanager
     def bar(self, *, stays: bool = False) -> Iterator["ProgressBar"]:
-        """A bar on stderr, where that is a terminal and nobody gave --no-progress.
-
-        Args:
-            stays: whether it comes at once, and stays where it is at the end; else it comes once it
-                is worth it, and goes.
-        """
+        """A bar on stderr, where that is a terminal and nobody gave --no-progress."""
         bar = ProgressBar(_console(sys.stderr), stays=stays)
         try:
             yield bar
@@ -228,13 +213,6 @@ def fitting(
     """Return the columns that so wide a terminal has room for, and the rows without the others.
 
     Names stay readable: a column that matters less is hidden before a name is cut.
-
-    Args:
-        columns: all columns.
-        rows: with a cell for each of them.
-        width: the terminal's.
-        gap: the width between two columns.
-        head: the width that a title needs.
     """
     shown = list(range(len(columns)))
     for place in sorted(

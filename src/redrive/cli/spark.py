@@ -398,12 +398,7 @@ def _choice(
     *,
     force: bool = False,
 ) -> "Selection":
-    """Return what is chosen, checked.
-
-    Raises:
-        ConfigurationError: the filter, the patch or the function can't be used, or --to and --via
-            are both given.
-    """
+    """Return what is chosen, checked."""
     from redrive.spark_reprocess.selection import Selection
 
     change, way = change or BodyOptions(), way or spark_options.WayOptions()
@@ -435,11 +430,7 @@ def _journal(
     printer: Printer, given: spark_options.JournalOptions, url: str
 ) -> Iterator[LocalJournal | None]:
     """Give the journal that is shared at a broker; None if there can be none, after saying so: a
-    job does not depend on it.
-
-    Raises:
-        ConfigurationError: the URL or a setting can't be read.
-    """
+    job does not depend on it."""
     BrokerURL.parse(url)
     try:
         journal = job_options.opened_journal(printer, given.journal, url)
@@ -524,11 +515,7 @@ def _tell_taken(printer: Printer, job: "Reprocess", names: list[str]) -> list[st
 
 
 def _queues(queues: list[str] | None, snapshot: Snapshot | None) -> list[str]:
-    """Return the queues that are meant.
-
-    Raises:
-        ConfigurationError: there are none, or both queues and a file.
-    """
+    """Return the queues that are meant."""
     if snapshot is None:
         if not queues:
             raise ConfigurationError("no queue is given", "Name one, or give a file: --from FILE.")

@@ -142,11 +142,7 @@ class SendOptions:
 
     @property
     def settings(self) -> SendSettings:
-        """Return them as the job takes them.
-
-        Raises:
-            ConfigurationError: the rate can't be read.
-        """
+        """Return them as the job takes them."""
         return SendSettings(
             rate=None if self.rate is None else options.rate_of(self.rate),
             batch=self.batch,

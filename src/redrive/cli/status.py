@@ -15,7 +15,7 @@ from redrive.failures.failed_count import dead_lettering, depths, held_back
 from redrive.pubsub.admin import dead_letter_survey
 from redrive.pubsub.admin.dead_letter_survey import CountedQueue
 from redrive.pubsub.admin.management_api import ManagementAPI
-from redrive.pubsub.admin.worker_policies import worker_policies
+from redrive.pubsub.admin.queue_metrics import worker_policies
 from redrive.pubsub.blocking.connection import Connector, default_name
 from redrive.pubsub.blocking.declarer import Depth, Waiting, declaring, waiting
 from redrive.topology import dead_letter_names, names

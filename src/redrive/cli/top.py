@@ -1,9 +1,13 @@
 """`redrive top`: all subscriptions at a glance, as they change."""
 
+import contextlib
+import os
+import select
+import signal
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from fnmatch import fnmatchcase
@@ -34,9 +38,92 @@ from redrive.topology.flow import Flow, QueueCount, flows, on_the_ladder
 from redrive.topology.names import ExchangeFamily
 
 if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
     from rich.text import Text
 
-    from redrive.cli.terminal import Screen
+
+_CLEAR = "\x1b[2J"
+
+
+class Screen:
+    """All of the terminal, while `drawing`."""
+
+    def __init__(self, console: "Console", keyboard: int | None) -> None:
+        self._console = console
+        self._keyboard = keyboard
+        self._size: tuple[int, int] | None = None
+        self._drawn: list[str] = []
+
+    @property
+    def width(self) -> int:
+        """How many columns it has."""
+        return self._console.width
+
+    @property
+    def height(self) -> int:
+        """How many lines it has."""
+        return self._console.height
+
+    def lines(self, what: "RenderableType") -> list[str]:
+        """The lines that something takes."""
+        with self._console.capture() as captured:
+            self._console.print(what)
+        return captured.get().splitlines()
+
+    def draw(self, lines: Sequence[str]) -> None:
+        """Has these lines, and no other, stand there. Only what is not there yet is written: the
+        link may be slow."""
+        size = (self.width, self.height)
+        resized = size != self._size
+        there = [] if resized else self._drawn
+        wanted = [*lines[: size[1]], *[""] * (len(there) - len(lines))]
+        written = _CLEAR if resized else ""
+        for number, text in enumerate(wanted):
+            if number >= len(there) or text != there[number]:
+                written += f"\x1b[{number + 1};1H\x1b[2K{text}"
+        self._size, self._drawn = size, wanted
+        sys.stdout.write(written)
+        sys.stdout.flush()
+
+    def keys(self, seconds: float) -> bytes:
+        """Waits so long, or until keys are pressed, and returns them; `q` where there is nobody to
+        press any more."""
+        if self._keyboard is None:
+            time.sleep(seconds)
+            return b""
+        ready, _, _ = select.select([self._keyboard], [], [], seconds)
+        return (os.read(self._keyboard, 64) or b"q") if ready else b""
+
+
+@contextlib.contextmanager
+def drawing() -> Iterator[Screen]:
+    """The terminal, to draw on; as it was afterwards, however this ends. Ctrl-C ends it, and
+    SIGTERM ends the process."""
+    import termios
+    import tty
+
+    from rich.console import Console
+
+    console = Console(highlight=False, markup=False, emoji=False)
+    keyboard = sys.stdin.fileno() if sys.stdin.isatty() else None
+    was = termios.tcgetattr(keyboard) if keyboard is not None else None
+    old = signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    try:
+        if keyboard is not None:
+            tty.setcbreak(keyboard)
+        console.set_alt_screen(True)
+        console.show_cursor(False)
+        yield Screen(console, keyboard)
+    except KeyboardInterrupt:
+        pass  # Ctrl-C is a way to end it
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # asked twice, it must still tidy up
+        console.show_cursor(True)
+        console.set_alt_screen(False)
+        if keyboard is not None and was is not None:
+            termios.tcsetattr(keyboard, termios.TCSADRAIN, was)
+        signal.signal(signal.SIGTERM, old)
+
 
 _LONGEST_NAME = 48
 """A name may hide columns up to this width; a longer one is wrapped or cut in its middle."""
@@ -191,13 +278,7 @@ class _Others:
 
 
 class _Source:
-    """What the management API counts of the subscriptions that are asked for.
-
-    Args:
-        management: the management API.
-        patterns: names of main queues, or patterns of such names; empty for all.
-        family: the exchange family that they belong to; None for any.
-    """
+    """What the management API counts of the subscriptions that are asked for."""
 
     def __init__(
         self, management: ManagementAPI, patterns: tuple[str, ...], family: ExchangeFamily | None
@@ -402,7 +483,6 @@ class _Asking:
 
 
 def _watch(source: _Source, address: str, interval: float, sort: SortKey) -> None:
-    from redrive.cli.terminal import drawing
 
     asking = _Asking(source, interval)
     first, room = 0, 1

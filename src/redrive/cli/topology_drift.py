@@ -114,11 +114,7 @@ def wanted_by(subscriptions: tuple[Subscription, ...]) -> Topology:
 
 
 def subscriptions_in(file: Path) -> tuple[Subscription, ...]:
-    """Return the subscriptions of a topology file.
-
-    Raises:
-        ConfigurationError: it can't be read or understood; the message names file, line and key.
-    """
+    """Return the subscriptions of a topology file."""
     return topology_file.read(file).built()
 
 
@@ -134,20 +130,7 @@ def look(
     *,
     blind: bool,
 ) -> Drift:
-    """Return how the broker differs.
-
-    Args:
-        connector: how to connect.
-        subscriptions: what is asked for.
-        management_url: where the management API is.
-        blind: whether to go on without the management API, which alone can tell of bindings and
-            of policies; where policies are asked for, it is needed.
-
-    Raises:
-        RedriveError: the broker or, unless `blind`, its management API can't be asked.
-        ConfigurationError: the broker is too old for what is asked for, or another policy stands
-            against a delay that is asked for.
-    """
+    """Return how the broker differs."""
     with broker.declaring(connector) as declarer:
         version = declarer.version
     for subscription in subscriptions:

@@ -11,11 +11,34 @@ from redrive.cli import completion, options
 from redrive.cli.interrupt import interruptible
 from redrive.cli.output import OutputFormat, Printer, count_of, print_json
 from redrive.errors import BrokerUnavailable, ConfigurationError
-from redrive.failures.alert import ThresholdAlarm
 from redrive.failures.failed_queue import FailedQueue
 from redrive.failures.failed_queue_facts import source_of
 from redrive.pubsub.blocking.declarer import Depth
 from redrive.topology.durations import duration_of
+
+_CALM = 0.9
+"""The share of the bound at which a queue is calm again: one that goes up and down around its bound
+is one crossing."""
+
+
+class ThresholdAlarm:
+    """Notices that a queue grows above a bound; again only after it was well below it."""
+
+    def __init__(self, above: int) -> None:
+        self._above = above
+        self._told: set[str] = set()
+
+    def crosses(self, queue: str, depth: int, *, is_all: bool = True) -> bool:
+        """Whether to tell of it now: it is above the bound, and nobody was told since it was
+        calm."""
+        if is_all and depth <= self._above * _CALM:
+            self._told.discard(queue)
+        return depth > self._above and queue not in self._told
+
+    def told(self, queue: str) -> None:
+        """Somebody was told."""
+        self._told.add(queue)
+
 
 _PATIENCE = 30.0
 """Seconds that a command or a webhook may take."""

@@ -30,12 +30,7 @@ _OWN_GROUP: dict[str, Any] = (
 
 
 class WorkerProcess:
-    """A process that runs a program, and ends with whoever started it.
-
-    Args:
-        words: what `redrive` is told.
-        name: what the log calls it.
-    """
+    """A process that runs a program, and ends with whoever started it."""
 
     def __init__(self, words: Sequence[str], name: str) -> None:
         self.name = name
@@ -88,10 +83,6 @@ class WorkerGroup:
     A worker that dies is started again, after a pause that doubles each time until it has lived for
     a minute. One that is done ends all of them, as does one that says at its first start that it
     can't run: later, the broker may be away for a while.
-
-    Args:
-        count: how many.
-        words: what `redrive` is told of the worker with this number, from 1.
     """
 
     def __init__(self, count: int, words: Callable[[int], Sequence[str]]) -> None:

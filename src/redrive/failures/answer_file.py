@@ -18,11 +18,7 @@ _LARGEST = 2**63
 def parquet_of(answer: QueryResult) -> bytes:
     """The answer as the bytes of a Parquet file. A column of whole numbers, of numbers or of yes
     and no has that type; what is a list or an object is its JSON; all else is a text, a time as
-    ISO 8601 has it.
-
-    Raises:
-        ConfigurationError: DuckDB is not installed, or takes none of it.
-    """
+    ISO 8601 has it."""
     try:
         import duckdb
     except ModuleNotFoundError as error:

@@ -31,19 +31,7 @@ def ask(
     *,
     reason: str,
 ) -> JobRecord:
-    """Ask for the approval of somebody else; return the job that waits for it.
-
-    Args:
-        failed: the failed queue.
-        journal: where it waits.
-        order: what is to be done.
-        messages: those of the queue.
-        reason: why.
-
-    Raises:
-        ConfigurationError: the order means none of the messages, or the shared journal can't be
-            used.
-    """
+    """Ask for the approval of somebody else; return the job that waits for it."""
     return ask_as_planned(
         failed, journal, order, plan_to_ask(failed, order, messages), reason=reason
     )
@@ -89,19 +77,7 @@ def approve(
     cancel: Cancel | None = None,
 ) -> Job:
     """Runs a job that somebody else has asked for. The queue is looked at first: it sends the very
-    messages that were asked for, or none.
-
-    Args:
-        failed: the failed queue.
-        journal: where it waits.
-        record: the job, as whoever approves has seen it.
-        on_progress, on_notice, on_outcome, cancel: as for `FailedQueue.requeue`.
-
-    Raises:
-        ConfigurationError: it waits for no approval, or was asked for by this very person, or the
-            broker does not vouch for one of them; or the job is not the one that was seen, or the
-            queue has changed since.
-    """
+    messages that were asked for, or none."""
     if record.state is not State.ASKED:
         raise waits_for_none(record)
     check_whole(record)

@@ -13,17 +13,7 @@ from redrive.failures.job_record import JobRecord, State
 
 def resumed(known: JobRecord, job: JobRecord) -> JobRecord:
     """Return a job that somebody wants to run now, with who has asked for it and who has approved
-    it.
-
-    Args:
-        known: what the journal has of it.
-        job: it as that person has seen it, signed by them; `approved_by` says whether they approve
-            it.
-
-    Raises:
-        ConfigurationError: it is another one than they have seen; or it waits for an approval, and
-            this is none, or by whoever has asked; or it was declined.
-    """
+    it."""
     if known.state in (State.DECLINED, State.FORGOTTEN):
         raise ConfigurationError(f"job {job.id} was {known.problem}", "Plan it again.")
     if known.kind == "requeue":
@@ -40,11 +30,7 @@ def resumed(known: JobRecord, job: JobRecord) -> JobRecord:
 
 
 def check_seen(known: JobRecord, digest: str) -> None:
-    """Check that what somebody has seen of a job is what it would do.
-
-    Raises:
-        ConfigurationError: it is not.
-    """
+    """Check that what somebody has seen of a job is what it would do."""
     if digest != known.digest:
         raise ConfigurationError(
             f"job {known.id} is not what was shown: it would send something else",
@@ -53,15 +39,7 @@ def check_seen(known: JobRecord, digest: str) -> None:
 
 
 def check_may_approve(known: JobRecord, job: JobRecord) -> None:
-    """Check that somebody else approves a job than has asked for it, as the broker vouches.
-
-    Args:
-        known: the job, with who has asked.
-        job: it, signed by whoever approves.
-
-    Raises:
-        ConfigurationError: they are one, or nobody vouches for one of them.
-    """
+    """Check that somebody else approves a job than has asked for it, as the broker vouches."""
     if not known.user:
         raise ConfigurationError(
             f"job {job.id} can't be approved: {known.who} has asked for it by their own word, and "

@@ -51,11 +51,7 @@ def check_format(path: Path) -> None:
 
 
 def files_of(path: Path) -> list[Path]:
-    """Every file of an archive that is to be read: none is a link, and none lies outside of it.
-
-    Raises:
-        ValueError: one is a link.
-    """
+    """Every file of an archive that is to be read: none is a link, and none lies outside of it."""
     found: list[Path] = []
     for folder in ("messages", "ledger"):
         for file in sorted((path / folder).rglob("*")):
@@ -70,11 +66,7 @@ def rows_left(
     database: "duckdb.DuckDBPyConnection", path: Path, files: list[Path]
 ) -> Iterator[tuple[object, ...]]:
     """The values, in the order of `NEEDED`, of what was drained and neither sent nor restored nor
-    discarded.
-
-    Raises:
-        ValueError: which of several messages of one failure id that is can't be told without Spark.
-    """
+    discarded."""
     runs: dict[str, list[Path]] = {}
     for file in files:
         top, *rest = file.relative_to(path).parts

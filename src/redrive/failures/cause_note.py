@@ -68,9 +68,6 @@ class CauseNote:
         at: when it was said.
         who: the operating system's user and its host.
         user: the broker's user, as the broker vouches for it; empty where it does not.
-
-    Raises:
-        ConfigurationError: a part of it can't be.
     """
 
     kind: NoteKind
@@ -144,11 +141,7 @@ class CauseNote:
     def from_json(
         cls, values: Mapping[str, object], *, id_: str, at: datetime, who: str, user: str
     ) -> Self:
-        """What `as_json` has written.
-
-        Raises:
-            ConfigurationError, ValueError: it is none.
-        """
+        """What `as_json` has written."""
         text = {name: value for name in _TEXTS if isinstance(value := values.get(name, ""), str)}
         return cls(
             NoteKind(str(values["kind"])),

@@ -36,11 +36,7 @@ class CauseStatus:
 
 
 class CauseNotes:
-    """What a team has said of causes.
-
-    Args:
-        remarks: all remarks, those taken back included.
-    """
+    """What a team has said of causes."""
 
     def __init__(self, remarks: Iterable[CauseNote] = ()) -> None:
         # In one order on every machine, whichever way the remarks have come there.
@@ -90,11 +86,7 @@ class CauseNotes:
         )
 
     def named(self, remark_id: str) -> CauseNote:
-        """The remark of this id, or with an id that begins so.
-
-        Raises:
-            ConfigurationError: none holds, or several begin so.
-        """
+        """The remark of this id, or with an id that begins so."""
         found = [one for one in self.remarks if remark_id and one.id.startswith(remark_id)]
         if len(found) != 1:
             raise ConfigurationError(
@@ -120,13 +112,7 @@ class CauseNotes:
     def groups_of(
         self, look: Look, filter_: OpenFilter, on_progress: OnGroups = lambda _: None
     ) -> Groups:
-        """The groups of a look by cause, as the book has them.
-
-        Args:
-            look: the look.
-            filter_: which of its messages, as it is resolved.
-            on_progress: is given what was counted so far, while a look goes on.
-        """
+        """The groups of a look by cause, as the book has them."""
         return self._merged(look.groups(BY_NAME["group_id"], filter_, on_progress))
 
     def counts_of(self, look: Look) -> dict[str, int]:

@@ -66,18 +66,7 @@ HOW = (
 
 
 class Database:
-    """One private database; a context manager.
-
-    Args:
-        now: what `now()` says.
-        columns: the columns that the table `failed` gets.
-        folder: a folder of redrive's own whose files may be read, and no others.
-        rows: a query of such files. Its rows are those of `failed`, and no file can be read then.
-        hidden: places in the files whose rows are not there any more; `rows` names the table.
-
-    Raises:
-        duckdb.Error: the file can't be read.
-    """
+    """One private database; a context manager."""
 
     def __init__(
         self,
@@ -145,12 +134,7 @@ class Database:
         return count
 
     def columns_of(self, expression: str) -> tuple[Column, ...]:
-        """The columns that an expression speaks of.
-
-        Raises:
-            ConfigurationError: it is not one expression that is true or false of a message by
-                itself; the message says where.
-        """
+        """The columns that an expression speaks of."""
         if not expression.strip():
             raise ConfigurationError("the expression is empty", HOW)
         node = self._parsed(f"SELECT\n{expression}\n", expression)
@@ -169,23 +153,14 @@ class Database:
         return _columns_in(node)
 
     def columns_of_query(self, sql: str) -> tuple[Column, ...]:
-        """The columns that a query speaks of.
-
-        Raises:
-            ConfigurationError: it is no SELECT, or can't be run; the message says where it is
-                wrong.
-        """
+        """The columns that a query speaks of."""
         node = self._parsed(sql, sql)
         self._check_named(node, sql)
         self._check(sql, node, sql)
         return _columns_in(node)
 
     def meant(self, expression: str, rows: Iterable[Row], columns: Sequence[Column]) -> list[bool]:
-        """Of which rows, given with these columns, an expression that was checked is true.
-
-        Raises:
-            ConfigurationError: it can't be said of one of them.
-        """
+        """Of which rows, given with these columns, an expression that was checked is true."""
         found: list[bool] = []
         for some in in_batches(rows):
             values = [
@@ -199,11 +174,7 @@ class Database:
         self, expression: str, batch: "pyarrow.RecordBatch", columns: Sequence[Column]
     ) -> list[bool]:
         """Of which rows of an Arrow batch, which has these columns, an expression that was checked
-        is true.
-
-        Raises:
-            ConfigurationError: it can't be said of one of them.
-        """
+        is true."""
         import pyarrow
 
         places = pyarrow.array(range(batch.num_rows), pyarrow.int64())
@@ -222,21 +193,13 @@ class Database:
         return [place in meant for place in range(count)]
 
     def asked(self, sql: str, values: Sequence[object] = ()) -> duckdb.DuckDBPyConnection:
-        """The answer to a statement of redrive's own.
-
-        Raises:
-            duckdb.Error: it fails, on a row or on the file.
-        """
+        """The answer to a statement of redrive's own."""
         return self._duckdb.execute(sql, list(values))
 
     def query(
         self, sql: str, limits: AnswerLimits | None = None
     ) -> tuple[list[str], list[dict[str, object]]]:
-        """The names of the columns of a query that was checked, and its rows as JSON values.
-
-        Raises:
-            ConfigurationError: it fails on a row, or its answer is beyond the limits.
-        """
+        """The names of the columns of a query that was checked, and its rows as JSON values."""
         names = [
             str(name)
             for (name,) in self._run(f"SELECT column_name FROM (DESCRIBE\n{sql}\n)", [], sql)

@@ -41,12 +41,7 @@ class Reading:
 
 class DepthWatch:
     """Reads the depth of the queues that are asked for, every two seconds, on one connection and a
-    thread of its own. It touches no message.
-
-    Args:
-        connector: how to connect.
-        on_reading: is told of each reading, with the queue; on that thread.
-    """
+    thread of its own. It touches no message."""
 
     def __init__(
         self,

@@ -20,9 +20,6 @@ class Direction:
         unchecked: whether those go, too, whose way back the broker neither confirms nor
             contradicts.
         judge: says where what is in a dead-letter queue goes.
-
-    Raises:
-        ConfigurationError: both are given.
     """
 
     to: str | None = None

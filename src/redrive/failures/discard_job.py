@@ -64,21 +64,7 @@ def discard_into(
     *,
     on_progress: Callable[[int], None] = lambda _: None,
 ) -> Discarded:
-    """Writes messages to the file of a job and, once it is on the disk, deletes exactly those.
-
-    Args:
-        failed: their queue.
-        journal: where it is written down.
-        job: the job, with its file.
-        filter_: which messages.
-        most: how many at most; where there are more by now, none is deleted.
-        on_progress: is told how many are out of the queue.
-
-    Raises:
-        ConfigurationError: the file can't be written, or there are more.
-        BrokerUnavailable: the connection was lost. What is not deleted is in the queue, and in the
-            file.
-    """
+    """Writes messages to the file of a job and, once it is on the disk, deletes exactly those."""
     chosen = Chosen()
     begun = journal.begin(job)
     try:

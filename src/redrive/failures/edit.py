@@ -1,31 +1,119 @@
 """Other bodies for messages that can't be handled as they are."""
 
 import base64
+import copy
 import difflib
 import importlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
 from redrive import strict_json
 from redrive.errors import ConfigurationError
 from redrive.failures.failed_message import FailedMessage
-from redrive.failures.patch import check_operations, merged_with, patched_with
 from redrive.failures.readable_values import checked_json, json_text_of, plain_of
 from redrive.pubsub.body import with_body
 from redrive.topology.headers import Delivery
+
+_Json = Any  # whatever a JSON text holds
+_MOST_OPERATIONS = 10_000
+_MOST_COPIED = 16 * 1024 * 1024
+"""Bytes that the `copy` operations of a patch may add to a body: each may double it. Source:
+max_message_size is 16 MiB by default from RabbitMQ 4.0 on."""
+_NEEDED: dict[str, set[str | None]] = {
+    "test": {"path", "value"},
+    "remove": {"path"},
+    "add": {"path", "value"},
+    "replace": {"path", "value"},
+    "copy": {"path", "from"},
+    "move": {"path", "from"},
+}
+"""What each operation needs besides its name."""
+
+
+def merged_with(value: _Json, patch: _Json) -> _Json:
+    """A value with a merge patch applied.
+
+    Source: RFC 7386, section 2.
+    """
+    if not isinstance(patch, dict):
+        return patch
+    merged = dict(value) if isinstance(value, dict) else {}
+    for name, inner in patch.items():
+        if inner is None:
+            merged.pop(name, None)
+        else:
+            merged[name] = merged_with(merged.get(name), inner)
+    return merged
+
+
+def patched_with(value: _Json, operations: list[_Json]) -> _Json:
+    """A value with a JSON patch applied, all of it or, where it raises, none.
+
+    Source: RFC 6902, section 4.
+    """
+    from jsonpatch import JsonPatch, JsonPatchException, JsonPatchTestFailed
+    from jsonpointer import JsonPointer, JsonPointerException
+
+    patched = copy.deepcopy(value)
+    copied = 0
+    try:
+        for operation in operations:
+            if operation["op"] == "copy":
+                copied += len(json.dumps(JsonPointer(operation["from"]).resolve(patched)))
+                if copied > _MOST_COPIED:
+                    raise ValueError("what it copies makes the body longer than 16 MiB")
+            patched = JsonPatch([operation]).apply(patched, in_place=True)
+    except RecursionError as error:
+        raise ValueError("it makes the body too deep") from error
+    except JsonPatchTestFailed as error:  # whose words hold the whole of both values
+        raise ValueError("a value is not the one that the patch tests for") from error
+    except (JsonPatchException, JsonPointerException) as error:
+        # Their words, too, hold values of the body.
+        raise ValueError("what the patch names is not there, or is of another kind") from error
+    return patched
+
+
+def check_operations(operations: list[_Json]) -> None:
+    """Raises ConfigurationError unless these are the operations of a JSON patch."""
+    if len(operations) > _MOST_OPERATIONS:
+        raise ConfigurationError(
+            f"the patch has {len(operations):,} operations",
+            f"At most {_MOST_OPERATIONS:,} are taken.",
+        )
+    for number, operation in enumerate(operations, 1):
+        name = operation.get("op") if isinstance(operation, dict) else None
+        if not isinstance(name, str) or not _NEEDED.get(name, {None}) <= operation.keys():
+            raise ConfigurationError(
+                f"operation {number} of the patch is none: {json.dumps(operation):.80}",
+                "See RFC 6902: op, path, value or from.",
+            )
+        for pointer in {"path", "from"} & _NEEDED[name]:
+            _check_pointer(number, pointer, operation[pointer])
+
+
+def _check_pointer(number: int, name: str, pointer: _Json) -> None:
+    from jsonpointer import JsonPointer, JsonPointerException
+
+    try:
+        if isinstance(pointer, str):
+            JsonPointer(pointer)
+            return
+    except JsonPointerException:
+        pass
+    raise ConfigurationError(
+        f"operation {number} of the patch has the {name} {pointer!r}",
+        "Give a JSON pointer, such as /address/country.",
+    )
+
 
 Edit = Callable[[FailedMessage], bytes]
 
 
 def patching(text: str) -> Edit:
     """What applies a patch to JSON bodies: a list is a JSON patch (RFC 6902), an object a merge
-    patch (RFC 7386).
-
-    Raises:
-        ConfigurationError: it is neither; from the edit: a body is not JSON, or the patch does not
-            fit it.
-    """
+    patch (RFC 7386)."""
     try:
         patch = strict_json.read(text)
     except (ValueError, RecursionError) as error:
@@ -74,11 +162,7 @@ def with_edited_body(delivery: Delivery, body: bytes) -> Delivery:
 
 
 def function_named(name: str) -> Callable[..., object]:
-    """Import the function that `module:function` names.
-
-    Raises:
-        ConfigurationError: the name is no such name, or there is no such function.
-    """
+    """Import the function that `module:function` names."""
     module_name, _, path = name.partition(":")
     if not module_name or not path:
         raise ConfigurationError(
@@ -103,12 +187,7 @@ def function_named(name: str) -> Callable[..., object]:
 
 def calling(name: str) -> Edit:
     """Return what calls `module:function` with a failed message; it returns the new body: bytes, a
-    str, or what JSON can be made of.
-
-    Raises:
-        ConfigurationError: there is no such function; from the edit: it raised, or returned nothing
-            that can be a body.
-    """
+    str, or what JSON can be made of."""
     function = function_named(name)
 
     def edit(message: FailedMessage) -> bytes:

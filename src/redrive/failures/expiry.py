@@ -8,15 +8,7 @@ from redrive.topology.durations import duration_of
 
 
 def moment_before(older_than: str, now: datetime) -> datetime:
-    """The moment before which a message has failed that is older than a duration.
-
-    Args:
-        older_than: the duration, such as `30d` or `12h`.
-        now: what it is counted back from.
-
-    Raises:
-        ConfigurationError: it is none, or too long.
-    """
+    """The moment before which a message has failed that is older than a duration."""
     try:
         return now - duration_of(older_than)
     except OverflowError as error:

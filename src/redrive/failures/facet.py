@@ -51,11 +51,7 @@ class Facet:
 
     @classmethod
     def named(cls, name: str) -> "Facet":
-        """The facet of this name.
-
-        Raises:
-            ConfigurationError: there is none.
-        """
+        """The facet of this name."""
         name = name.strip()
         if len(name) > _LONGEST or not name.isprintable():
             raise ConfigurationError("that is too long to count by", _HOW)
@@ -77,11 +73,7 @@ class Facet:
         )
 
     def counted(self, messages: KeptMessages) -> tuple[list[FacetValue], int]:
-        """The most frequent values of messages, and how many further ones there are.
-
-        Raises:
-            ConfigurationError: it can't be said of one of them.
-        """
+        """The most frequent values of messages, and how many further ones there are."""
         values, different = messages.counted_by(self.expression, _MOST_VALUES)
         return [FacetValue(*value) for value in values], max(0, different - len(values))
 

@@ -67,12 +67,7 @@ class FailedMessage(ReceivedMessage):
         return super().body
 
     def _utf8(self) -> bytes:
-        """Return the body as a text in UTF-8, its compression undone.
-
-        Raises:
-            InvalidMessage: it can't be had.
-            ConfigurationError: the message was kept without it.
-        """
+        """Return the body as a text in UTF-8, its compression undone."""
         return super()._utf8() if self.has_body else self.body
 
     @property

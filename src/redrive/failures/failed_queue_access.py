@@ -5,7 +5,9 @@ import threading
 import uuid
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
+from itertools import islice
 
+from redrive.errors import BrokerUnavailable
 from redrive.failures.failed_message import FailedMessage
 from redrive.failures.failed_queue_facts import directed, source_of
 from redrive.failures.failed_queue_looks import SETTLING, FailedQueueLooks, settled
@@ -16,10 +18,14 @@ from redrive.failures.outcome_watch import (
 )
 from redrive.failures.removals import Removals
 from redrive.failures.requeue import Cancel, Choose, Progress, Requeue, RequeueOptions
-from redrive.failures.restore import restore
 from redrive.failures.return_checks import ReturnChecks
 from redrive.failures.way_back import WayBack
+from redrive.pubsub.blocking.connection import Connector, publishing_connection
 from redrive.pubsub.blocking.declarer import declaring
+from redrive.pubsub.blocking.publisher import Session
+from redrive.pubsub.blocking.tickets import ThreadInFlight
+from redrive.pubsub.confirms import Outgoing
+from redrive.pubsub.in_flight import BulkTicket
 from redrive.pubsub.reports import (
     MOST_IDS,
     DiscardReport,
@@ -28,7 +34,72 @@ from redrive.pubsub.reports import (
 )
 from redrive.pubsub.transfer.delivery_limit import ReturnLimit
 from redrive.pubsub.transfer.pace import check_pace
+from redrive.topology import rewrite
 from redrive.topology.headers import Delivery
+from redrive.topology.names import ExchangeFamily
+
+_BATCH = 100
+_WINDOW = 2000
+
+
+def restore(
+    connector: Connector, exchanges: ExchangeFamily, deliveries: Iterable[Delivery], timeout: float
+) -> PublishReport:
+    """Publishes copies of failed messages to their failed queues, each confirmed."""
+    report = PublishReport()
+    many = BulkTicket(report, True, ThreadInFlight())
+    session = Session(connector, publishing_connection(connector), None, _WINDOW)
+    try:
+        session.wait_until_up(timeout)
+        left = enumerate(deliveries)
+        while batch := [
+            (number, _outgoing(one, exchanges, session, many))
+            for number, one in islice(left, _BATCH)
+        ]:
+            _send(connector, session, many, batch, _WINDOW, timeout)
+        _send(connector, session, many, [], 1, timeout)
+    finally:
+        session.close()
+    report.failed.sort(key=lambda failed: failed.position)
+    return report
+
+
+def _send(
+    connector: Connector,
+    session: Session,
+    many: BulkTicket[ThreadInFlight],
+    batch: list[tuple[int, Outgoing]],
+    most_open: int,
+    timeout: float,
+) -> None:
+    many.add(batch)
+    session.send([outgoing for _, outgoing in batch])
+    if not many.in_flight.wait_until_below(most_open, timeout):
+        many.withdraw(lambda outgoing: session.timeout_of(outgoing, timeout))
+        raise BrokerUnavailable(
+            connector.url.address,
+            f"it confirmed nothing for {timeout:g} s",
+            "Look at what is in the failed queue now.",
+        )
+
+
+def _outgoing(
+    delivery: Delivery,
+    exchanges: ExchangeFamily,
+    session: Session,
+    many: BulkTicket[ThreadInFlight],
+) -> Outgoing:
+    publish = rewrite.restore(delivery, exchanges, frame_max=session.frame_max)
+    name = publish.properties.message_id or ""
+    return Outgoing(
+        publish.exchange,
+        publish.routing_key,
+        publish.properties.encode(),
+        publish.body,
+        name,
+        many.settle,
+    )
+
 
 _MANY = 1000
 _MOST_ARRIVALS = 100
@@ -54,24 +125,6 @@ class FailedQueueAccess(FailedQueueLooks):
         Each is published and confirmed before it is acked: at every instant it is in its failed
         queue or confirmed in its main queue. It stops at the depth that it found, so what fails
         again meanwhile stays. What it leaves keeps its order.
-
-        Args:
-            where: which, as for `FailedQueue.requeue`.
-            limit: how many are sent at most, the oldest first.
-            manner: how, and where to.
-            job: an id that each message carries from then on.
-            on_progress: told about ten times a second how far it is.
-            cancel: once set, it stops; what is on its way is settled first.
-
-        Returns:
-            How many were sent and left, and which could not be sent.
-
-        Raises:
-            ConfigurationError: there is no such queue, leaving messages in it would make the broker
-                delete them, or the expression can't be used; or the pace is given and the depth of
-                a queue can't be read, or the way by the first exchange leaves unknown which it is.
-            BrokerUnavailable: the connection was lost and did not come back. What was not confirmed
-                is in the failed queue.
         """
         direction = manner.direction
         check_pace(manner.pace_by_depth, via=direction.via)

@@ -128,19 +128,11 @@ class FailedQueueFacts(FormerNames):
         return None if main is None else retry_delay(self._connector, main)
 
     def _listen(self, job: str) -> None:
-        """Keep from now on what subscribers tell of a job's messages, for `_heard`.
-
-        Raises:
-            PermissionDenied: the user may not declare a queue for it.
-        """
+        """Keep from now on what subscribers tell of a job's messages, for `_heard`."""
         listen(self._connector, self._exchanges, job)
 
     def _heard(self, job: str) -> list[Outcomes]:
-        """What subscribers have told of a job's messages since this was asked last.
-
-        Raises:
-            PermissionDenied: the user may not read it.
-        """
+        """What subscribers have told of a job's messages since this was asked last."""
         return list(heard(self._connector, job))
 
     def __repr__(self) -> str:

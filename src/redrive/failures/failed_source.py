@@ -60,14 +60,7 @@ class FailedSource:
 
 def source_named(name: str, declarer: Declarer, *, literal: bool = False) -> FailedSource | None:
     """The queue that people mean by a name: a subscription's main queue or its failed queue, or any
-    queue; None where there is neither.
-
-    Args:
-        name: what they have given.
-        declarer: tells which queues are there.
-        literal: whether the queue of this very name is meant, though there may be a subscription of
-            it.
-    """
+    queue; None where there is neither."""
     main = name.removesuffix(FAILED_SUFFIX)
     if not literal and len(main.encode()) <= MAX_QUEUE_NAME:
         source = FailedSource.of_subscription(main)
@@ -79,13 +72,7 @@ def source_named(name: str, declarer: Declarer, *, literal: bool = False) -> Fai
 
 
 def no_such_queue(name: str, address: str, *, literal: bool = False) -> ConfigurationError:
-    """The error that there is no queue that people could mean by a name.
-
-    Args:
-        name: what they have given.
-        address: the broker's address.
-        literal: whether the queue of this very name was meant.
-    """
+    """The error that there is no queue that people could mean by a name."""
     if literal:
         return ConfigurationError(
             f"there is no queue {name!r} at {address}", "Check the name, and the virtual host."

@@ -80,14 +80,7 @@ class FeedState:
 
 class FailureFeed:
     """Follows a family's failures and outcomes on a connection and a thread of its own, and comes
-    back after the broker has been away.
-
-    Args:
-        connector: how to connect.
-        exchanges: the exchange family.
-        offset: where in the history to go on; None for what comes from now on.
-        on_copies: called on the connection's thread where some wait to be taken.
-    """
+    back after the broker has been away."""
 
     def __init__(
         self,

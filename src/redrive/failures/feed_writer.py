@@ -69,14 +69,7 @@ class _Followed:
 
 class FeedWriter:
     """Follows a broker for the index, on a thread of its own. One process follows for all on this
-    machine: the others read what it writes, and take over when it ends.
-
-    Args:
-        index: where it is kept.
-        connector: how to connect.
-        exchanges: the exchange family.
-        on_change: called once something new can be read; on that thread.
-    """
+    machine: the others read what it writes, and take over when it ends."""
 
     def __init__(
         self,

@@ -14,14 +14,7 @@ from redrive.topology.names import ExchangeFamily
 
 
 class Follower:
-    """Follows one broker, on threads of its own.
-
-    Args:
-        url: the broker.
-        family: the exchange family whose failures are followed.
-        index: where they are kept; None for this user's index, if there can be one.
-        keeps_bodies: whether bodies are kept in this user's index.
-    """
+    """Follows one broker, on threads of its own."""
 
     def __init__(
         self,

@@ -103,11 +103,7 @@ class StoredLook:
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """What `as_json` has written.
-
-        Raises:
-            ValueError: it is damaged.
-        """
+        """What `as_json` has written."""
         try:
             values = json.loads(text)
             began_at = values.get("began_at")
@@ -126,14 +122,7 @@ class StoredLook:
 
 
 def default_folder(*, keeps_bodies: bool = True) -> Path:
-    """Where the index is unless told otherwise: the user's state directory.
-
-    Args:
-        keeps_bodies: whether the one that keeps bodies is meant.
-
-    Raises:
-        ModuleNotFoundError: `redrive[cli]` is not installed.
-    """
+    """Where the index is unless told otherwise: the user's state directory."""
     name = _NAME if keeps_bodies else _NAME_WITHOUT_BODIES
     return state_folder() / name
 
@@ -175,19 +164,7 @@ def _format_id(number: int) -> str:
 
 
 class Index:
-    """The index of one virtual host of a broker. Several processes may use it at a time.
-
-    Args:
-        url: the broker.
-        folder: where all indexes are; None for the user's state directory.
-        most_bytes: how much may be kept of all queues, on all brokers.
-        keeps_bodies: whether bodies are kept. Where they are not, none is ever written into its
-            folder, which is another one by default.
-
-    Raises:
-        ModuleNotFoundError: no folder is given, and `redrive[cli]` is not installed.
-        ConfigurationError: no folder is given, and the user's own belongs to somebody else.
-    """
+    """The index of one virtual host of a broker. Several processes may use it at a time."""
 
     def __init__(
         self,
@@ -218,11 +195,7 @@ class Index:
         return sorted(self.folder.glob(f"{_id_of(queue)}-*{kind}"))
 
     def find(self, queue: str) -> StoredLook | None:
-        """The last look at a queue; None where none is kept.
-
-        Raises:
-            IndexUnusable: it is damaged, or another version's, and was deleted.
-        """
+        """The last look at a queue; None where none is kept."""
         for _ in range(_MOST_TRIES):
             try:
                 look = StoredLook.from_json(self.record_of(queue).read_text(encoding="utf-8"))
@@ -250,21 +223,14 @@ class Index:
         return IndexUnusable(f"what was kept of {queue!r} {why}: the queue is looked at anew")
 
     def forget(self, queue: str) -> None:
-        """Deletes what is kept of a queue.
-
-        Raises:
-            OSError: it can't be deleted.
-        """
+        """Deletes what is kept of a queue."""
         self.record_of(queue).unlink(missing_ok=True)
         self._delete_data(queue)
 
     @contextlib.contextmanager
     def filling(self) -> Iterator[Path]:
-        """A folder for what is being kept, which is this process's alone and gone after the block.
-
-        Raises:
-            OSError: there can be none.
-        """
+        """A folder for what is being kept, which is this process's alone and gone after the
+        block."""
         for parent in (self._root.parent, self._root, self.folder):
             parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._remove_abandoned()
@@ -274,12 +240,7 @@ class Index:
             yield Path(folder)
 
     def keep(self, look: StoredLook, data: Path) -> StoredLook:
-        """Replaces what is known of a queue by a look, whose messages are in `data`.
-
-        Raises:
-            OSError: it can't be kept.
-            ValueError: the look was not whole, or is larger than all that may be kept.
-        """
+        """Replaces what is known of a queue by a look, whose messages are in `data`."""
         size = data.stat().st_size
         if not look.is_whole:
             raise ValueError("the look did not see all messages")

@@ -2,16 +2,17 @@
 
 import contextlib
 import re
+import threading
 from array import array
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Generic, TypeVar
 
 import duckdb
 
 from redrive.errors import ConfigurationError
-from redrive.failures.answer_cache import AnswerCache
 from redrive.failures.cause import Cause
 from redrive.failures.columns import BODIES, COLUMNS, Column, SqlType
 from redrive.failures.database import (
@@ -28,7 +29,6 @@ from redrive.failures.filter import Filter
 from redrive.failures.groups import MOST_GROUPS, MOST_KEYS, Group, Groups, Key
 from redrive.failures.index import MOST_OF_A_BODY, Index, StoredLook
 from redrive.failures.index_changes import FIRST_PLACE, NONE, Changes
-from redrive.failures.index_database import lent
 from redrive.failures.index_writer import (
     CAUSE_FRAME,
     CAUSE_MESSAGE,
@@ -67,6 +67,81 @@ from redrive.failures.stored_message import (
 )
 from redrive.failures.way_back import WayBack
 from redrive.failures.without_bodies import with_told
+
+_MOST_IDLE = 2
+"""Of all indexes. Each may keep some memory; where more are asked together, the others are
+closed."""
+_idle: list[tuple[Path, Database]] = []
+_lock = threading.Lock()
+
+
+@contextlib.contextmanager
+def lent(
+    folder: Path, now: datetime | None = None, hidden: Sequence[int] = ()
+) -> Iterator[Database]:
+    """A database that reaches the files in a folder, and nothing else, for as long as the block;
+    nobody else has it meanwhile.
+
+    Whatever goes wrong in the block ends it: the next question opens another one.
+    """
+    database = _taken(folder)
+    try:
+        if now is not None:
+            database.set_clock(now)
+        database.hide(hidden)
+        yield database
+    except GeneratorExit:
+        # Whoever reads messages may have had enough of them.
+        _give_back(folder, database)
+        raise
+    except BaseException:
+        database.close()
+        raise
+    _give_back(folder, database)
+
+
+def _taken(folder: Path) -> Database:
+    with _lock:
+        for number, (known, database) in enumerate(_idle):
+            if known == folder:
+                del _idle[number]
+                return database
+    return Database(columns=COLUMNS, folder=folder)
+
+
+def _give_back(folder: Path, database: Database) -> None:
+    database.drop_made()
+    with _lock:
+        _idle.append((folder, database))
+        gone = _idle.pop(0)[1] if len(_idle) > _MOST_IDLE else None
+    if gone is not None:
+        gone.close()
+
+
+T = TypeVar("T")
+
+
+class AnswerCache(Generic[T]):
+    """The last few answers, each found once for a state of what was asked; from any thread."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._lock = threading.Lock()
+        self._known: dict[Hashable, T] = {}
+
+    def of(self, state: Hashable, find: Callable[[], T]) -> T:
+        """The answer of a state; found where nobody has asked for it of late."""
+        with self._lock:
+            if state in self._known:
+                found = self._known[state] = self._known.pop(state)
+                return found
+        found = find()
+        with self._lock:
+            self._known[state] = found
+            while len(self._known) > self._most:
+                self._known.pop(next(iter(self._known)))
+        return found
+
 
 _AT_A_TIME = 1000
 _PLACES_AT_A_TIME = 20_000
@@ -109,17 +184,7 @@ _trips_known: AnswerCache[dict[str, CauseHistory]] = AnswerCache(8)
 
 
 class IndexedMessages(KeptMessages):
-    """The messages of a look that the index has.
-
-    Args:
-        index: the index.
-        look: the look.
-        limit: how many of the oldest; None for all.
-        filter_: those that it means.
-        changes: what went and what came since the look.
-        gives_bodiless: whether messages whose bodies were too large to be kept are given without
-            them. If not, BodyNotKept is raised.
-    """
+    """The messages of a look that the index has."""
 
     def __init__(
         self,
@@ -367,11 +432,7 @@ class IndexedMessages(KeptMessages):
         )
 
     def _routes(self, direction: Direction, may: str) -> tuple[Counter[Route], str]:
-        """Which way how many of those go that may go, and which do, as SQL.
-
-        Raises:
-            IndexUnusable: those that stay say too much that differs.
-        """
+        """Which way how many of those go that may go, and which do, as SQL."""
         claims = "count(*)" if direction.to is not None else f"{CLAIMS}, count(*)"
         grouped = "" if direction.to is not None else f"GROUP BY 1 ORDER BY min({PLACE})"
         routes: Counter[Route] = Counter()
@@ -463,11 +524,7 @@ class IndexedMessages(KeptMessages):
     def _asked(
         self, what: str, how: str = "", values: Sequence[object] = ()
     ) -> list[tuple[object, ...]]:
-        """What is asked of those that the filter means.
-
-        Raises:
-            ConfigurationError: the filter can't be said of one of them.
-        """
+        """What is asked of those that the filter means."""
         (found,) = self._all_asked([(what, how)], values)
         return found
 
@@ -479,17 +536,7 @@ class IndexedMessages(KeptMessages):
         spoken_of: Collection[Column] = (),
         given: str | None = None,
     ) -> list[list[tuple[object, ...]]]:
-        """The same for several questions.
-
-        Args:
-            questions: what is selected by each, and what follows the filter.
-            values: of the parameters in them.
-            spoken_of: the columns that they speak of, where these may be some that are made.
-            given: an expression in them that people have named.
-
-        Raises:
-            ConfigurationError: the filter can't be said of one of them.
-        """
+        """The same for several questions."""
         where = self._filter.where if isinstance(self._filter.where, str) else None
         with self._reading(), self._lent() as database:
             columns = {*spoken_of, *(() if where is None else database.columns_of(where))}

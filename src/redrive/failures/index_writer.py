@@ -110,10 +110,6 @@ class IndexWriter:
     """What one look adds to the index; a context manager, which leaves nothing but what was kept.
 
     Nothing here raises because the index can't be filled: `problem` says it.
-
-    Args:
-        index: where it is kept.
-        places: the places of the messages; None where they are counted from the first.
     """
 
     def __init__(self, index: Index, places: Sequence[int] | None = None) -> None:
@@ -315,11 +311,7 @@ def _is_small(body: bytes, properties: Properties) -> bool:
 
 
 def _text_of(body: bytes, properties: Properties) -> bytes | None:
-    """A body as its handler reads it, where that is a text.
-
-    Raises:
-        TooLarge: it is more than is kept of one.
-    """
+    """A body as its handler reads it, where that is a text."""
     try:
         plain = utf8_of(body, properties, MOST_OF_A_BODY)
         plain.decode()
@@ -331,16 +323,7 @@ def _text_of(body: bytes, properties: Properties) -> bytes | None:
 
 
 def merge(parts: Sequence[Path], data: Path, folder: Path) -> None:
-    """Makes one file of several, in memory that is bounded however large their messages are.
-
-    Args:
-        parts: the files.
-        data: the file that they become.
-        folder: where DuckDB may put what it has no room for.
-
-    Raises:
-        duckdb.Error, OSError: it can't be written, and is not there.
-    """
+    """Makes one file of several, in memory that is bounded however large their messages are."""
     some = f"SELECT * FROM read_parquet([{', '.join(map(quoted, parts))}])"
     try:
         for size in _ROW_GROUPS:

@@ -24,13 +24,7 @@ _STOPS_WITHIN = 60.0
 
 class Stopper:
     """Says whether a run of a job is to stop; a context manager. As long as it is open, the journal
-    is read now and then.
-
-    Args:
-        journal: where others ask for it.
-        job: the job, as its run has begun.
-        cancel: set where whoever runs it stops it.
-    """
+    is read now and then."""
 
     def __init__(self, journal: "LocalJournal", job: JobRecord, cancel: Cancel) -> None:
         self._journal = journal
@@ -72,15 +66,7 @@ class Stopper:
 
 def ask_to_stop(journal: "LocalJournal", record: JobRecord) -> None:
     """Asks whoever runs a job, in whatever process and on whatever machine, to stop it; what is on
-    its way is settled first.
-
-    Args:
-        journal: the journal.
-        record: the job.
-
-    Raises:
-        ConfigurationError: nobody runs it, or it is no requeue.
-    """
+    its way is settled first."""
     if record.kind != "requeue":
         raise ConfigurationError(
             f"job {record.id} ({record.kind}) is no requeue, and is stopped only where it runs: "
@@ -91,11 +77,7 @@ def ask_to_stop(journal: "LocalJournal", record: JobRecord) -> None:
 
 
 def stop(journal: "LocalJournal", record: JobRecord) -> None:
-    """Asks for a job to be stopped, as `ask_to_stop`, and returns when it has stopped.
-
-    Raises:
-        ConfigurationError: nobody runs it, it is no requeue, or it has not stopped within a minute.
-    """
+    """Asks for a job to be stopped, as `ask_to_stop`, and returns when it has stopped."""
     ask_to_stop(journal, record)
     asked_at = time.monotonic()
     until = asked_at + _STOPS_WITHIN

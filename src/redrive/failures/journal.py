@@ -573,17 +573,7 @@ class Journal(LocalJournal):
         return entry.id
 
     def _read_from(self, position: int | None, entry: bytes | None, mark: str) -> set[str] | None:
-        """Takes over what is in the stream from a position on.
-
-        Args:
-            position: that of the entry that was read last; None for the first that is there.
-            entry: the id of that one, by which it is seen that it is the same stream.
-            mark: the id of the mark.
-
-        Returns:
-            The jobs of which entries of others came after this file's own, and stand before them;
-            None where it is another stream.
-        """
+        """Takes over what is in the stream from a position on."""
         conflicting: set[str] = set()
         rows: list[Row] = []
         is_first = True

@@ -121,11 +121,7 @@ class Unreadable(ValueError):
 
 
 class NewerEntry(ValueError):
-    """An entry of a newer version of redrive.
-
-    Args:
-        job: the job that it is of; empty where even that can't be read.
-    """
+    """An entry of a newer version of redrive."""
 
     def __init__(self, job: str) -> None:
         super().__init__(job)
@@ -187,11 +183,7 @@ class JournalEntry:
         return f"{self.who} as {self.user}" if self.user else self.who
 
     def encode(self, *, bodies: bool = True) -> bytes:
-        """It as the body of a message.
-
-        Args:
-            bodies: whether bodies that people have edited, and their originals, are in it.
-        """
+        """It as the body of a message."""
         values: dict[str, object] = {
             "format": _SINCE.get(self.step, 1),
             "id": self.id,
@@ -217,16 +209,7 @@ class JournalEntry:
 
     @classmethod
     def decode(cls, body: bytes, user: str = "") -> Self:
-        """The entry in a message's body.
-
-        Args:
-            body: the body.
-            user: the broker's user who has published it, as the broker vouches.
-
-        Raises:
-            NewerEntry: it is of a newer version.
-            Unreadable: it is none.
-        """
+        """The entry in a message's body."""
         if len(body) > LONGEST_ENTRY:
             raise Unreadable("too long")
         try:

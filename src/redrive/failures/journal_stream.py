@@ -83,12 +83,7 @@ class Row(NamedTuple):
 
 
 class JournalStream:
-    """The stream of one broker and virtual host.
-
-    Args:
-        url: the broker's address.
-        max_age: how long the broker keeps an entry; of a stream that is declared by this.
-    """
+    """The stream of one broker and virtual host."""
 
     def __init__(self, url: str, max_age: timedelta = DEFAULT_MAX_AGE) -> None:
         self._connector = Connector(url, default_name("journal"))
@@ -103,21 +98,12 @@ class JournalStream:
         return self._connector.url.username
 
     def exists(self) -> bool:
-        """Whether there is a stream; true, too, where this user may not ask.
-
-        Raises:
-            BrokerUnavailable, PermissionDenied: the broker can't be reached.
-        """
+        """Whether there is a stream; true, too, where this user may not ask."""
         with _usable(), declaring(self._connector) as declarer:
             return declarer.may_exist(Queue(JOURNAL))
 
     def declare(self) -> None:
-        """Makes the stream where there is none.
-
-        Raises:
-            PermissionDenied: this user may not.
-            BrokerUnavailable: the broker can't be reached.
-        """
+        """Makes the stream where there is none."""
         arguments: dict[str, str | int] = {
             "x-queue-type": "stream",
             "x-max-age": f"{int(self._max_age.total_seconds())}s",
@@ -130,15 +116,7 @@ class JournalStream:
                 declarer.declare(Queue(JOURNAL, arguments))
 
     def open(self, job: str | None = None) -> None:
-        """Connects, to append.
-
-        Args:
-            job: a job that nobody else may run for as long as this is open.
-
-        Raises:
-            JobLocked: somebody else does.
-            BrokerUnavailable, PermissionDenied: the broker can't be reached.
-        """
+        """Connects, to append."""
         self.close()
         try:
             self._connect(None if job is None else job_lock(job))
@@ -163,12 +141,7 @@ class JournalStream:
 
     def append(self, entries: Sequence[tuple[str, bytes]]) -> None:
         """Appends entries, each with its id, in their order; the stream has them when this returns.
-        One that the connection was lost over is appended again, and may then be there twice.
-
-        Raises:
-            JobLocked: the connection was lost, and with it the lock, which somebody else has now.
-            RedriveError: it can't be said that the stream has all of them.
-        """
+        One that the connection was lost over is appended again, and may then be there twice."""
         if self._sending is None:
             self.open()
         assert self._sending is not None
@@ -203,25 +176,12 @@ class JournalStream:
         ).encode()
 
     def is_locked(self, job: str) -> bool:
-        """Whether somebody runs a job.
-
-        Raises:
-            BrokerUnavailable, PermissionDenied: the broker can't be reached.
-        """
+        """Whether somebody runs a job."""
         with declaring(self._connector) as declarer:
             return declarer.is_locked(job_lock(job))
 
     def read(self, start: int | None, mark: str) -> Iterator[Row]:
-        """What is in the stream, up to a mark.
-
-        Args:
-            start: the offset from which on; None for the first that is still there.
-            mark: the id of the mark; empty for none: it is read until nothing comes any more.
-
-        Raises:
-            BrokerUnavailable: the mark did not come.
-            RedriveError: the broker refused.
-        """
+        """What is in the stream, up to a mark."""
         with (
             _usable(),
             StreamReader(self._connector, "first" if start is None else start) as reader,
@@ -261,11 +221,7 @@ def _usable() -> Iterator[None]:
 
 
 class _Confirms:
-    """Waits for the confirms of what was sent together.
-
-    Args:
-        ids: of what is sent.
-    """
+    """Waits for the confirms of what was sent together."""
 
     def __init__(self, ids: Collection[str]) -> None:
         self._left = len(ids)
@@ -288,11 +244,7 @@ class _Confirms:
                 self._changed.notify_all()
 
     def wait(self, sending: Sending, deadline: float) -> None:
-        """Waits for all, until a moment of the monotonic clock.
-
-        Raises:
-            RedriveError: one was refused, or by then not all are settled, or one was cut off.
-        """
+        """Waits for all, until a moment of the monotonic clock."""
         with self._changed:
             while self._left and time.monotonic() < deadline and not sending.blocked:
                 self._changed.wait(_GLANCE)
@@ -319,11 +271,7 @@ class StreamReader:
         self._taken = 0
 
     def next(self, patience: float) -> Row | None:
-        """The next entry; None where none comes for so many seconds.
-
-        Raises:
-            RedriveError: the broker refused, or the connection was lost.
-        """
+        """The next entry; None where none comes for so many seconds."""
         try:
             found = self._inbox.get(timeout=patience)
         except Empty:
@@ -337,11 +285,7 @@ class StreamReader:
         return found
 
     def come(self) -> Iterator[Row]:
-        """What has come by now.
-
-        Raises:
-            RedriveError: the broker refused, or the connection was lost.
-        """
+        """What has come by now."""
         for _ in range(_MOST_AT_ONCE):
             row = self.next(_MOMENT)
             if row is None:

@@ -117,16 +117,7 @@ def jobs(
     kind: str | None = None,
     state: State | None = None,
 ) -> list[JobRecord]:
-    """The jobs that were not forgotten, the latest first.
-
-    Args:
-        sqlite: the file.
-        place: the broker and virtual host; None for all.
-        limit: how many at most.
-        queue: those of this queue.
-        kind: those of this kind.
-        state: those in this state, as they have written it themselves.
-    """
+    """The jobs that were not forgotten, the latest first."""
     conditions = {
         "json_extract(record, '$.queue') = ?": queue,
         "json_extract(record, '$.kind') = ?": kind,

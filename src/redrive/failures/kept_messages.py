@@ -109,11 +109,7 @@ class KeptMessages(ABC, Iterator[FailedMessage]):
     """
 
     def check(self, filter_: Filter) -> None:
-        """Check that a filter may be asked of them.
-
-        Raises:
-            ConfigurationError: its answer would tell what they do not show.
-        """
+        """Check that a filter may be asked of them."""
 
     @abstractmethod
     def matching(self, filter_: Filter) -> "KeptMessages":
@@ -151,11 +147,7 @@ class KeptMessages(ABC, Iterator[FailedMessage]):
     @abstractmethod
     def counted_by(self, expression: str, most: int) -> ValueCounts:
         """The most frequent values of an expression of the filter language whose value is a
-        text.
-
-        Raises:
-            ConfigurationError: it can't be said of one of them.
-        """
+        text."""
 
     @abstractmethod
     def trips(self) -> dict[str, CauseHistory]:
@@ -163,16 +155,7 @@ class KeptMessages(ABC, Iterator[FailedMessage]):
 
     @abstractmethod
     def prospects(self, direction: Direction, most_redrives: int | None, few: int) -> PlanCounts:
-        """What a requeue of them would do.
-
-        Args:
-            direction: where they would go; not by the exchange that they were first published to.
-            most_redrives: what was requeued so often stays; None for no limit.
-            few: how many are given as examples.
-
-        Raises:
-            ConfigurationError: the filter can't be said of one of them.
-        """
+        """What a requeue of them would do."""
 
     @abstractmethod
     def database(self, columns: Sequence[Column]) -> "Database":
@@ -200,13 +183,7 @@ def grouped(
     by: Column,
     on_progress: Callable[[Groups], object] = lambda _: None,
 ) -> Groups:
-    """Groups of the messages by a column.
-
-    Args:
-        messages: the messages.
-        by: the column.
-        on_progress: is given what was counted so far, after some messages, while a look goes on.
-    """
+    """Groups of the messages by a column."""
     if isinstance(messages, KeptMessages):
         return messages.groups(by)
     groups = Groups(by)

@@ -17,13 +17,7 @@ _WORTH_A_WORD = 2.0
 
 
 class LookReporter:
-    """Tells of one look, about ten times a second and at each new stage.
-
-    Args:
-        queue: the failed queue.
-        on_progress: who is told; the log is, of what must not stay unsaid, where nobody else is.
-        note: is told besides, of each stage.
-    """
+    """Tells of one look, about ten times a second and at each new stage."""
 
     def __init__(
         self, queue: str, on_progress: OnLook | None, note: OnLook = lambda _: None

@@ -20,13 +20,7 @@ if TYPE_CHECKING:
 
 class LookStore:
     """Finds the look at a queue that may answer, and keeps a new one. Where what the index needs is
-    not installed, there is neither.
-
-    Args:
-        url: the broker.
-        queue: the queue that is looked at.
-        recall: which look may answer.
-    """
+    not installed, there is neither."""
 
     def __init__(self, url: BrokerURL, queue: str, recall: CachePolicy) -> None:
         self._url = url

@@ -46,11 +46,7 @@ class Mask:
 
     @classmethod
     def of(cls, texts: Iterable[str]) -> "Mask | None":
-        """The mask of some paths; None of none.
-
-        Raises:
-            ConfigurationError: one of them is none.
-        """
+        """The mask of some paths; None of none."""
         paths = tuple(_path_of(text) for text in texts)
         return cls(paths) if paths else None
 
@@ -100,11 +96,7 @@ class MaskedMessage(FailedMessage):
 
     @property
     def body(self) -> bytes:
-        """The body as its handler reads it, without what is hidden.
-
-        Raises:
-            ConfigurationError: the message was kept without it.
-        """
+        """The body as its handler reads it, without what is hidden."""
         return self._shown if self.has_body else super().body
 
     def _utf8(self) -> bytes:
@@ -167,11 +159,7 @@ def _after_any(path: Path, key: str) -> list[Path]:
 
 def check_patch(mask: Mask, patch: str) -> None:
     """Checks that a patch does not bring to light what is hidden: a JSON patch tells by `test` what
-    a value is, and by `move` and `copy` puts it elsewhere.
-
-    Raises:
-        ConfigurationError: it may.
-    """
+    a value is, and by `move` and `copy` puts it elsewhere."""
     try:
         operations: Any = json.loads(patch)
     except (ValueError, RecursionError):

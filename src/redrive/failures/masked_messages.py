@@ -21,12 +21,7 @@ from redrive.failures.mask import Mask, MaskedMessage
 
 
 class MaskedMessages(KeptMessages):
-    """The messages of a look, masked.
-
-    Args:
-        kept: the messages.
-        mask: what is hidden.
-    """
+    """The messages of a look, masked."""
 
     def __init__(self, kept: KeptMessages, mask: Mask) -> None:
         self._kept = kept
@@ -118,11 +113,7 @@ def masked_look(look: Look, mask: Mask | None) -> Look:
 
 
 def check_filter(filter_: Filter) -> None:
-    """Checks that a filter does not ask for a body.
-
-    Raises:
-        ConfigurationError: it does.
-    """
+    """Checks that a filter does not ask for a body."""
     if isinstance(filter_.where, str):
         with Database(filter_.now) as database:
             columns = database.columns_of(filter_.where)

@@ -21,12 +21,7 @@ class NothingFound(RedriveError):
 
 def find_one(failed: Iterable[FailedMessage], id_: str, source: str) -> FailedMessage:
     """Return the oldest message that an id names: a failure id, the first 16 digits of a digest, a
-    message id, or the unique beginning of a failure id.
-
-    Raises:
-        NothingFound: there is none.
-        ConfigurationError: it stands for several.
-    """
+    message id, or the unique beginning of a failure id."""
     search = _Search(id_)
     for message in failed:
         search.look_at(message)
@@ -43,10 +38,6 @@ def find_some(
 
     All messages are looked at, since any of them may have copied an id. An id of several that
     differ is refused: nobody can tell from here which of them made it up.
-
-    Raises:
-        NothingFound: an id stands for none.
-        ConfigurationError: an id stands for several.
     """
     searches = {id_: _Search(id_) for id_ in ids}
     for message in failed:

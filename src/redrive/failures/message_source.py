@@ -38,15 +38,7 @@ class MessageSource(ABC):
         on_progress: OnLook | None = None,
         patience: Duration | None = None,
     ) -> AbstractContextManager[Look]:
-        """Look at the messages for as long as the block.
-
-        Args:
-            look_at: how many of the oldest; None for all that are there when it begins.
-            recall: how an earlier look may answer; None looks at the messages themselves, and keeps
-                nothing.
-            on_progress: told about ten times a second how far it is.
-            patience: how long another's look is waited for.
-        """
+        """Look at the messages for as long as the block."""
 
     def messages(
         self,

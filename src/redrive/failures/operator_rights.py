@@ -20,12 +20,7 @@ _MOST_KNOWN = 20_000
 
 def check_login(url: str) -> None:
     """Checks that the broker lets the user of an address in, with its password, to its virtual
-    host.
-
-    Raises:
-        PermissionDenied: it does not.
-        BrokerUnavailable: it does not answer.
-    """
+    host."""
     with Connector(url, default_name("login")).blocking():
         pass
 
@@ -41,10 +36,6 @@ class OperatorRights:
     Each right is asked of the broker by something that changes nothing, whatever the broker decides
     it by: permissions of its own, LDAP, tokens. So no right of the management API is needed, and a
     regular expression is never read in another way than the broker reads it.
-
-    Args:
-        url: the broker's address, with the user.
-        family: the exchange family.
     """
 
     def __init__(self, url: str, family: ExchangeFamily) -> None:
@@ -61,28 +52,14 @@ class OperatorRights:
         return BrokerURL.parse(self._url).username
 
     def missing(self, act: OperatorAct, queue: str, *, literal: bool) -> list[Right]:
-        """The rights that the user lacks for an act.
-
-        Args:
-            act: the act.
-            queue: the main queue of a subscription, or a dead-letter queue.
-            literal: whether the queue of this very name is meant.
-
-        Raises:
-            BrokerUnavailable: the broker does not say it, and has not before.
-            PermissionDenied: it does not know the user any more, or not with this password.
-        """
+        """The rights that the user lacks for an act."""
         needed = rights_needed(act, queue, self._family, literal=literal)
         has = self.has(needed)
         return [right for right, is_had in zip(needed, has, strict=True) if not is_had]
 
     def has(self, rights: Sequence[Right]) -> list[bool]:
         """Of each right, whether the user has it. What the broker has answered before is what
-        counts while it can't be reached.
-
-        Raises:
-            BrokerUnavailable, PermissionDenied: as for `missing`.
-        """
+        counts while it can't be reached."""
         with self._lock:
             if len(self._answers) > _MOST_KNOWN:
                 self._answers.clear()

@@ -44,14 +44,6 @@ class Watch:
 
     Consumers that are not redrive's tell nothing. What fails there again is seen as it comes by the
     same exchange and key to the dead-letter queue as before.
-
-    Args:
-        connector: how to connect.
-        exchanges: the exchange family.
-        queues: the main queues of subscriptions that they are sent to.
-        job: the job's id.
-        arrivals: the exchanges, none of them the default one, and the keys by which messages come
-            to a dead-letter queue.
     """
 
     def __init__(
@@ -241,11 +233,7 @@ class MessageCounts:
 
 
 def whereabouts(connector: Connector, queue: str) -> MessageCounts:
-    """How much is in the queues of a subscription, and who consumes the main queue.
-
-    Raises:
-        BrokerUnavailable: no broker answered.
-    """
+    """How much is in the queues of a subscription, and who consumes the main queue."""
     with declaring(connector) as declarer:
 
         def look(name: str) -> Depth | None:
@@ -263,13 +251,7 @@ def reason_of_stop(
     verdict: CanaryDecision, standing: OutcomeTotals, look: Callable[[], Sequence[MessageCounts]]
 ) -> str:
     """Return why a canary stopped its job. If none of it is failing, some of it is unknown: then
-    the reason also says where these messages may be, as far as the broker can be asked.
-
-    Args:
-        verdict: the verdict on the canary.
-        standing: what is known of it.
-        look: reads what is in the queues that it was sent to.
-    """
+    the reason also says where these messages may be, as far as the broker can be asked."""
     if standing.failing:
         return verdict.reason
     try:
@@ -281,11 +263,7 @@ def reason_of_stop(
 
 def retry_delay(connector: Connector, queue: str) -> timedelta | None:
     """How long a retry queue, or the broker itself, holds a message at most; None where nothing
-    does, or this user is not told.
-
-    Raises:
-        BrokerUnavailable: no broker answered.
-    """
+    does, or this user is not told."""
     with declaring(connector) as declarer, contextlib.suppress(PermissionDenied):
         if declarer.exists(Queue(names.retry_queue(queue))):
             ttl = (arguments_of(declarer, names.retry_queue(queue)) or {}).get("x-message-ttl")
@@ -297,12 +275,7 @@ def retry_delay(connector: Connector, queue: str) -> timedelta | None:
 
 
 def listen(connector: Connector, exchanges: ExchangeFamily, job: str) -> None:
-    """From now on a job's events are kept, until `heard` asks for them.
-
-    Raises:
-        PermissionDenied: the user may not declare a queue for them.
-        BrokerUnavailable: no broker answered.
-    """
+    """From now on a job's events are kept, until `heard` asks for them."""
     queue = outcome_events.queue_of(job)
     with declaring(connector) as declarer:
         _declare_events(declarer, exchanges)
@@ -313,12 +286,7 @@ def listen(connector: Connector, exchanges: ExchangeFamily, job: str) -> None:
 
 def heard(connector: Connector, job: str) -> Iterator[Outcomes]:
     """A job's events since they were asked for last; they are taken. None where nobody has
-    listened.
-
-    Raises:
-        BrokerUnavailable: no broker answered.
-        PermissionDenied: the user may not read them.
-    """
+    listened."""
     queue: Queue = outcome_events.queue_of(job)
     try:
         with connector.blocking() as connection:

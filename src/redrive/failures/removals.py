@@ -47,12 +47,7 @@ def mark_of(failure_id: str | None, routing_key: str, body: bytes) -> int:
 
 class Removals:
     """Notes what one process takes out of a queue; a context manager. Where it can't be noted, what
-    is kept of the queue is dropped, as it is not true any more.
-
-    Args:
-        indexes: where something may be kept of it.
-        queue: the queue.
-    """
+    is kept of the queue is dropped, as it is not true any more."""
 
     def __init__(self, indexes: Iterable[Index], queue: str) -> None:
         self._queue = queue
@@ -119,13 +114,7 @@ def _append(file: Path, data: bytes) -> None:
 
 
 def removed_since(files: Iterable[Path], moment: datetime) -> Counter[int]:
-    """How many messages of which mark were taken out since a moment.
-
-    Args:
-        files: what processes have noted. An entry that one of them did not write to its end, since
-            it was killed, is none.
-        moment: when the look began that these messages were seen in.
-    """
+    """How many messages of which mark were taken out since a moment."""
     removed: Counter[int] = Counter()
     since = moment.timestamp()
     for file in files:

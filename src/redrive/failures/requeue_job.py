@@ -4,7 +4,7 @@ far it is."""
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, NamedTuple
@@ -24,7 +24,6 @@ from redrive.failures.failed_queue_access import FailedQueueAccess
 from redrive.failures.failed_queue_facts import directed, source_of, whereabouts_of
 from redrive.failures.job_record import JobRecord, State
 from redrive.failures.job_stop import Stopper
-from redrive.failures.journal_deliveries import JournalDeliveries
 from redrive.failures.order import Order
 from redrive.failures.outcome_watch import Watch, reason_of_stop
 from redrive.failures.plan import plan_of
@@ -36,6 +35,23 @@ from redrive.topology.outcome_events import OutcomeTotals
 
 if TYPE_CHECKING:
     from redrive.failures.local_journal import LocalJournal
+
+
+class JournalDeliveries:
+    """Writes down in a journal which messages of a job are on their way."""
+
+    def __init__(self, journal: "LocalJournal", job_id: str) -> None:
+        self._journal = journal
+        self._job_id = job_id
+
+    def sending(self, digests: Sequence[str]) -> None:
+        """These are about to be sent."""
+        self._journal.sending(self._job_id, digests)
+
+    def settled(self, digests: Sequence[str]) -> None:
+        """These are no longer on their way."""
+        self._journal.settled(self._job_id, digests)
+
 
 Notice = Callable[[str], None]
 
@@ -61,25 +77,7 @@ _BETWEEN_PORTIONS = 5.0
 
 
 class RequeueJob:
-    """One run of a job that requeues messages.
-
-    Args:
-        failed: the failed queue.
-        journal: where it is written down.
-        job: the job, new or taken up again.
-        order: what it was told to do.
-        some_stay: whether messages are known that it is not to send, though its filter means
-            them.
-        watch: how long a canary is watched at most, where the order does not say.
-        arrivals: by which exchanges and keys its messages came to a dead-letter queue.
-        listens: whether what subscribers tell of its messages is kept, in a queue of the broker's.
-        on_notice: is told, in a sentence, what people may want to know meanwhile.
-        on_outcome: told about ten times a second what is known of what this run has sent, and for
-            which causes how much failed again; only where guards have it watched.
-
-    Raises:
-        ConfigurationError: the order's patch or function can't be used.
-    """
+    """One run of a job that requeues messages."""
 
     def __init__(
         self,
@@ -113,11 +111,7 @@ class RequeueJob:
         self._stopped = ""
 
     def run(self, on_progress: Progress, cancel: Cancel) -> tuple[JobRecord, RequeueReport]:
-        """Sends, and writes down what became of it.
-
-        Raises:
-            RedriveError: it could not go on; that is written down too.
-        """
+        """Sends, and writes down what became of it."""
         self._take_up()
         stopper = Stopper(self._journal, self._job, cancel)
         cancel = stopper

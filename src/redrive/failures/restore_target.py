@@ -39,11 +39,7 @@ def there_already(
     failed: FailedQueue, messages: Iterable[FailedMessage], exchanges: ExchangeFamily
 ) -> int:
     """How many messages of a failed queue a file has too, as they are or as they were restored
-    before. The queue is looked at.
-
-    Raises:
-        RedriveError: it can't be.
-    """
+    before. The queue is looked at."""
     if not failed.depth():
         return 0
     digests = {
@@ -58,11 +54,7 @@ def restored(
     journal: LocalJournal, job: JobRecord, failed: FailedQueue, deliveries: Iterator[Delivery]
 ) -> int:
     """Restores messages into their queue, as a job of the journal; returns how many were
-    confirmed.
-
-    Raises:
-        RedriveError: they can't be; what was confirmed until then is there.
-    """
+    confirmed."""
     job = journal.begin(job)
     try:
         report = failed.restore(deliveries)

@@ -18,13 +18,7 @@ _SHORTEST_REST, _LONGEST_REST = 1.0, 60.0
 
 class ReturnChecks:
     """Looks into a queue while it is deeper than without what came back; a context manager, as
-    `Watch` is.
-
-    Args:
-        job: the job's id.
-        depth: asks how many messages are ready in the queue.
-        browse: looks at all of them.
-    """
+    `Watch` is."""
 
     @property
     def causes(self) -> Counter[Cause]:

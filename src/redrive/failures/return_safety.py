@@ -33,10 +33,6 @@ def return_limit(
 
     A queue may have a limit: each look costs its messages one of so many returns. The failed queue
     of a subscription has none unless a policy sets one.
-
-    Raises:
-        ConfigurationError: its messages can't be held and returned, or not once, or nobody has
-            given a subscription's failed queue a limit.
     """
     version, queue = declarer.version, source.queue
     own: list[int] | None

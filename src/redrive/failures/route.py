@@ -132,13 +132,7 @@ def _deaths_of(delivery: Delivery) -> Iterator[Death]:
 
 
 class Judge:
-    """Says of claims where a message is sent.
-
-    Args:
-        routes: the topology of the virtual host; None where nobody could be asked.
-        problem: why nobody could be asked.
-        exists: whether a queue is there, where nothing more can be asked.
-    """
+    """Says of claims where a message is sent."""
 
     def __init__(
         self,

@@ -16,22 +16,13 @@ _LONGEST = 120
 
 def running_on(journal: "LocalJournal", queue: str) -> JobRecord | None:
     """The requeue of a queue that runs now, whoever has begun it, and wherever; None where there is
-    none.
-
-    Args:
-        journal: the journal.
-        queue: the subscription's main queue, or a dead-letter queue.
-    """
+    none."""
     found = journal.jobs(_MOST_JOBS, queue=queue, kind="requeue", state=State.RUNNING)
     return next((job for job in found if job.state is State.RUNNING), None)
 
 
 def check_alone(journal: "LocalJournal", queue: str) -> None:
-    """Checks that nobody requeues messages of a queue now.
-
-    Raises:
-        ConfigurationError: somebody does; it says who, since when, and what.
-    """
+    """Checks that nobody requeues messages of a queue now."""
     other = running_on(journal, queue)
     if other is not None:
         raise ConfigurationError(

@@ -72,12 +72,7 @@ class Snapshot(MessageSource):
         patience: Duration | None = None,
     ) -> Iterator[Look]:
         """Look at the messages for as long as the block. Nobody is waited for, and nothing else
-        than the file answers.
-
-        Raises:
-            ConfigurationError: it is not there, or can't be read; a damaged message is named by its
-                number.
-        """
+        than the file answers."""
         total = self.depth()
         wanted = total if look_at is None else min(look_at, total)
         look = Look(str(self.path), "file", total)

@@ -46,11 +46,7 @@ _LONGEST_REASON = 200
 
 
 def check_path(path: Path) -> None:
-    """Checks that a path is of a kind that failed messages are kept in.
-
-    Raises:
-        ConfigurationError: it is not.
-    """
+    """Checks that a path is of a kind that failed messages are kept in."""
     if path.suffix not in _KINDS and not is_archive(path):
         raise ConfigurationError(
             f"{str(path)!r} is no kind of file that failed messages are kept in",
@@ -67,9 +63,6 @@ def write_messages(path: Path, messages: Iterable[FailedMessage]) -> int:
     """Makes a file of these messages, for this user's eyes alone; returns how many.
 
     When it returns they are on the disk; if it does not come to its end there is no file.
-
-    Raises:
-        ConfigurationError: there is a file already, or it can't be written.
     """
     check_path(path)
     if path.exists():
@@ -97,12 +90,7 @@ def write_messages(path: Path, messages: Iterable[FailedMessage]) -> int:
 
 
 def messages_in(path: Path) -> Iterator[FailedMessage]:
-    """The messages of a file, from the first on.
-
-    Raises:
-        ConfigurationError: it is not there, or can't be read; a damaged message is named by its
-            number.
-    """
+    """The messages of a file, from the first on."""
     for number, raw in enumerate(_raw(path), 1):
         try:
             message = message_of(raw)
@@ -112,11 +100,7 @@ def messages_in(path: Path) -> Iterator[FailedMessage]:
 
 
 def count_in(path: Path) -> int:
-    """How many messages a file holds.
-
-    Raises:
-        ConfigurationError: it is not there, or can't be read.
-    """
+    """How many messages a file holds."""
     return sum(1 for _ in _raw(path))
 
 

@@ -11,22 +11,14 @@ _OURS_ALONE = 0o700
 
 
 def state_folder() -> Path:
-    """Return where it is.
-
-    Raises:
-        ModuleNotFoundError: `redrive[cli]` is not installed.
-    """
+    """Return where it is."""
     from platformdirs import user_state_path
 
     return user_state_path("redrive", appauthor=False)
 
 
 def check_state_folder() -> None:
-    """Check that nobody else can put files into it, and take the rights on it from others.
-
-    Raises:
-        ConfigurationError: it belongs to somebody else.
-    """
+    """Check that nobody else can put files into it, and take the rights on it from others."""
     folder = state_folder()
     if sys.platform == "win32" or not folder.exists():
         return

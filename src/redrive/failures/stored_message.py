@@ -52,16 +52,7 @@ FORMER_NAMES = {
 
 def message_of(values: Sequence[object], *, is_sent: bool = True) -> FailedMessage:
     """The message that has these values, in the order of `NEEDED`, and behind them the dead-letter
-    queue that it was read from, None for a subscription's failed queue.
-
-    Args:
-        values: the values.
-        is_sent: whether it may be sent, so that it is made sure that it can be; not where its
-            columns are read and no more.
-
-    Raises:
-        ValueError: they are damaged.
-    """
+    queue that it was read from, None for a subscription's failed queue."""
     try:
         queue, exchange, routing_key, properties, body, *others = values
         (place,) = others or (None,)

@@ -19,15 +19,7 @@ def told_of(message: FailedMessage) -> str:
 
 
 def with_told(message: FailedMessage, told: str) -> FailedMessage:
-    """A message that was made without its body, as it was with it, but for the body.
-
-    Args:
-        message: the message.
-        told: what `told_of` has written of it.
-
-    Raises:
-        ValueError: that is damaged.
-    """
+    """A message that was made without its body, as it was with it, but for the body."""
     try:
         queue, failure_id, digest, message_id, size, notes = json.loads(told)
         if notes["failed_at"] is not None:

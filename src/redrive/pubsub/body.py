@@ -83,11 +83,7 @@ class HasBody(Protocol):
         """What its subscriber decodes bodies with, by content type."""
 
     def _utf8(self) -> bytes:
-        """Return its body, uncompressed and in UTF-8.
-
-        Raises:
-            InvalidMessage: it can't be had.
-        """
+        """Return its body, uncompressed and in UTF-8."""
 
 
 Decoder = Callable[[bytes, Any], object]
@@ -101,10 +97,6 @@ def utf8_of(body: bytes, properties: Properties, most: int = MOST_BYTES) -> byte
 
     Whether it is valid UTF-8 is for whoever decodes it to find out, where nothing says that it is
     in another charset.
-
-    Raises:
-        TooLarge: more than `most` bytes come out of it.
-        Unreadable: its encoding or charset is unknown, or its bytes are not what these say.
     """
     content_type = properties.content_type
     if (
@@ -118,11 +110,7 @@ def utf8_of(body: bytes, properties: Properties, most: int = MOST_BYTES) -> byte
 
 
 def uncompressed(body: bytes, properties: Properties) -> bytes:
-    """Return a body uncompressed, in whatever charset it is.
-
-    Raises:
-        TooLarge, Unreadable: as `utf8_of`.
-    """
+    """Return a body uncompressed, in whatever charset it is."""
     if properties.content_encoding is None:
         return body
     return _undone(body, _form_of(None, properties.content_encoding)[0], MOST_BYTES)
@@ -144,11 +132,7 @@ def with_body(body: bytes, properties: Properties) -> Properties:
 
 
 def json_of(message: HasBody) -> object:
-    """A body as a JSON value; of PHP's envelope, what is in it.
-
-    Raises:
-        InvalidMessage: it is not JSON.
-    """
+    """A body as a JSON value; of PHP's envelope, what is in it."""
     body = message._utf8()
     envelope = php_envelope.read(body)
     if envelope is not None:
@@ -320,15 +304,7 @@ def _decompressed(
     *,
     is_one: bool = False,
 ) -> bytes:
-    """Undo one compression.
-
-    Args:
-        kind: what errors call it.
-        body: what is compressed.
-        most: how many bytes may come out.
-        make: makes a decompressor of one stream.
-        is_one: whether there is one stream, and not perhaps several.
-    """
+    """Undo one compression."""
     found: list[bytes] = []
     room, place = most, 0
     rest = memoryview(body)

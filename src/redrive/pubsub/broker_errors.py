@@ -104,13 +104,7 @@ def of_lost_connection(why: object, url: BrokerURL) -> BrokerUnavailable:
 
 
 def of_channel(code: int, text: str, what: str) -> RedriveError:
-    """Why the broker closed a channel.
-
-    Args:
-        code: its code.
-        text: its words.
-        what: what was being done, for people: `declare queue 'q'`.
-    """
+    """Why the broker closed a channel."""
     mismatch = mismatch_of(text)
     if mismatch is not None:
         return mismatch

@@ -9,17 +9,7 @@ def check_hooks(
     client: str, tested: str, relied_on: Mapping[Callable[..., object] | None, Sequence[str]]
 ) -> None:
     """Sees that the methods that redrive calls or overrides are there, with the arguments that it
-    gives them.
-
-    Args:
-        client: the library's name on PyPI.
-        tested: its versions that redrive was tested with, as pip takes them: `>=1.3.2,<=1.4.4`.
-        relied_on: the arguments that each method must take; None is a method that is gone.
-
-    Raises:
-        ImportError: one is gone or takes others; the message has the installed version and what to
-            install.
-    """
+    gives them."""
     for method, arguments in relied_on.items():
         if method is None or not set(arguments) <= set(inspect.signature(method).parameters):
             name = "a method" if method is None else method.__qualname__

@@ -44,11 +44,7 @@ Reader = Callable[[HasBody], object]
 
 
 def encode_body(body: object) -> tuple[bytes, str]:
-    """A body as bytes, and its content type.
-
-    Raises:
-        ConfigurationError: it can't be made JSON of.
-    """
+    """A body as bytes, and its content type."""
     if isinstance(body, bytes):
         return body, BINARY
     if isinstance(body, str):
@@ -95,11 +91,7 @@ def _check_numbers_in(value: object) -> None:
 
 
 def encode_enveloped(body: object, id_: str) -> tuple[bytes, str]:
-    """A body in PHP's envelope, and its content type.
-
-    Raises:
-        ConfigurationError: it is bytes, or can't be made JSON of.
-    """
+    """A body in PHP's envelope, and its content type."""
     if isinstance(body, bytes | bytearray | memoryview):
         raise ConfigurationError(
             f"the body is {type(body).__name__}, and the codec 'php-envelope' puts JSON into an "
@@ -129,9 +121,6 @@ def reader_of(annotation: object) -> Reader:
 
     Where the subscriber has a decoder of the message's content type, all but `bytes` is made of
     what that gives.
-
-    Raises:
-        ConfigurationError: it can't be validated.
     """
     if annotation is bytes:
         return lambda message: message.body

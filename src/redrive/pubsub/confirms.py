@@ -32,15 +32,6 @@ _MOST_KEYS = 1024
 class Outgoing:
     """A message on its way to the broker.
 
-    Args:
-        exchange: where it is published to.
-        routing_key: with which key.
-        properties: its encoded properties.
-        body: its body.
-        message_id: for errors.
-        settled: called once on the connection's thread, with None when it was confirmed; Unroutable
-            when it was confirmed and no queue got it.
-
     A message is a **possible duplicate** if it is `in_doubt` and sent again: it was written, and
     the connection or the channel was lost before the broker answered, which may have it or not.
     """
@@ -84,11 +75,6 @@ class Outbox:
 
     A message that the broker answers by closing the channel takes the confirms of all in flight
     with it. Those are then sent again one by one, until the one is found that it was.
-
-    Args:
-        resend: whether what was unconfirmed when the connection was lost is published again on the
-            next; otherwise it is settled with an error.
-        window: messages that may be unconfirmed at a time.
     """
 
     def __init__(self, *, resend: bool, window: int = WINDOW) -> None:

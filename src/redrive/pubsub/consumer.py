@@ -26,21 +26,6 @@ class Consumer:
 
     Delivery tags are a channel's own: what is settled after the channel is gone is dropped, since
     the broker delivers it again.
-
-    Args:
-        connection: the connection.
-        queue: the queue.
-        prefetch: unsettled deliveries the broker may send; 1 to 65535, or 0 for any number.
-        most: the deliveries that are wanted in all; None for any number. Not one more is taken,
-            which would have to be returned.
-        priority: among the queue's consumers; None for the usual one.
-        timeout: for how many milliseconds a delivery may stay unsettled; None for what the broker
-            has.
-        held_back: whether the queue holds back what a channel ends with, as failed: then it is
-            returned before.
-        received: called with each delivery.
-        refused: called when the broker closes the channel or cancels the consumer.
-        begun: called each time the broker has begun to deliver.
     """
 
     def __init__(
@@ -253,10 +238,6 @@ class Consumer:
         A quorum queue keeps that order when the channel of a cancelled consumer ends. Source:
         measured on 3.10.8, 4.0.5 and 4.3.6, with 200 to 50,000 messages; not so when they are
         nacked (3.10), or the connection is dropped (4.3).
-
-        Args:
-            done: told how many messages were not acked, once the broker has every ack; None where
-                the connection was lost before.
         """
 
         def taken_in() -> None:

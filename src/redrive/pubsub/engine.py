@@ -5,10 +5,12 @@ The same for both shells: what runs handlers, and what keeps the connection, is 
 
 import logging
 import os
+import sys
 import threading
+import traceback
 from collections.abc import Callable
 from datetime import timedelta
-from typing import assert_never
+from typing import NoReturn, assert_never
 
 from redrive.amqp.frames import Received
 from redrive.amqp.properties import Malformed, Properties
@@ -27,7 +29,6 @@ from redrive.pubsub.body import beginning_of
 from redrive.pubsub.confirms import Outgoing
 from redrive.pubsub.consumer import Consumer
 from redrive.pubsub.current_message import current_handling
-from redrive.pubsub.forked import end_child
 from redrive.pubsub.handler import check_result
 from redrive.pubsub.isolation import Isolation, of_this_process
 from redrive.pubsub.lifecycle import Link, reconnect_delay
@@ -64,6 +65,27 @@ from redrive.topology.headers import Delivery
 from redrive.topology.model import Subscription
 from redrive.topology.rewrite import ErrorReport, Publish
 
+
+def end_child(error: BaseException | None) -> NoReturn:
+    """End this process as Python ends one that has raised this, or nothing: it is a copy, which
+    must neither settle the message nor take others.
+
+    What the service has for its own end does not run, as in a child of `multiprocessing`.
+    """
+    code = 0
+    if isinstance(error, SystemExit):
+        code = error.code if isinstance(error.code, int) else 0 if error.code is None else 1
+        if not isinstance(error.code, int | None):
+            print(error.code, file=sys.stderr)
+    elif error is not None:
+        traceback.print_exception(error)
+        code = 1
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            stream.flush()
+    os._exit(code & 0xFF)
+
+
 logger = logging.getLogger("redrive")
 
 _TRIES_ON_THE_LADDER = 5
@@ -80,18 +102,7 @@ _LONGEST_CHECK = 1.0
 
 
 class Engine:
-    """One run of a subscriber, from its start to its end; `failure` says why it could not run.
-
-    Args:
-        subscription: what is consumed.
-        options: how it is consumed.
-        declare: declares the topology, and at least so many levels of the delay ladder, told
-            whether it has done so before; it may block. None where that is not wanted.
-        dropped: counts what is neither retried nor set aside.
-        ended: called at the end of the run.
-        note: told of each message that is settled, and how; it must not block.
-        isolation: has what may have killed a worker handled alone in the process.
-    """
+    """One run of a subscriber, from its start to its end; `failure` says why it could not run."""
 
     def __init__(
         self,

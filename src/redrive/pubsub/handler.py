@@ -34,12 +34,7 @@ def is_async(function: Handler) -> bool:
 
 
 def check_runs_when_called(role: str, function: Handler) -> None:
-    """Refuses a generator function: calling it runs nothing of its body.
-
-    Raises:
-        ConfigurationError: it is one, or an async one; also as a method, in a `functools.partial`
-            or as `__call__`.
-    """
+    """Refuses a generator function: calling it runs nothing of its body."""
     called = _called_by(function)
     kind = (
         "an async generator"
@@ -61,14 +56,6 @@ def check_handler(function: Handler, *, awaited: bool) -> None:
 
     A decorator's plain wrapper around an `async def` (made with `functools.wraps`) is taken where
     handlers are awaited: what it returns is.
-
-    Args:
-        function: the handler.
-        awaited: whether the shell awaits its handlers.
-
-    Raises:
-        ConfigurationError: it is a generator function, or async where the shell does not await it,
-            or plain where it does.
     """
     check_runs_when_called("handler", function)
     if is_async(function) and not awaited:
@@ -90,9 +77,6 @@ def check_result(role: str, function: Handler, result: object) -> None:
     another awaitable, a generator.
 
     A coroutine or generator is closed.
-
-    Raises:
-        ConfigurationError: it is such work.
     """
     if result is None or not isinstance(
         result, (Awaitable, Generator, AsyncGenerator, *_NEVER_ENTERED)
@@ -109,11 +93,7 @@ def check_result(role: str, function: Handler, result: object) -> None:
 
 
 def awaitable_of(function: Handler, result: object) -> Awaitable[object]:
-    """What an awaited handler's call gave, to be awaited.
-
-    Raises:
-        ConfigurationError: it can't be awaited.
-    """
+    """What an awaited handler's call gave, to be awaited."""
     if isinstance(result, Awaitable):
         return result
     check_result("handler", function, result)

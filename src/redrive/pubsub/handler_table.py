@@ -2,19 +2,256 @@
 model."""
 
 import functools
+import inspect
 import operator
-from collections.abc import Sequence
-from typing import Annotated, Any, Literal, get_origin
+import typing
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
 import pydantic
 
 from redrive.errors import ConfigurationError, GiveUp
 from redrive.pubsub.body import HasBody
 from redrive.pubsub.codec import Reader, reader_of
-from redrive.pubsub.handler import Handler, name_of
-from redrive.pubsub.handler_call import Call, body_annotation, call_of
+from redrive.pubsub.handler import Handler, is_async, name_of
 from redrive.pubsub.message import Message
 from redrive.topology.binding_pattern import matches
+
+if TYPE_CHECKING:
+    from fast_depends.core import CallModel
+
+
+_Arguments = Callable[[Message], dict[str, Any]]
+
+
+def call_with_dependencies(
+    function: Handler, body_name: str | None, body: Reader | None, messages: list[str]
+) -> Callable[[Message], object]:
+    """How to call a handler that has dependencies.
+
+    A dependency may ask for the message by `Message`, for the body by the name and annotation that
+    the handler has, and for other dependencies. One that is a generator function is resumed once
+    the handler has returned or raised. Of several that ask for the same dependency in one attempt,
+    all get the same.
+    """
+    from fast_depends import dependency_provider
+    from fast_depends.core import build_call_model
+
+    try:
+        model = build_call_model(
+            function, dependency_provider=dependency_provider, serialize_result=False
+        )
+    except AssertionError as error:
+        raise ConfigurationError(
+            f"a dependency of the handler {name_of(function)} can't be used: {error}",
+            "Make it a plain function, or the handler `async def` with AsyncSubscriber.",
+        ) from error
+    arguments = _arguments_of(function, model, body_name, body, messages)
+    if is_async(function):
+        return lambda message: _awaited(model, arguments, message)
+
+    def call(message: Message) -> object:
+        filled = arguments(message)
+        with ExitStack() as stack:
+            result: object = model.solve(stack=stack, cache_dependencies={}, **filled)
+        return result
+
+    return call
+
+
+def _awaited(model: "CallModel", arguments: _Arguments, message: Message) -> Awaitable[object]:
+    async def call() -> object:
+        filled = arguments(message)
+        async with AsyncExitStack() as stack:
+            result: object = await model.asolve(stack=stack, cache_dependencies={}, **filled)
+        return result
+
+    return call()
+
+
+def _arguments_of(
+    function: Handler,
+    model: "CallModel",
+    body_name: str | None,
+    body: Reader | None,
+    messages: list[str],
+) -> _Arguments:
+    """What fills the parameters that are no dependencies, of the handler and of its
+    dependencies."""
+    of_message = set(messages)
+    for parameter in model.flat_params:
+        name = parameter.field_name
+        if parameter.field_type is Message:
+            of_message.add(name)
+        elif name != body_name and parameter.default_value is Ellipsis:
+            raise ConfigurationError(
+                f"a dependency of the handler {name_of(function)} has the parameter {name!r}, "
+                "which nothing fills",
+                "Annotate it with Message or as Annotated[…, Depends(…)], give it a default, or "
+                f"call it {body_name!r} where it is to get the body."
+                if body_name
+                else "Annotate it with Message or as Annotated[…, Depends(…)], or give it a "
+                "default.",
+            )
+
+    def arguments(message: Message) -> dict[str, Any]:
+        filled: dict[str, Any] = dict.fromkeys(of_message, message)
+        if body_name is not None and body is not None:
+            filled[body_name] = body(message)
+        return filled
+
+    return arguments
+
+
+Call = Callable[[Message], object]
+"""Calls a handler with a message; what it returns is what the handler did, or is to be awaited."""
+
+_NEITHER_MESSAGE_NOR_BODY = (
+    "Annotate one parameter with what the body is (a pydantic model, dict, bytes, str, …), one "
+    "with Message where you want it, and the others as Annotated[…, Depends(…)]."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Parameter:
+    """A parameter of a handler, and what fills it."""
+
+    name: str
+    annotation: object
+    by_name: bool
+    needed: bool
+
+    @property
+    def is_message(self) -> bool:
+        """Whether the message itself fills it."""
+        return self.annotation is Message
+
+    @property
+    def is_dependency(self) -> bool:
+        """Whether a function gives what fills it."""
+        return get_origin(self.annotation) is Annotated and any(
+            map(_is_depends, get_args(self.annotation)[1:])
+        )
+
+
+def body_annotation(function: Handler) -> object:
+    """What a handler asks to have the body read as; None where it asks for no body."""
+    body = _body_of(function, _parameters_of(function))
+    return None if body is None else body.annotation
+
+
+def call_of(function: Handler, body: Reader | None = None) -> Call:
+    """How to call a handler with a message.
+
+    A parameter that is annotated with `Message` gets the message, one with `Annotated[…,
+    Depends(…)]` what that function gives, and the one that is left the body: as its annotation
+    says, or the message where it has none.
+    """
+    parameters = _parameters_of(function)
+    body_parameter = _body_of(function, parameters)
+    if body is None and body_parameter is not None:
+        body = _reader(function, body_parameter)
+    if any(parameter.is_dependency for parameter in parameters):
+        return call_with_dependencies(
+            function,
+            None if body_parameter is None else body_parameter.name,
+            body,
+            [parameter.name for parameter in parameters if parameter.is_message],
+        )
+    filled = [p for p in parameters if p.is_message or p is body_parameter]
+    readers = [_the_message if p.is_message else typing.cast(Reader, body) for p in filled]
+    if len(filled) == 1 and not filled[0].by_name:
+        (read,) = readers
+        if read is _the_message:
+            return typing.cast(Call, function)
+        return lambda message: function(read(message))
+    if len(filled) == 2 and not any(p.by_name for p in filled):  # the body and the message
+        first, second = readers
+        return lambda message: function(first(message), second(message))
+    in_place = [read for p, read in zip(filled, readers, strict=True) if not p.by_name]
+    by_name = [(p.name, read) for p, read in zip(filled, readers, strict=True) if p.by_name]
+    return lambda message: function(
+        *[read(message) for read in in_place], **{name: read(message) for name, read in by_name}
+    )
+
+
+def _parameters_of(function: Handler) -> list[_Parameter]:
+    """The parameters that are to be filled: not those that have a default and nothing to fill them,
+    but for the first."""
+    name = name_of(function)
+    try:
+        signature = inspect.signature(function).parameters.values()
+        annotated = function if inspect.isroutine(function) else type(function).__call__
+        hints = typing.get_type_hints(annotated, include_extras=True)
+    except (TypeError, ValueError, NameError) as error:
+        raise ConfigurationError(
+            f"the handler {name} can't be looked at: {error}",
+            "Give a function that takes the message's body.",
+        ) from error
+    found = list(_filled(signature, hints))
+    if not found:
+        raise ConfigurationError(f"the handler {name} takes 0 arguments", _NEITHER_MESSAGE_NOR_BODY)
+    return found
+
+
+def _filled(
+    signature: typing.Iterable[inspect.Parameter], hints: dict[str, object]
+) -> Iterator[_Parameter]:
+    first = True
+    for parameter in signature:
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            if first and parameter.kind is parameter.VAR_POSITIONAL:
+                yield _Parameter(parameter.name, Message, by_name=False, needed=False)
+            continue
+        annotation = hints.get(parameter.name, parameter.empty)
+        if _is_depends(parameter.default):  # the older way to write it
+            annotation = Annotated[annotation, parameter.default]
+        by_name = parameter.kind is parameter.KEYWORD_ONLY
+        one = _Parameter(
+            parameter.name, annotation, by_name, needed=parameter.default is parameter.empty
+        )
+        if one.needed or one.is_message or one.is_dependency or (first and not by_name):
+            yield one
+        first = first and by_name
+
+
+def _body_of(function: Handler, parameters: list[_Parameter]) -> _Parameter | None:
+    """The parameter that gets the body."""
+    bodies = [p for p in parameters if not (p.is_message or p.is_dependency)]
+    if len(bodies) > 1:
+        names = " and ".join(repr(body.name) for body in bodies)
+        raise ConfigurationError(
+            f"the handler {name_of(function)} takes {len(parameters)} arguments, of which {names} "
+            "both ask for the body",
+            _NEITHER_MESSAGE_NOR_BODY,
+        )
+    return bodies[0] if bodies else None
+
+
+def _reader(function: Handler, parameter: _Parameter) -> Reader:
+    if parameter.annotation is inspect.Parameter.empty:
+        return _the_message
+    try:
+        return reader_of(parameter.annotation)
+    except ConfigurationError as error:
+        raise ConfigurationError(
+            f"the handler {name_of(function)} asks for {parameter.annotation!r}, which a body "
+            f"can't be read as: {str(error).partition(chr(10))[0]}",
+            "Annotate its argument with a pydantic model, dict, bytes, str or Message.",
+        ) from error
+
+
+def _the_message(message: HasBody) -> object:
+    return message
+
+
+def _is_depends(value: object) -> bool:
+    """Whether it is what fast-depends' `Depends` gives. Of a program that has not imported
+    fast-depends, nothing is."""
+    kind = type(value)
+    return kind.__module__.partition(".")[0] == "fast_depends" and kind.__name__ == "Dependant"
 
 
 class HandlerTable:
@@ -23,9 +260,6 @@ class HandlerTable:
     The handler whose key is the message's routing key, else the first that was given of those whose
     pattern matches it, else the one without a key. Several without a key must each ask for a
     pydantic model, and have a field that says which: `kind: Literal["created"]`.
-
-    Args:
-        queue: whose messages these are, for errors.
     """
 
     def __init__(self, queue: str) -> None:
@@ -51,17 +285,7 @@ class HandlerTable:
         return next(matching, self.functions[-1])
 
     def add(self, function: Handler, key: str | None) -> None:
-        """Takes a handler.
-
-        Args:
-            function: the handler.
-            key: the routing key, or a pattern as of a binding, of the messages that it is for; None
-                for those that no other is for.
-
-        Raises:
-            ConfigurationError: the key has a handler already, or there is another without a key and
-                nothing in the messages says which is meant; or it can't be called with a message.
-        """
+        """Takes a handler."""
         if key is not None and key in self._by_key:
             raise ConfigurationError(
                 f"queue {self._queue!r} has two handlers for {key!r}: "
@@ -142,11 +366,7 @@ def _model_of_a_read_one(message: HasBody) -> object:
 
 
 def _union_of(queue: str, functions: Sequence[Handler]) -> Reader:
-    """Reads a body as that one of the handlers' models whose field says so.
-
-    Raises:
-        ConfigurationError: there is no such field.
-    """
+    """Reads a body as that one of the handlers' models whose field says so."""
     names = " and ".join(repr(name_of(function)) for function in functions)
     models = [body_annotation(function) for function in functions]
     telling = [set(_literals_of(model)) if _is_model(model) else set[str]() for model in models]

@@ -16,14 +16,7 @@ from redrive.pubsub.reports import PublishReport
 
 
 class InFlight:
-    """Counts messages in flight, and wakes whoever waits for room.
-
-    Args:
-        lock: held while it counts, since messages are settled on the connection's thread. Whoever
-            counts something beside it may hold it, too.
-        wake: called, with the lock held, when there is the room that is waited for.
-        clock: tells the time in seconds.
-    """
+    """Counts messages in flight, and wakes whoever waits for room."""
 
     def __init__(
         self,
@@ -74,13 +67,7 @@ Flight = TypeVar("Flight", bound=InFlight)
 
 
 class BulkTicket(Generic[Flight]):
-    """What `publish_many` waits for.
-
-    Args:
-        report: what became of each message is counted there.
-        mandatory: whether a message that no queue got is a failure.
-        in_flight: counts those that are not settled yet.
-    """
+    """What `publish_many` waits for."""
 
     def __init__(self, report: PublishReport, mandatory: bool, in_flight: Flight) -> None:
         self.in_flight = in_flight

@@ -45,18 +45,7 @@ class RedriveInstrumentor:
         sampling: float = 1.0,
         **_: object,
     ) -> None:
-        """Begins to measure and to trace. Where that is done already, nothing changes.
-
-        Args:
-            meter_provider: where metrics go; the global one where none is given.
-            tracer_provider: where traces go; the global one where none is given.
-            sampling: the share, from 0 to 1, of messages that are traced of those that belong to no
-                trace yet.
-            _: what other instrumentors take, such as `skip_dep_check`.
-
-        Raises:
-            ConfigurationError: the share is none.
-        """
+        """Begins to measure and to trace. Where that is done already, nothing changes."""
         if telemetry.active is None:
             telemetry.instrument(meter_provider, tracer_provider, sampling=sampling)
 

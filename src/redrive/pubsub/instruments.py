@@ -113,11 +113,7 @@ HANDLED_OUTCOME = "handled"
 
 
 class Instruments:
-    """The instruments of a provider of metrics, which reads them when it collects.
-
-    Args:
-        provider: who reads them.
-    """
+    """The instruments of a provider of metrics, which reads them when it collects."""
 
     def __init__(self, provider: "MeterProvider") -> None:
         self.tally = ThreadTally()
@@ -160,24 +156,11 @@ class Instruments:
         return shard.ends.setdefault(queue, pair)
 
     def add(self, counter: Instrument, destination: str, detail: str = "") -> None:
-        """Counts one more.
-
-        Args:
-            counter: the counter.
-            destination: the queue or exchange.
-            detail: what else tells one count from another.
-        """
+        """Counts one more."""
         self.tally.own.shard.count((counter.name, destination, detail)).value += 1
 
     def record(self, histogram: Instrument, seconds: float, queue: str, detail: str) -> None:
-        """Adds a time to a histogram.
-
-        Args:
-            histogram: the histogram.
-            seconds: the time.
-            queue: whose.
-            detail: which of the queue's distributions.
-        """
+        """Adds a time to a histogram."""
         series = (histogram.name, queue, detail)
         self.tally.own.shard.distribution(series, histogram.bounds).add(seconds)
         if self.are_told:

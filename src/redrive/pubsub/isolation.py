@@ -59,11 +59,7 @@ class Isolation:
         self.quiet(member)
 
     def ask(self, member: Member) -> int | None:
-        """Ask for the process.
-
-        Returns:
-            The number of the turn; None where another has it: ask again after `resume`.
-        """
+        """Ask for the process."""
         with self._lock:
             if self._turn_of is not None:
                 return None

@@ -99,18 +99,7 @@ class Link(Protocol):
 
 class BrokerAccess:
     """A broker: its hosts in turn, from any of them on. Credentials, and the files of its
-    certificates, are asked for at each connection.
-
-    Args:
-        url: the broker's address, or a connection of aio-pika's that was made with it.
-        name: the connection's name, as the broker shows it.
-        credentials: asked for user and password at each connection, in place of the URL's.
-        ssl_context: the TLS context, or what makes one at each connection, in place of the URL's
-            files.
-
-    Raises:
-        ConfigurationError: these don't go together, or a file of the URL can't be used.
-    """
+    certificates, are asked for at each connection."""
 
     def __init__(
         self,
@@ -174,12 +163,7 @@ class BrokerAccess:
 
     def tls(self) -> ssl.SSLContext | None:
         """The TLS settings of the next connection, from the files as they are now; None without
-        TLS.
-
-        Raises:
-            ConfigurationError: a file can't be used, or the function gave no context.
-            BrokerUnavailable: the function that was to give a context raised.
-        """
+        TLS."""
         if self.ssl_context is None or isinstance(self.ssl_context, ssl.SSLContext):
             return self.ssl_context or self.url.ssl_context()
         try:
@@ -194,11 +178,7 @@ class BrokerAccess:
         return context
 
     def login(self) -> Login:
-        """The user and the password. Errors name this user from then on.
-
-        Raises:
-            BrokerUnavailable: the callback that was to give them raised, or gave something else.
-        """
+        """The user and the password. Errors name this user from then on."""
         if self.credentials is None:
             return Login(self.url.username, self.url.password)
         try:
@@ -210,11 +190,7 @@ class BrokerAccess:
 
     def with_login(self) -> BrokerURL:
         """The address with the user and the password that count now, for what is asked in another
-        way than over AMQP.
-
-        Raises:
-            BrokerUnavailable: as `login`.
-        """
+        way than over AMQP."""
         login = self.login()
         return replace(self.url, username=login.username, password=login.password)
 
@@ -272,14 +248,7 @@ def _login_of(given: object) -> Login:
 
 
 class ReconnectPolicy:
-    """How long a link goes on trying.
-
-    Args:
-        access: where to.
-        patience: how long a broker that does not answer is waited for at the first connection. Once
-            it has been up, for ever.
-        clock: tells the time, in seconds.
-    """
+    """How long a link goes on trying."""
 
     def __init__(
         self,
@@ -306,11 +275,7 @@ class ReconnectPolicy:
         self._attempt = 0
 
     def failed(self, error: RedriveError) -> float | None:
-        """The connection could not be had, or is lost.
-
-        Returns:
-            In how many seconds to try again; None for not at all.
-        """
+        """The connection could not be had, or is lost."""
         if not self._was_up and (_is_final(error) or (self._is_over and self._tried_every_host)):
             return None
         delay = reconnect_delay(self._attempt, random.random())

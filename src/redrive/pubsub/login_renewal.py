@@ -30,16 +30,7 @@ class RenewableConnection(Protocol):
 
 
 class LoginRenewal:
-    """Renews the login of a link's connection. All but the asking is done on the link's thread.
-
-    Args:
-        access: who logs in.
-        call: runs a function on the link's thread; from any thread.
-        call_later: the same in so many seconds; from the link's thread.
-        reconnect: has the link open a new connection, and says why.
-        now: tells the time.
-        on_thread: runs what may block.
-    """
+    """Renews the login of a link's connection. All but the asking is done on the link's thread."""
 
     def __init__(
         self,

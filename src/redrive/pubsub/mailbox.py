@@ -11,13 +11,7 @@ Item = TypeVar("Item")
 
 class Mailbox(Generic[Item]):
     """What is put in is handled on the connection's thread, in order; waking it costs once for all
-    that has gathered.
-
-    Args:
-        link: whose connection's thread.
-        handle: called for each item.
-        emptied: called when all that had gathered was handled.
-    """
+    that has gathered."""
 
     def __init__(
         self, link: Link, handle: Callable[[Item], None], emptied: Callable[[], None]

@@ -45,11 +45,7 @@ class ReceivedMessage:
         return self._delivery.body
 
     def _utf8(self) -> bytes:
-        """Return the body as a text in UTF-8, its compression undone.
-
-        Raises:
-            InvalidMessage: it can't be had; the text says why.
-        """
+        """Return the body as a text in UTF-8, its compression undone."""
         delivery = self._delivery
         try:
             return utf8_of(delivery.body, delivery.properties)

@@ -12,13 +12,7 @@ from redrive.pubsub.wire_protocol import Wire
 
 class Moves:
     """What one subscriber publishes. Whatever is not confirmed when the connection is lost, or
-    can't be had, is settled with an error.
-
-    Args:
-        link_for: begins a link for a listener.
-        when_closed: calls a function once the connection of all such links is closed, where it is
-            to be.
-    """
+    can't be had, is settled with an error."""
 
     def __init__(
         self,
@@ -46,12 +40,7 @@ class Moves:
 
     def close(self, done: Callable[[], object], *, aborted: bool) -> None:
         """Publish nothing any more, and call `done` once the connection is closed, where nobody
-        else uses it.
-
-        Args:
-            done: is called then, on whatever thread.
-            aborted: whether the connection is dropped without a word.
-        """
+        else uses it."""
         with self._lock:
             link = self._link
             if link is not None:

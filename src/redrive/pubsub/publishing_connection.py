@@ -21,13 +21,8 @@ Access = TypeVar("Access", bound=BrokerAccess)
 
 
 class PublishingConnection:
-    """One connection for everything that publishes, as long as anything that has published is open.
-
-    Args:
-        access: where it goes, and its name.
-        keep: makes the link that keeps a connection, for a listener; it waits so long at first for
-            a broker that does not answer.
-    """
+    """One connection for everything that publishes, as long as anything that has published is
+    open."""
 
     def __init__(self, access: Access, keep: Callable[[Access, Listener, timedelta], Link]) -> None:
         self._share: Callable[[timedelta, Callable[[], None]], SharedLink] = (
@@ -47,13 +42,7 @@ class PublishingConnection:
         prepare: Callable[[], None] | None = None,
         patience: timedelta = timedelta(0),
     ) -> LinkBranch:
-        """Begin a link on it for a listener.
-
-        Args:
-            listener: is told of each connection.
-            prepare: runs before that; it may block.
-            patience: how long a broker that does not answer is waited for at first.
-        """
+        """Begin a link on it for a listener."""
         with self._lock:
             if self._shared is not None:
                 branch = LinkBranch(self._shared, listener, prepare=prepare, patience=patience)

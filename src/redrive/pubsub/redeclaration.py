@@ -15,15 +15,7 @@ logger = logging.getLogger("redrive")
 
 class Redeclarer:
     """Declares what is missing: somebody has removed a part, or a retry needs more of the delay
-    ladder than is there.
-
-    Args:
-        subscription: what is consumed.
-        declare: declares the topology, and at least so many levels of the delay ladder; it may
-            block. None where nothing may be
-            declared: then nothing counts as missing.
-        link: whose connection's thread it is told on when that is done.
-    """
+    ladder than is there."""
 
     def __init__(
         self, subscription: Subscription, declare: Callable[[int, bool], object] | None, link: Link

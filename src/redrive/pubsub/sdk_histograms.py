@@ -44,11 +44,6 @@ def feed(
 
     They don't where the provider is not the SDK's, or where it has to see each value: if a view is
     about one of these instruments, or a reader wants differences or another kind of histogram.
-
-    Args:
-        provider: whose readers.
-        instruments: the provider's own instruments of the same names, to be asked about.
-        collected: gives what the histograms are when metrics are collected.
     """
     try:
         from opentelemetry.sdk.metrics import MeterProvider

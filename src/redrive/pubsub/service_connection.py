@@ -34,12 +34,7 @@ _UNKNOWN_HERE = ("capath", "cadata")
 
 
 def broker_of(address: Address) -> tuple[BrokerURL, ssl.SSLContext | None]:
-    """Where a broker is, with the login; and the TLS context that a connection was made with.
-
-    Raises:
-        ConfigurationError: it is neither a URL nor a connection of aio-pika's, or has settings that
-            redrive has none for.
-    """
+    """Where a broker is, with the login; and the TLS context that a connection was made with."""
     if isinstance(address, BrokerURL):
         return address, None
     url: Any = getattr(address, "url", None)

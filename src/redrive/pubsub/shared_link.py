@@ -23,11 +23,6 @@ class SharedLink:
     """Keeps one connection open for its branches, and ends with the last of them.
 
     The first branches are made and started before it is; others may join later.
-
-    Args:
-        access: where the connection goes, and its name.
-        keep: makes the link that keeps the connection, for a listener.
-        finished: called once the connection has ended.
     """
 
     def __init__(
@@ -123,16 +118,7 @@ class SharedLink:
 
 
 class LinkBranch:
-    """A subscriber's share in a connection: to its listener, a link of its own.
-
-    Args:
-        shared: the connection.
-        listener: who uses this share.
-        prepare: called on a thread before the listener is told of each connection: declaring, for
-            instance. It may block, and those of all branches run one after the other. None for
-            nothing to do.
-        patience: how long what prevents a preparation is waited out at the first connection.
-    """
+    """A subscriber's share in a connection: to its listener, a link of its own."""
 
     def __init__(
         self,

@@ -65,10 +65,6 @@ class Distribution:
     To find a value's bucket takes longer than all else that is done with it, so values are sorted
     in many at a time: `note` is a list's own `append`, and whoever calls it calls `sort_in` for
     each few hundred of them.
-
-    Args:
-        bounds: the upper bounds of the buckets, each of which a value may be equal to, in rising
-            order; what is above the last one has a bucket of its own.
     """
 
     __slots__ = ("_known", "bounds", "note")

@@ -85,11 +85,7 @@ class Failure(NamedTuple):
 
 
 def check_options(options: Mapping[str, str]) -> None:
-    """Refuses TLS options of a URL that can't be meant.
-
-    Raises:
-        ConfigurationError: `verify` has an unknown value, or a key stands without its certificate.
-    """
+    """Refuses TLS options of a URL that can't be meant."""
     verify = options.get("verify", _VERIFY[0])
     if verify not in _VERIFY:
         raise ConfigurationError(
@@ -104,12 +100,7 @@ def check_options(options: Mapping[str, str]) -> None:
 
 def tls_context(options: Mapping[str, str]) -> ssl.SSLContext:
     """The TLS settings that options of a URL ask for, from the files as they are now. Without a CA,
-    what the system trusts is trusted.
-
-    Raises:
-        ConfigurationError: an option can't be meant, or a file can't be used; the message names it.
-            A key that is encrypted is refused: nobody is asked for its password.
-    """
+    what the system trusts is trusted."""
     check_options(options)
     for option in FILE_OPTIONS:
         if option in options:

@@ -102,11 +102,7 @@ def is_ours(properties: Mapping[str, object]) -> bool:
 
 
 def seconds_of(time: Duration) -> float:
-    """How many seconds are to be waited.
-
-    Raises:
-        ConfigurationError: it is negative, or no duration.
-    """
+    """How many seconds are to be waited."""
     seconds = duration_of(time, "the time to wait").total_seconds()
     if seconds < 0:
         raise ConfigurationError(f"the time to wait is {time!r}", "Give none below zero.")
@@ -154,12 +150,7 @@ class BrokerURL:
 
     @classmethod
     def parse(cls, url: str) -> "BrokerURL":
-        """The address in a URL.
-
-        Raises:
-            ConfigurationError: the URL can't be read; the message says which part, and has no part
-                of a password in it.
-        """
+        """The address in a URL."""
         scheme, separator, rest = url.partition("://") if isinstance(url, str) else ("", "", "")
         if not separator or scheme not in _PORTS:
             # Of what is no URL nothing is shown but its scheme: a password may stand anywhere in
@@ -209,11 +200,7 @@ class BrokerURL:
         return f"{scheme}://{user}{hosts}/{quote(self.virtual_host, safe='')}"
 
     def ssl_context(self) -> ssl.SSLContext | None:
-        """The TLS settings, from the files as they are now, or None without TLS.
-
-        Raises:
-            ConfigurationError: a certificate or key file can't be read.
-        """
+        """The TLS settings, from the files as they are now, or None without TLS."""
         return tls.tls_context(dict(self.tls_options)) if self.tls else None
 
     def __str__(self) -> str:
@@ -221,11 +208,7 @@ class BrokerURL:
 
 
 def url_with_login(url: str, username: str, password: str) -> str:
-    """The same address for another user, who logs in with a password.
-
-    Raises:
-        ConfigurationError: the URL can't be read.
-    """
+    """The same address for another user, who logs in with a password."""
     BrokerURL.parse(url)
     scheme, _, rest = url.partition("://")
     rest, _, query = rest.partition("?")
@@ -238,11 +221,7 @@ def url_with_login(url: str, username: str, password: str) -> str:
 
 def check_unambiguous(what: str, *after_the_host: str) -> None:
     """Refuses a URL, called `what`, whose password may have been cut off by a `/` or `?` in it: the
-    `@` that ends it comes later, then.
-
-    Raises:
-        ConfigurationError: there is such an `@`.
-    """
+    `@` that ends it comes later, then."""
     if any("@" in part for part in after_the_host):
         raise ConfigurationError(
             f"{what} has an @ after its first / or ?, so it can't be told where its password ends",
@@ -251,11 +230,7 @@ def check_unambiguous(what: str, *after_the_host: str) -> None:
 
 
 def options_of(query: str, known: Sequence[str], *, may_show: bool = True) -> dict[str, str]:
-    """The options in a URL's query, each of which is known.
-
-    Raises:
-        ConfigurationError: one is not.
-    """
+    """The options in a URL's query, each of which is known."""
     options = dict(parse_qsl(query, keep_blank_values=True))
     for name in options:
         if name not in known:

@@ -54,13 +54,7 @@ _DONE = Verdict(Ack(), AckIt())
 
 
 class Decider:
-    """Decides for one subscription on one connection.
-
-    Args:
-        subscription: whose messages these are.
-        broker: the version of the broker at the other end.
-        frame_max: the connection's largest frame, in bytes; 0 for no limit.
-    """
+    """Decides for one subscription on one connection."""
 
     def __init__(self, subscription: Subscription, broker: BrokerVersion, frame_max: int) -> None:
         self._subscription = subscription

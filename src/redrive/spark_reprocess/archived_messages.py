@@ -25,13 +25,7 @@ _LEDGER = "id string, event string, detail string, again boolean, run string, jo
 
 class ArchivedMessages:
     """A run as DataFrames. What is in the archive more than once is looked for when it is asked
-    first, and not again.
-
-    Args:
-        spark: the session.
-        archive: where it is.
-        run: which.
-    """
+    first, and not again."""
 
     def __init__(self, spark: "SparkSession", archive: Archive, run: Run) -> None:
         self._spark = spark

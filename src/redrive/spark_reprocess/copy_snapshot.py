@@ -39,17 +39,6 @@ def copy_snapshot(
     stays.
 
     The run is in the archive once all of its messages are.
-
-    Args:
-        archive: where to.
-        url: the address of the broker that the messages will go to.
-        snapshot: where from.
-        exchanges: the exchange family of its queues; None for redrive's default.
-        on_progress: is called with the phase, how many messages are through it, of how many.
-
-    Raises:
-        ConfigurationError: the snapshot can't be read or holds nothing, the archive can't be
-            written.
     """
     depths: Counter[str] = Counter()
     dead_letter_queues: set[str] = set()

@@ -48,18 +48,7 @@ _MOST_ROUNDS = 20
 
 def sources_of(url: str, queues: Sequence[str], *, literal: bool = False) -> list[FailedSource]:
     """The queues of failed messages that people mean by these names, each once: those of
-    subscriptions, or any others.
-
-    Args:
-        url: the broker's address.
-        queues: what they have given.
-        literal: whether the queues of these very names are meant, though there may be
-            subscriptions of them.
-
-    Raises:
-        ConfigurationError: there is none of that name.
-        BrokerUnavailable, PermissionDenied: the broker can't be reached.
-    """
+    subscriptions, or any others."""
     found: dict[FailedSource, None] = {}
     connector = Connector(url, default_name("spark"))
     with declaring(connector) as declarer:
@@ -74,12 +63,7 @@ def sources_of(url: str, queues: Sequence[str], *, literal: bool = False) -> lis
 
 
 def depths_of(url: str, sources: Sequence[FailedSource]) -> dict[str, int]:
-    """How many messages are ready in each of these queues, by what people call them.
-
-    Raises:
-        ConfigurationError: there is none of that name.
-        BrokerUnavailable, PermissionDenied: the broker can't be reached.
-    """
+    """How many messages are ready in each of these queues, by what people call them."""
     depths: dict[str, int] = {}
     connector = Connector(url, default_name("spark"))
     with declaring(connector) as declarer:
@@ -99,18 +83,7 @@ def limits_of(
     returns_all: bool = False,
 ) -> dict[str, ReturnLimit | None]:
     """How often each of these queues takes its messages back before the broker deletes them, by
-    what people call it; None for any number.
-
-    Args:
-        url: the broker's address.
-        sources: the queues.
-        management_url: the management API's address, for limits that a policy sets.
-        returns_all: whether what is taken is returned. What is taken out of a subscription's failed
-            queue comes back only where a task dies.
-
-    Raises:
-        ConfigurationError: messages of one can't be taken and returned, or not once.
-    """
+    what people call it; None for any number."""
     connector = Connector(url, default_name("spark"))
     with declaring(connector) as declarer:
         return {
@@ -134,12 +107,7 @@ def check_before(
     management_url: str | None = None,
     on_note: Callable[[str], None] = lambda _: None,
 ) -> None:
-    """Check that queues can be drained into an archive, and say what that may cost.
-
-    Raises:
-        ConfigurationError: Spark can't read the archive, or a queue would delete what it takes
-            back.
-    """
+    """Check that queues can be drained into an archive, and say what that may cost."""
     check_reads(spark, archive.storage)
     for source, limit in zip(
         sources, limits_of(url, sources, management_url).values(), strict=True
@@ -157,18 +125,7 @@ def begun(
     sources: Sequence[FailedSource],
     exchanges: ExchangeFamily | None = None,
 ) -> Run:
-    """The run of these queues whose draining is unfinished, or else a new one.
-
-    Args:
-        archive: where it is.
-        url: the broker's address.
-        sources: the queues.
-        exchanges: their exchange family, for a new run; None for redrive's default.
-
-    Raises:
-        ConfigurationError: there is no such queue, the archive can't be written, or it has an
-            unfinished run of something else.
-    """
+    """The run of these queues whose draining is unfinished, or else a new one."""
     address = BrokerURL.parse(url).address
     depths = depths_of(url, sources)
     return _unfinished(archive, address, sources) or archive.begin(
@@ -196,26 +153,6 @@ def drain(
 
     A message is acked only once the file that holds it is complete and visible. What arrives
     meanwhile is left.
-
-    Args:
-        spark: the session.
-        archive: where to.
-        url: the broker's address.
-        run: the run, of which `check_before` and `begun` have told.
-        tasks: competing consumers for each queue; the cluster's cores where none are given.
-        file_rows: messages in a file.
-        timeout: seconds for which the broker may be away.
-        management_url: the management API's address, for limits that a policy sets.
-        on_progress: is called with the phase, how many messages are through it, of how many.
-
-    Returns:
-        How many rows the run has.
-
-    Raises:
-        ConfigurationError: a queue is gone, or would delete what it takes back, or the archive
-            can't be written.
-        BrokerUnavailable: the broker was away for too long. Each message is in its queue or in the
-            archive.
     """
     sources = run.sources
     limits = limits_of(url, sources, management_url)

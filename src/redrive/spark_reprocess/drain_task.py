@@ -62,12 +62,7 @@ class DrainTask:
     takes: bool = True
 
     def take(self, share: TaskShare, attempt: int) -> int:
-        """Takes a share, less what earlier attempts have taken of it; returns how many messages.
-
-        Raises:
-            BrokerUnavailable: the broker was away for too long. What is in no file is in its queue.
-            ConfigurationError: the archive can't be written, the queue is gone.
-        """
+        """Takes a share, less what earlier attempts have taken of it; returns how many messages."""
         left = share.count - self._taken_before(share)
         taken = session = tries = 0
         connector = Connector(

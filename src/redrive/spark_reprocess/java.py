@@ -20,11 +20,7 @@ _PATIENCE = 60.0
 
 
 def check_java() -> None:
-    """Finds the Java that Spark would start.
-
-    Raises:
-        ConfigurationError: there is none, or it is too old; the message names the package.
-    """
+    """Finds the Java that Spark would start."""
     program = _program()
     try:
         done = subprocess.run(

@@ -9,11 +9,7 @@ _LIBRARIES = ("pyspark", "pyarrow", "duckdb")
 
 
 def check_libraries() -> None:
-    """Check that the libraries of the extra `spark` are installed; none is imported.
-
-    Raises:
-        ConfigurationError: one is missing; the message says what to install.
-    """
+    """Check that the libraries of the extra `spark` are installed; none is imported."""
     for name in _LIBRARIES:
         if find_spec(name) is None:
             raise ConfigurationError(
@@ -23,10 +19,6 @@ def check_libraries() -> None:
 
 def check_prerequisites() -> None:
     """Check that the libraries and a Java are there: to be called before a broker is started, an
-    archive is opened or a message is touched.
-
-    Raises:
-        ConfigurationError: one is missing, or Java is too old; the message says what to install.
-    """
+    archive is opened or a message is touched."""
     check_libraries()
     check_java()

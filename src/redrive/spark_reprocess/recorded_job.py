@@ -2,14 +2,88 @@
 
 import contextlib
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
+from typing import Self
 
-from redrive.errors import RedriveError
+from redrive.errors import ConfigurationError, RedriveError
+from redrive.failures.failed_queue import FailedQueue
 from redrive.failures.job_record import JobRecord, State
 from redrive.failures.local_journal import LocalJournal, is_running
+from redrive.failures.outcome_watch import Watch
+from redrive.failures.return_checks import ReturnChecks
+from redrive.failures.way_back import WayBack
+from redrive.pubsub.blocking.connection import Connector
+from redrive.pubsub.lifecycle import default_name
 from redrive.spark_reprocess.archive import Run
+from redrive.spark_reprocess.selection import Selection
+from redrive.topology.names import ExchangeFamily
+from redrive.topology.outcome_events import OutcomeTotals
+
+
+class RunWatch:
+    """Several watches as one; a context manager."""
+
+    def __init__(self, watches: Sequence[Watch | ReturnChecks], comes_back_to: str = "") -> None:
+        self._watches = watches
+        self._open = contextlib.ExitStack()
+        self.comes_back_to = comes_back_to
+
+    @property
+    def standing(self) -> OutcomeTotals:
+        """What was known at the last look; from any thread."""
+        return sum((one.standing for one in self._watches), OutcomeTotals())
+
+    def look(self) -> OutcomeTotals:
+        """What is known by now. The queues that are looked into are nobody's while messages are
+        sent: these are in the archive."""
+        return sum((one.look() for one in self._watches), OutcomeTotals())
+
+    def __enter__(self) -> Self:
+        with self._open:
+            for one in self._watches:
+                self._open.enter_context(one)
+                one.begin()
+                one.sent(0)  # of what was in the queue, nothing: it was drained before
+            self._open = self._open.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._open.close()
+
+
+def watch_of(
+    url: str,
+    run: Run,
+    family: ExchangeFamily,
+    choice: Selection,
+    job: str,
+    *,
+    arrivals: Callable[[], Mapping[str, Collection[WayBack]]],
+    management_url: str | None = None,
+) -> RunWatch:
+    """What watches messages of a run."""
+    connector = Connector(url, default_name("spark watch", job))
+    if choice.to is not None:
+        return RunWatch([Watch(connector, family, [choice.to], job)])
+    if not run.dead_letter_queues:
+        return RunWatch([Watch(connector, family, run.queues, job)])
+    if run.main_queues:
+        raise ConfigurationError(
+            f"{', '.join(run.main_queues)}: redrive's subscribers tell what succeeded, and those "
+            f"of {', '.join(run.dead_letter_queues)} do not: one canary can't be judged by both",
+            "Leave out --canary and --stop-at, or drain them into archives of their own.",
+        )
+    came = arrivals()
+    watches = [
+        FailedQueue(url, queue, family, management_url=management_url, literal=True).watch(
+            job, arrivals=came.get(queue, ())
+        )
+        for queue in run.dead_letter_queues
+    ]
+    return RunWatch(watches, ", ".join(run.dead_letter_queues))
+
 
 _RUN = "run"
 _CHOICE = ("selection", "transform", "patch", "to", "via", "force")
@@ -30,13 +104,7 @@ class Kind(StrEnum):
 
 class RecordedJob:
     """A job that is under way, as the journal has it. Where the journal can't be used any more, the
-    job goes on without it.
-
-    Args:
-        journal: the journal; None for none.
-        record: the job.
-        on_note: is told, once, where the journal can't be used.
-    """
+    job goes on without it."""
 
     def __init__(
         self, journal: LocalJournal | None, record: JobRecord, on_note: Callable[[str], None]
@@ -91,15 +159,7 @@ class RecordedJob:
 
 
 class JobRecorder:
-    """Writes jobs on Spark into the journal.
-
-    Args:
-        journal: the journal; None for none.
-        broker: the broker's address, without the password.
-        archive: where the messages are kept in between.
-        reason: why, in the user's words.
-        on_note: is told, in a sentence, where the journal can't be used.
-    """
+    """Writes jobs on Spark into the journal."""
 
     def __init__(
         self,
@@ -130,18 +190,7 @@ class JobRecorder:
         planned: int = 0,
         counted_before: Callable[[], int] = lambda: 0,
     ) -> Iterator[RecordedJob]:
-        """Writes down that a job begins, or that one of this run goes on, and how it ends.
-
-        Args:
-            kind: what it does.
-            run: whose messages it works on.
-            order: how it was asked for, as JSON values.
-            planned: how many messages it is to send; 0 where that is told later.
-            counted_before: counts the messages of the run that are where it sends them.
-
-        Raises:
-            ConfigurationError: somebody runs it.
-        """
+        """Writes down that a job begins, or that one of this run goes on, and how it ends."""
         job = self._begun(kind, run, order, planned, counted_before)
         try:
             yield job

@@ -50,11 +50,10 @@ from redrive.spark_reprocess.drain_task import DrainTask, TaskShare
 from redrive.spark_reprocess.ledger import ArchiveLedger, Entry, Event
 from redrive.spark_reprocess.progress import OnProgress, tell_nobody
 from redrive.spark_reprocess.reconciliation import Reconciliation, verify
-from redrive.spark_reprocess.recorded_job import JobRecorder, Kind, RecordedJob
+from redrive.spark_reprocess.recorded_job import JobRecorder, Kind, RecordedJob, RunWatch, watch_of
 from redrive.spark_reprocess.report_page import page_of
 from redrive.spark_reprocess.row_message import ID, Mode
 from redrive.spark_reprocess.run_plan import RunPlan, plan
-from redrive.spark_reprocess.run_watch import RunWatch, watch_of
 from redrive.spark_reprocess.selection import Selection
 from redrive.spark_reprocess.settings import JobOptions
 from redrive.spark_reprocess.spark_errors import explained
@@ -237,15 +236,7 @@ class Reprocess:
         planned: int = 0,
         counted: Event | None = None,
     ) -> Iterator[RecordedJob]:
-        """The journal has what is done in the block, and how it ends.
-
-        Args:
-            kind: what is done.
-            run: whose messages it is done with.
-            order: how it was asked for, as JSON values.
-            planned: how many messages it is about; 0 where that is told later.
-            counted: what becomes of each; None where that is not counted in the ledger.
-        """
+        """The journal has what is done in the block, and how it ends."""
         with self._recorder.recording(
             kind,
             run,

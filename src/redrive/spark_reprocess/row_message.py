@@ -130,16 +130,7 @@ def preparer(
     exchanges: ExchangeFamily,
     direction: Direction,
 ) -> Prepare:
-    """What makes a publish of a row, on a connection with this largest frame.
-
-    Args:
-        mode: what is done with the rows.
-        job: the job's id, which a message that is requeued carries from then on.
-        frame_max: in bytes; 0 for no limit.
-        exchange: where a row without one is published to.
-        exchanges: the family of the failed queues.
-        direction: where messages are requeued to.
-    """
+    """What makes a publish of a row, on a connection with this largest frame."""
     match mode:
         case Mode.REQUEUE:
             bulk = BulkRequeue(job, frame_max)
@@ -165,11 +156,7 @@ def columns_read(mode: Mode, names: Sequence[str]) -> list[str]:
 
 
 def _message(row: Row) -> FailedMessage:
-    """Return the message of a row of the archive, in which anybody may have written.
-
-    Raises:
-        ConfigurationError: it is damaged.
-    """
+    """Return the message of a row of the archive, in which anybody may have written."""
     try:
         return message_of([*(row[name] for name in NEEDED), row.get(DEAD_LETTER_QUEUE)])
     except ValueError as error:
@@ -204,11 +191,7 @@ def _requeued(
 
 
 def _way_of(message: FailedMessage, direction: Direction) -> WayBack:
-    """Return where a message is sent.
-
-    Raises:
-        ConfigurationError: nothing says it, or not surely enough.
-    """
+    """Return where a message is sent."""
     route = direction.route_of(message)
     if route.way is None or not direction.goes(route):
         raise ConfigurationError(route.reason, "It stays in the archive: --to names a queue.")

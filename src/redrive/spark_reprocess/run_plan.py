@@ -141,14 +141,7 @@ class RunPlan:
 
 
 def plan(run: Run, messages: "DataFrame", choice: Selection, *, whole: bool = False) -> RunPlan:
-    """Looks at a run's messages.
-
-    Args:
-        run: the run.
-        messages: all of its messages, with their states.
-        choice: what of them would be sent.
-        whole: whether it is about all of them; else about what can still be sent.
-    """
+    """Looks at a run's messages."""
     from pyspark.sql import functions as F
 
     about = F.lit(True) if whole else F.col(STATE).isin(*OPEN)

@@ -91,11 +91,7 @@ def samples(queue: str, count: int, *, size: int = 512, seed: int = 0) -> Iterat
 
 
 def fill(url: str, queue: str, count: int, *, size: int = 512, seed: int = 0) -> None:
-    """Puts samples into the failed queue of `queue`.
-
-    Raises:
-        RedriveError: one was not confirmed.
-    """
+    """Puts samples into the failed queue of `queue`."""
     room = threading.Semaphore(10 * _BATCH)
     errors: list[RedriveError] = []
 

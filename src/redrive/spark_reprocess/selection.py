@@ -2,24 +2,62 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Self
 
 from redrive.errors import ConfigurationError
+from redrive.failures.columns import BY_NAME
+from redrive.failures.database import Database
 from redrive.failures.direction import Direction
 from redrive.failures.edit import patching
 from redrive.failures.route import WITHOUT_TOPOLOGY, Judge
 from redrive.failures.stored_message import DEAD_LETTER_QUEUE, NEEDED, bytes_of, message_of
 from redrive.redaction import text_of
 from redrive.spark_reprocess.row_message import SENT_BY, SENT_BY_TYPE
-from redrive.spark_reprocess.spark_filter import check_filter, is_chosen
 from redrive.spark_reprocess.transform import Transform, of_each, transform_named
 from redrive.topology.rewrite import MOST_REDRIVES
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
+
+
+_SMALLEST = BY_NAME["size"]
+"""What is read where an expression speaks of no column: a task must see how many rows there are."""
+
+
+def check_filter(expression: str, now: datetime) -> None:
+    """Raises ConfigurationError where an expression can't be used; the message says where it is
+    wrong."""
+    with Database(now) as database:
+        database.columns_of(expression)
+
+
+def is_chosen(expression: str, now: datetime) -> "Column":
+    """A column that is true of the messages that an expression means, and never null.
+
+    Only what the expression speaks of goes to the tasks' Python.
+    """
+    import pyarrow as pa
+    from pyspark.sql import functions as F
+    from pyspark.sql.pandas.functions import arrow_udf
+
+    with Database(now) as database:
+        columns = database.columns_of(expression)
+
+    def meant(batches: Iterator[pa.Array]) -> Iterator[pa.Array]:
+        with Database(now) as database:
+            for rows in batches:
+                table = pa.RecordBatch.from_struct_array(rows)
+                yield pa.array(database.meant_in(expression, table, columns), pa.bool_())
+
+    asked = [F.col(column.name) for column in columns or (_SMALLEST,)]
+    # Its kind is read from the annotations, which pyspark's own types don't know; it warns where it
+    # is given.
+    chosen: Column = arrow_udf(meant, "boolean")(F.struct(*asked))  # type: ignore[call-overload]
+    return chosen
+
 
 CHOSEN = "chosen"
 STAYS = "stays"
@@ -62,19 +100,11 @@ class Selection:
 
     @property
     def direction(self) -> Direction:
-        """Where it is sent.
-
-        Raises:
-            ConfigurationError: a queue and the way by the first exchange are both given.
-        """
+        """Where it is sent."""
         return Direction(self.to, self.via, self.unchecked, self.judge or WITHOUT_TOPOLOGY)
 
     def change(self) -> Transform | None:
-        """Return what changes the bodies; None if they are sent as they are.
-
-        Raises:
-            ConfigurationError: the patch or the function can't be used, or both are given.
-        """
+        """Return what changes the bodies; None if they are sent as they are."""
         if self.patch is None:
             return None if self.transform is None else transform_named(self.transform)
         if self.transform is not None:
@@ -156,12 +186,7 @@ class Selection:
         return hashlib.sha256(json.dumps(self.to_dict()).encode()).hexdigest()[:16]
 
     def check(self) -> None:
-        """Check that it can be used.
-
-        Raises:
-            ConfigurationError: the expression or the patch can't be read, there is no such
-                function, or it is to go two ways.
-        """
+        """Check that it can be used."""
         _ = self.direction
         if self.where is not None:
             check_filter(self.where, self.now)

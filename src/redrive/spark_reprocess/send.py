@@ -46,29 +46,7 @@ def send(
     job: str | None = None,
     judge: Callable[[int], CanaryDecision] | None = None,
 ) -> str:
-    """Sends messages of a run, and keeps the ledger.
-
-    Args:
-        spark: the session.
-        archive: where the run is.
-        run: the run.
-        url: the broker's address.
-        messages: what is sent, with the columns of `SENT_COLUMNS`, and the way of each.
-        mode: whether they go to where they failed, or back into the queues that they came from.
-        total: how many they are, for the progress.
-        sending: how fast, and how carefully.
-        exchanges: the exchange family; None for the run's own.
-        direction: where they are requeued to; None for where each failed.
-        on_progress: is called with the phase, how many messages are through it, of how many.
-        job: the job's id; a UUID where none is given.
-        judge: asked twice a second, with how many are settled, whether to go on.
-
-    Returns:
-        The job's id. What became of each message is in the ledger.
-
-    Raises:
-        RedriveError: the broker was away for too long, or refused.
-    """
+    """Sends messages of a run, and keeps the ledger."""
     from redrive.spark_reprocess.writer import NAME, register
 
     register(spark)
@@ -111,23 +89,7 @@ def restore(
     exchanges: ExchangeFamily | None = None,
     on_progress: OnProgress = tell_nobody,
 ) -> str | None:
-    """Restores what was drained and neither sent nor discarded to the queue that it came from.
-
-    Args:
-        spark: the session.
-        archive: where the run is.
-        run: the run.
-        url: the broker's address.
-        kept: what the run has.
-        refused: whether what could not be sent is restored, too.
-        without: what is left in the archive, by its ids; None for nothing.
-        sending: how fast, and how carefully.
-        exchanges: the exchange family; None for the run's own.
-        on_progress: is called with the phase, how many messages are through it, of how many.
-
-    Returns:
-        The job's id; None where nothing was left.
-    """
+    """Restores what was drained and neither sent nor discarded to the queue that it came from."""
     with explained():
         messages = kept.open() if refused else kept.open().where(f"{STATE} = '{KEPT}'")
         if without is not None:

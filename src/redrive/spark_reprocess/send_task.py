@@ -54,12 +54,7 @@ class SendTask:
     direction: Direction = field(default_factory=Direction)
 
     def send(self, rows: Iterator[Row], part: str, attempt: int) -> "Sent":
-        """Publishes a part, less what earlier attempts at it have settled.
-
-        Raises:
-            BrokerUnavailable: the broker was away, or confirmed nothing, for too long.
-            PermissionDenied, ConfigurationError: it refused; the ledger can't be written.
-        """
+        """Publishes a part, less what earlier attempts at it have settled."""
         connector = Connector(self.url, default_name("spark send", f"{self.job[:8]} {part}"))
         lock = f"redrive.lock.{self.job}.{part}" if self.ledger is not None else None
         # A task may begin while the broker is being restarted.

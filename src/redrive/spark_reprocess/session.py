@@ -43,18 +43,7 @@ def session_for(
     settings: dict[str, str] | None = None,
     log: str | None = None,
 ) -> "SparkSession":
-    """The session that is there, or a new one.
-
-    Args:
-        master: where Spark runs; None for what `spark-submit` or the environment says, else this
-            machine with all its cores.
-        name: what the Spark UI shows.
-        settings: further ones, by Spark's names.
-        log: a file that gets what Java has to say, in place of stderr; no link.
-
-    Raises:
-        ConfigurationError: a library or Java is missing, or Spark does not start.
-    """
+    """The session that is there, or a new one."""
     check_libraries()
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
@@ -84,11 +73,7 @@ def session_for(
 
 def check_reads(spark: "SparkSession", storage: "Storage") -> None:
     """Looks whether Spark can read where an archive is: tasks write there past Spark, which may
-    lack the jars for it.
-
-    Raises:
-        ConfigurationError: it can't.
-    """
+    lack the jars for it."""
     from py4j.protocol import Py4JError
 
     if storage.is_local:

@@ -35,11 +35,7 @@ class Storage:
     @classmethod
     def at(cls, place: str) -> "Storage":
         """The storage at a path or a URI; a relative path is made absolute, since tasks run
-        elsewhere.
-
-        Raises:
-            ConfigurationError: it can't be one.
-        """
+        elsewhere."""
         parts = urlsplit(place)
         if not place:
             raise ConfigurationError("the archive's place is empty", _REMEDY)
@@ -67,11 +63,7 @@ class Storage:
 
     def write(self, path: str, data: bytes) -> None:
         """Makes a file, which is there whole or not at all. When it returns, the file survives a
-        crash of this machine.
-
-        Raises:
-            ConfigurationError: it can't be written: no room, no permission.
-        """
+        crash of this machine."""
         try:
             if self.is_local:
                 _write_locally(Path(self.uri, path), data)
@@ -123,11 +115,7 @@ class Storage:
         )
 
     def make_folder(self, folder: str) -> None:
-        """Makes a folder for this user alone, where others would make it for everybody.
-
-        Raises:
-            ConfigurationError: it can't be made.
-        """
+        """Makes a folder for this user alone, where others would make it for everybody."""
         if not self.is_local:
             return
         try:
@@ -139,11 +127,7 @@ class Storage:
 
     def check_links(self) -> None:
         """Looks whether a link leads out of this folder: somebody else may have made it, and links
-        in it could be to anything.
-
-        Raises:
-            ConfigurationError: one does.
-        """
+        in it could be to anything."""
         if not self.is_local:
             return
         root = os.path.realpath(self.uri)

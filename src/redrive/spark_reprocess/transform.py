@@ -31,9 +31,6 @@ def transform_named(name: str) -> Transform:
     The function is called with each failed message and returns its new body, as it does on one
     machine. If its parameter is annotated as a `DataFrame`, it is called once, with all of them,
     and returns a DataFrame whose `body_bytes` it has changed.
-
-    Raises:
-        ConfigurationError: there is no such function.
     """
     from pyspark import cloudpickle
 
@@ -85,11 +82,7 @@ def _takes_a_frame(function: Callable[..., object]) -> bool:
 
 
 def check(messages: "DataFrame", transform: Transform) -> None:
-    """Applies a transform to the messages and looks at its result; nothing is kept.
-
-    Raises:
-        ConfigurationError: it raises, or its result has other columns, types, ids or rows.
-    """
+    """Applies a transform to the messages and looks at its result; nothing is kept."""
     _check_rows(messages, _applied(transform, messages))
 
 
@@ -102,19 +95,7 @@ def transformed(
     transform: Transform,
 ) -> "DataFrame":
     """The messages as a transform makes them, out of the archive: it is applied once for a choice,
-    also where that is taken up again.
-
-    Args:
-        spark: the session.
-        archive: where the run is.
-        run: the run.
-        choice: a name for what of the run is sent, and how it is changed.
-        messages: what is sent.
-        transform: what changes it.
-
-    Raises:
-        ConfigurationError: it raises, or its result has other columns, types, ids or rows.
-    """
+    also where that is taken up again."""
     folder = f"transformed/run={run.id}/choice={choice}"
     if not archive.storage.exists(f"{folder}/_SUCCESS"):
         changed = _applied(transform, messages)

@@ -21,11 +21,7 @@ class Address:
 
     @classmethod
     def parse(cls, url: str) -> Self:
-        """Read an `amqp://` or `amqps://` URL.
-
-        Raises:
-            ConfigurationError: it is neither.
-        """
+        """Read an `amqp://` or `amqps://` URL."""
         parts = urlsplit(url)
         if parts.scheme not in {"amqp", "amqps"} or not parts.hostname:
             raise ConfigurationError(

@@ -4,13 +4,40 @@ import atexit
 import os
 import time
 from abc import ABC, abstractmethod
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal, Self
 
-from redrive.errors import BrokerUnavailable, ConfigurationError
+from redrive.errors import BrokerUnavailable, ConfigurationError, RedriveError
+from redrive.pubsub.blocking.connection import Connector
+from redrive.pubsub.blocking.declarer import declaring
+from redrive.pubsub.url import BrokerURL
 from redrive.testing.address import Address
-from redrive.testing.handshake import wait_until_open
 from redrive.testing.management_client import ManagementClient
+
+
+def open_once(address: Address, timeout: float) -> str:
+    """Open a connection to the virtual host and close it again. Return the broker's version, such
+    as `4.3.6`."""
+    url = replace(BrokerURL.parse(address.url), connection_timeout=timeout)
+    with declaring(Connector(url, "redrive testing")) as declarer:
+        return str(declarer.version)
+
+
+def wait_until_open(address: Address, deadline: float) -> str:
+    """Try until a connection can be opened. Return the broker's version."""
+    while True:
+        try:
+            return open_once(address, timeout=2)
+        except RedriveError as error:
+            # A broker that boots listens before its virtual host is there, and refuses for a
+            # moment.
+            if time.monotonic() >= deadline:
+                raise BrokerUnavailable(
+                    address.label, f"no connection could be opened ({error})"
+                ) from error
+        time.sleep(0.05)
+
 
 BrokerKind = Literal["process", "container", "external"]
 
@@ -63,11 +90,7 @@ class Broker(ABC):
     @property
     @abstractmethod
     def node_name(self) -> str:
-        """The name of its Erlang node, as `rabbit@host`.
-
-        Raises:
-            ConfigurationError: the broker isn't ours.
-        """
+        """The name of its Erlang node, as `rabbit@host`."""
 
     @property
     def address(self) -> Address:
@@ -86,11 +109,7 @@ class Broker(ABC):
 
     @property
     def version(self) -> str:
-        """The version that the broker says it has, such as `4.3.6`.
-
-        Raises:
-            ConfigurationError: it was never started.
-        """
+        """The version that the broker says it has, such as `4.3.6`."""
         if self._version is None:
             raise ConfigurationError(
                 "This broker was never started, so its version is not known.", "Call start() first."
@@ -102,9 +121,6 @@ class Broker(ABC):
         """Start the broker, or let it go on if it is paused; nothing happens to one that runs.
 
         Returns when AMQP and the management API answer, after about 5 s.
-
-        Raises:
-            BrokerUnavailable: it did not answer in time.
         """
 
     @abstractmethod
@@ -126,11 +142,7 @@ class Broker(ABC):
 
     @abstractmethod
     def control(self, *arguments: str) -> str:
-        """Run `rabbitmqctl` with these arguments and return what it printed.
-
-        Raises:
-            ConfigurationError: it failed; the message has its output.
-        """
+        """Run `rabbitmqctl` with these arguments and return what it printed."""
 
     @abstractmethod
     def log(self) -> str:
@@ -140,11 +152,7 @@ class Broker(ABC):
     @abstractmethod
     def save_data(self, file: Path) -> None:
         """Write all that a stopped or killed broker has on disk, messages included, to a tar file:
-        for whoever has to find out where a message went.
-
-        Raises:
-            ConfigurationError: it runs, has never been started, or is not ours.
-        """
+        for whoever has to find out where a message went."""
 
     @abstractmethod
     def close(self) -> None:
@@ -156,13 +164,8 @@ class Broker(ABC):
         self.start()
 
     def create_virtual_host(self, name: str) -> str:
-        """Create a virtual host, or find it there, and return its AMQP URL. It takes about 0.1 s.
-
-        Raises:
-            ConfigurationError: the broker has no management API.
-            BrokerUnavailable: the broker did not answer.
-            PermissionDenied: the user is no administrator.
-        """
+        """Create a virtual host, or find it there, and return its AMQP URL. It takes about 0.1
+        s."""
         self._managed().put_virtual_host(name)
         address = self._address.on(name)
         # The virtual host is there once somebody can open it: a broker starts its processes a
@@ -172,24 +175,12 @@ class Broker(ABC):
 
     def management(self, path: str, timeout: float = 60) -> object:
         """What the management API answers for a path below `/api/`, such as `queues/%2F/name`,
-        within so many seconds.
-
-        Raises:
-            ConfigurationError: the broker has no management API.
-            BrokerUnavailable: the broker did not answer.
-            PermissionDenied: the user is no administrator.
-        """
+        within so many seconds."""
         return self._managed().get(path, timeout)
 
     def delete_virtual_host(self, name: str) -> None:
         """Delete a virtual host with all queues, exchanges and connections in it; one that does not
-        exist is no error.
-
-        Raises:
-            ConfigurationError: the broker has no management API.
-            BrokerUnavailable: the broker did not answer.
-            PermissionDenied: the user is no administrator.
-        """
+        exist is no error."""
         self._managed().delete_virtual_host(name)
 
     def __enter__(self) -> Self:

@@ -24,14 +24,9 @@ _ANSWER_SECONDS = 10.0
 class Cluster:
     """RabbitMQ nodes that are one cluster; each can be killed, paused, restarted and cut off.
 
-        with private_cluster() as cluster:
-            connect(cluster.url)
-            cluster.nodes[cluster.leader("/", "ucenter@user")].kill()
-
-    Args:
-        size: how many nodes.
-        made: makes a node for its place in the cluster.
-        in_network: whether nodes are containers, which need a network of their own.
+    with private_cluster() as cluster:
+        connect(cluster.url)
+        cluster.nodes[cluster.leader("/", "ucenter@user")].kill()
     """
 
     def __init__(
@@ -58,11 +53,7 @@ class Cluster:
         return self.nodes[0].version
 
     def start(self) -> None:
-        """Start all nodes that don't run, and wait until they are one cluster.
-
-        Raises:
-            BrokerUnavailable: they did not come up in time.
-        """
+        """Start all nodes that don't run, and wait until they are one cluster."""
         if self._in_network and not self._has_network:
             create_network(self._network)
             self._has_network = True
@@ -72,11 +63,7 @@ class Cluster:
         self.wait_until_whole()
 
     def wait_until_whole(self, seconds: float = START_SECONDS) -> None:
-        """Wait until each node sees all the others run.
-
-        Raises:
-            BrokerUnavailable: they don't in time.
-        """
+        """Wait until each node sees all the others run."""
         deadline = time.monotonic() + seconds
         while not all(map(self._sees_all, self.nodes)):
             if time.monotonic() > deadline:
@@ -106,29 +93,13 @@ class Cluster:
 
         A cluster that has just been formed now and then answers that with 500: it is asked again,
         for a minute at most.
-
-        Raises:
-            ConfigurationError: the nodes have no management API.
-            BrokerUnavailable: a node did not answer, or not well.
-            PermissionDenied: the user is no administrator.
         """
         deadline = time.monotonic() + _FORMING_SECONDS
         urls = [_virtual_host_on(node, name, deadline) for node in self.nodes]
         return self._url(urls[0])
 
     def leader(self, virtual_host: str, queue: str, *, told_by: int | None = None) -> int:
-        """The place in `nodes` of the node where a quorum queue's leader is, or a classic queue.
-
-        Args:
-            virtual_host: where the queue is.
-            queue: its name.
-            told_by: the place of the node that is asked, as what a node that is cut off knows is
-                old; the first that answers by default.
-
-        Raises:
-            BrokerUnavailable: no node answers.
-            ConfigurationError: there is no such queue, or it has no leader now.
-        """
+        """The place in `nodes` of the node where a quorum queue's leader is, or a classic queue."""
         path = f"queues/{quote(virtual_host, safe='')}/{quote(queue, safe='')}"
         found = cast("dict[str, object]", self.management(path, told_by=told_by))
         names = [node.node_name for node in self.nodes]
@@ -138,13 +109,7 @@ class Cluster:
         return names.index(str(leader))
 
     def move_leader(self, virtual_host: str, queue: str, to: int) -> None:
-        """Make another node the leader of a quorum queue.
-
-        Args:
-            virtual_host: where the queue is.
-            queue: its name.
-            to: the place of the node in `nodes`.
-        """
+        """Make another node the leader of a quorum queue."""
         self.nodes[to].control(
             "eval",
             f"{{ok, Q}} = rabbit_amqqueue:lookup({erlang_name(virtual_host, queue)}), "
@@ -161,11 +126,7 @@ class Cluster:
 
     def management(self, path: str, *, told_by: int | None = None) -> object:
         """What the management API has for a path below `/api/`: that of a node, or of the first
-        that answers.
-
-        Raises:
-            BrokerUnavailable: none answers.
-        """
+        that answers."""
         reasons: list[str] = []
         for node in self.nodes if told_by is None else [self.nodes[told_by]]:
             try:

@@ -51,17 +51,7 @@ the nodes that run. Source: measured with Docker 28.2.2 and RabbitMQ 4.3.6; 2 s 
 
 
 class ContainerBroker(Broker):
-    """A container of an image of RabbitMQ, the official one or one that is made like it.
-
-    Args:
-        image: the image's name and tag; the engine must have it, or be able to pull it.
-        config: further lines of `rabbitmq.conf`.
-        plugins: plugins that are enabled besides the usual ones.
-        folder: a folder of files that `config` names: the container has it at the same path, to
-            read.
-        ports: ports that `config` opens: the loopback has the same ones.
-        membership: the cluster that it is a node of.
-    """
+    """A container of an image of RabbitMQ, the official one or one that is made like it."""
 
     def __init__(
         self,

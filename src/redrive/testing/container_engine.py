@@ -65,12 +65,7 @@ def has_image(image: str) -> bool:
 
 
 def pull_image(image: str, seconds: float) -> str:
-    """Pull an image. Return why it could not be had, or nothing when it is there.
-
-    Args:
-        image: its name and tag.
-        seconds: how long to wait for it.
-    """
+    """Pull an image. Return why it could not be had, or nothing when it is there."""
     reasons: list[str] = []
 
     def pull() -> None:

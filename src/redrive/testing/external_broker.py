@@ -11,12 +11,7 @@ from redrive.testing.broker import Broker, BrokerKind
 
 
 class ExternalBroker(Broker):
-    """The broker at an address, with virtual hosts made and deleted through its management API.
-
-    Args:
-        url: its AMQP URL.
-        management_url: where its management API listens; None looks on port 15672 of the same host.
-    """
+    """The broker at an address, with virtual hosts made and deleted through its management API."""
 
     def __init__(self, url: str, management_url: str | None = None) -> None:
         self._sought_management = management_url is None
@@ -40,11 +35,7 @@ class ExternalBroker(Broker):
         return self
 
     def connect(self) -> None:
-        """See that the broker answers, and whether its management API does.
-
-        Raises:
-            BrokerUnavailable: it does not answer.
-        """
+        """See that the broker answers, and whether its management API does."""
         try:
             self._wait_until_ready(time.monotonic() + 5)
         except BrokerUnavailable:

@@ -23,13 +23,7 @@ class AnsweredWithAnError(BrokerUnavailable):
 
 
 class ManagementClient:
-    """The management API of one broker.
-
-    Args:
-        url: where it listens, such as `http://localhost:15672`.
-        user: a user with the tag `administrator`.
-        password: the user's password.
-    """
+    """The management API of one broker."""
 
     def __init__(self, url: str, user: str, password: str) -> None:
         self.url = url.rstrip("/")
@@ -50,23 +44,11 @@ class ManagementClient:
         self._request("DELETE", f"vhosts/{quote(name, safe='')}", gone_is_fine=True)
 
     def get(self, path: str, timeout: float = _TIMEOUT_SECONDS) -> object:
-        """What the API answers for this path below `/api/`, within so many seconds.
-
-        Raises:
-            BrokerUnavailable: it did not answer.
-            PermissionDenied: the user is no administrator.
-        """
+        """What the API answers for this path below `/api/`, within so many seconds."""
         return json.loads(self._request("GET", path, timeout=timeout))
 
     def wait_until_it_answers(self, deadline: float) -> None:
-        """Try until the API answers.
-
-        Args:
-            deadline: until when, as `time.monotonic()` counts.
-
-        Raises:
-            BrokerUnavailable: it did not in time.
-        """
+        """Try until the API answers."""
         while True:
             try:
                 self._request("GET", "overview")

@@ -3,6 +3,7 @@ turned."""
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Self
@@ -10,7 +11,6 @@ from typing import Self
 from redrive.errors import BrokerUnavailable, ConfigurationError
 from redrive.pubsub.message import Message
 from redrive.testing.address import Address
-from redrive.testing.memory.clock import Clock
 from redrive.testing.memory.loopback import Loopback
 from redrive.testing.memory.virtual_host import VirtualHost
 from redrive.topology import names
@@ -18,18 +18,32 @@ from redrive.topology.broker_version import BrokerVersion
 from redrive.topology.durations import Duration, duration_of
 from redrive.topology.headers import Delivery
 
+
+class Clock:
+    """Tells the time in seconds since 1970."""
+
+    def __init__(self, *, stands_still: bool) -> None:
+        self.stands_still = stands_still
+        self._began = time.time()
+        self._at = time.monotonic()
+        self._turned = self._began
+
+    def now(self) -> float:
+        """The time."""
+        return self._turned if self.stands_still else self._began + time.monotonic() - self._at
+
+    def turn_to(self, moment: float) -> None:
+        """Has it be this moment; time never goes back."""
+        self._turned = max(self._turned, moment)
+
+
 _MEASURED = {"3.10": "3.10.8", "4.0": "4.0.5", "4.3": "4.3.6"}
 """The versions whose behaviour the model has."""
 _PATIENCE = 60.0
 
 
 class _BrokerModel:
-    """What its connections see of the broker.
-
-    Args:
-        version: what it says its version is.
-        login: the one user and the password.
-    """
+    """What its connections see of the broker."""
 
     def __init__(self, version: str, login: tuple[str, str]) -> None:
         self.version = version

@@ -23,9 +23,6 @@ def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
 
     Nobody who asks here is given one of them for a while: it may take seconds until somebody
     listens there. On Linux that holds for all processes of the machine.
-
-    Raises:
-        OSError: no free port was found.
     """
     chosen: list[int] = []
     with ExitStack() as held:

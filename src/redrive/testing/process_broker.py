@@ -115,14 +115,7 @@ def _application(folder: Path) -> str:
 
 class ProcessBroker(Broker):
     """A `rabbitmq-server` process with ports, node name, cookie, data and epmd of its own, on the
-    loopback only.
-
-    Args:
-        scripts: the folder of the server's own scripts, from `server_scripts()`.
-        config: further lines of `rabbitmq.conf`.
-        plugins: plugins that are enabled besides the usual ones.
-        membership: the cluster that it is a node of.
-    """
+    loopback only."""
 
     def __init__(
         self,

@@ -33,14 +33,6 @@ def shared_broker(folder: Path, process: str) -> Iterator[SharedBroker]:
     The first that comes starts it, and ends it when all the others have left: also those that were
     killed, since what says that a process is there is a lock, which the operating system takes from
     the dead.
-
-    Args:
-        folder: a folder of this run of the tests alone.
-        process: the name of this process among them.
-
-    Raises:
-        ConfigurationError: there is no broker to be had.
-        BrokerUnavailable: it did not start.
     """
     folder.mkdir(parents=True, exist_ok=True)
     told = folder / "broker.json"

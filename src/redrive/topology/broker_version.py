@@ -35,11 +35,7 @@ class BrokerVersion:
 
     @classmethod
     def named(cls, text: str) -> "BrokerVersion":
-        """The version that a person names: `4.3.6`, or `4.3` for the newest one of that series.
-
-        Raises:
-            ConfigurationError: it can't be read.
-        """
+        """The version that a person names: `4.3.6`, or `4.3` for the newest one of that series."""
         found = _VERSION.fullmatch(text)
         if not found:
             raise ConfigurationError(
@@ -81,9 +77,6 @@ class BrokerVersion:
 
     def delivery_limit(self, set_: Iterable[int]) -> int | None:
         """Say after how many returns a quorum queue loses a message; None for never.
-
-        Args:
-            set_: the limits that its argument and the policies for it set.
 
         Source: measured on 3.10.8, 4.0.5 and 4.3.6 with an argument and a policy. The lowest one
         counts, but one below 0, which is none in RabbitMQ 4 and loses a message at its first

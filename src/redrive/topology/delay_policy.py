@@ -31,11 +31,7 @@ class Policy:
     apply_to: str = "all"
 
     def covers(self, queue: str) -> bool:
-        """Whether it is for the quorum queue of this name.
-
-        Raises:
-            ConfigurationError: its pattern is one that only the broker can read.
-        """
+        """Whether it is for the quorum queue of this name."""
         if self.apply_to not in _ON_QUORUM_QUEUES:
             return False
         try:
@@ -116,16 +112,7 @@ class PolicyChange:
 
 
 def change_for(delay: DelayPolicy, policies: Iterable[Policy]) -> PolicyChange | None:
-    """What has the queue wait for so long; None where it does.
-
-    Args:
-        delay: what is asked for.
-        policies: those of the virtual host.
-
-    Raises:
-        ConfigurationError: another policy for the queue sets another delay, or it can't be told
-            which one holds.
-    """
+    """What has the queue wait for so long; None where it does."""
     found = list(policies)
     own = next((policy for policy in found if policy.name == delay.name), None)
     other = holding((policy for policy in found if policy is not own), delay.queue)
@@ -142,11 +129,7 @@ def change_for(delay: DelayPolicy, policies: Iterable[Policy]) -> PolicyChange |
 
 
 def holding(policies: Iterable[Policy], queue: str) -> Policy | None:
-    """The policy that holds for a quorum queue; None where none does.
-
-    Raises:
-        ConfigurationError: it can't be told which one does.
-    """
+    """The policy that holds for a quorum queue; None where none does."""
     covering = [policy for policy in policies if policy.covers(queue)]
     highest = max((policy.priority for policy in covering), default=0)
     covering = [policy for policy in covering if policy.priority == highest]

@@ -23,11 +23,7 @@ def longest_delay(tick: timedelta) -> timedelta:
 
 
 def ticks_in(delay: timedelta, tick: timedelta) -> int:
-    """A delay in ticks: never sooner, and at most one tick later.
-
-    Raises:
-        ConfigurationError: it is longer than the delay ladder.
-    """
+    """A delay in ticks: never sooner, and at most one tick later."""
     if delay > longest_delay(tick):
         raise ConfigurationError(
             f"the delay is {delay}; the delay ladder with ticks of {tick.total_seconds():g} s ends "
@@ -39,12 +35,7 @@ def ticks_in(delay: timedelta, tick: timedelta) -> int:
 
 def wait_until(delay: Duration | None, deliver_at: datetime | None, now: datetime) -> timedelta:
     """How long a message waits that is to be delivered after a delay or at a time; zero where the
-    time is past, or neither is given.
-
-    Raises:
-        ConfigurationError: both are given, the delay is negative or no duration, or the time has
-            no time zone.
-    """
+    time is past, or neither is given."""
     if delay is not None and deliver_at is not None:
         raise ConfigurationError("both delay and deliver_at are given", "Give one of them.")
     if delay is not None:
@@ -62,11 +53,7 @@ def wait_until(delay: Duration | None, deliver_at: datetime | None, now: datetim
 
 
 def delivery_key(ticks: int, kind: Literal["r", "p"], destination: str) -> str:
-    """The key of a message that is delayed by so many ticks.
-
-    Raises:
-        ConfigurationError: the destination is longer than 197 bytes.
-    """
+    """The key of a message that is delayed by so many ticks."""
     check_destination(destination)
     return f"{'.'.join(format(ticks, f'0{LEVELS}b'))}.{kind}.{destination}"
 

@@ -146,11 +146,7 @@ def _with(source: str, routing_key: str) -> str:
 
 def compare(topology: Topology, observed: Observed) -> list[Difference]:
     """What differs between a topology and the broker; empty where the broker is as the topology
-    says.
-
-    Raises:
-        ConfigurationError: a delay is to be set by a policy, and another policy stands against it.
-    """
+    says."""
     return [
         *_compare_exchanges((*topology.exchanges, *topology.pointers), observed.exchanges),
         *_compare_queues(topology.queues, observed.queues),
@@ -205,12 +201,7 @@ def stale_bindings(topology: Topology, on_broker: Iterable[Binding]) -> list[Bin
 
 def retired_exchanges(topology: Topology, on_broker: Mapping[str, str]) -> list[Exchange]:
     """The filters of tags of the topology's queues that it does not ask for, and then the pointers
-    to them.
-
-    Args:
-        topology: what is asked for.
-        on_broker: each exchange's type, by name.
-    """
+    to them."""
     queues = {queue.name for queue in topology.queues}
     wanted = {exchange.name for exchange in (*topology.exchanges, *topology.pointers)}
     others = {name: kind for name, kind in sorted(on_broker.items()) if name not in wanted}
@@ -229,11 +220,7 @@ def retired_exchanges(topology: Topology, on_broker: Mapping[str, str]) -> list[
 
 
 def delays_due(topology: Topology, on_broker: Sequence[Policy]) -> list[PolicyChange]:
-    """The policies that have to be set, for the delays that the topology asks for.
-
-    Raises:
-        ConfigurationError: another policy stands against one.
-    """
+    """The policies that have to be set, for the delays that the topology asks for."""
     changes = (change_for(delay, on_broker) for delay in topology.delay_policies)
     return [change for change in changes if change is not None]
 

@@ -10,15 +10,7 @@ Duration = timedelta | float | str
 
 
 def duration_of(value: Duration, what: str = "the duration") -> timedelta:
-    """Reads a duration.
-
-    Args:
-        value: a timedelta, a number of seconds, or a text such as `500ms`, `30s` or `1h30m`.
-        what: what the error calls it.
-
-    Raises:
-        ConfigurationError: it is none of these; the message says which part of a text is wrong.
-    """
+    """Reads a duration."""
     match value:
         case timedelta():
             return value

@@ -43,12 +43,7 @@ class Ordinary(NamedTuple):
 
 
 class BulkRequeue:
-    """Makes the properties of requeued messages, for one job on one connection.
-
-    Args:
-        job: the requeue's id.
-        frame_max: the connection's largest frame, in bytes; 0 for no limit.
-    """
+    """Makes the properties of requeued messages, for one job on one connection."""
 
     def __init__(self, job: str, frame_max: int) -> None:
         self._room = content_header_room(frame_max)

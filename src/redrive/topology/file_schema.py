@@ -12,7 +12,7 @@ means.
 Reading YAML, and finding the line of a mistake, is `redrive.pubsub.admin.topology_file`'s.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Annotated, Any, Literal, TypeVar
@@ -34,12 +34,69 @@ from redrive.duration_text import format_duration
 from redrive.errors import ConfigurationError
 from redrive.topology import names
 from redrive.topology.backoff import Backoff, Exponential, Linear
+from redrive.topology.delay_route import LEVELS
 from redrive.topology.durations import duration_of
+from redrive.topology.migration import TRANSIT_SUFFIX
 from redrive.topology.model import DelayBy, QueueType, RetryVia, Subscription, Topology
 from redrive.topology.names import ExchangeFamily
 from redrive.topology.policy import RetryPolicy
-from redrive.topology.reserved_names import clashes
 from redrive.topology.tags import TagFilter
+
+
+def clashes(subscriptions: Sequence[Subscription]) -> Iterator[tuple[Subscription, str]]:
+    """The subscriptions whose queue or exchange has such a name, and what is wrong with it."""
+    ladders = {
+        name: family.main
+        for family in {subscription.exchanges for subscription in subscriptions}
+        for name in _ladder(family)
+    }
+    migrations = {
+        queue + TRANSIT_SUFFIX: queue
+        for subscription in subscriptions
+        for queue in _queues(subscription)
+    }
+    delivering = {
+        subscription.exchanges.deliver: subscription.exchanges.main
+        for subscription in subscriptions
+    }
+    for subscription in subscriptions:
+        queue, exchange = subscription.queue, subscription.exchanges.main
+        if queue in ladders:
+            yield (
+                subscription,
+                (
+                    f"the queue name {queue!r} is one of the delay ladder of exchange "
+                    f"{ladders[queue]!r}"
+                ),
+            )
+        if queue in migrations:
+            yield (
+                subscription,
+                (
+                    f"the queue name {queue!r} is that of what stands in for {migrations[queue]!r} "
+                    "while that is migrated"
+                ),
+            )
+        if exchange in ladders | delivering:
+            yield (
+                subscription,
+                (
+                    f"the exchange name {exchange!r} is one of the delay ladder of exchange "
+                    f"{(ladders | delivering)[exchange]!r}"
+                ),
+            )
+
+
+def _ladder(family: ExchangeFamily) -> Iterator[str]:
+    """The names that are both an exchange and a queue."""
+    yield family.unrouted
+    for number in range(LEVELS):
+        yield names.level(family.main, number, family.tick)
+
+
+def _queues(subscription: Subscription) -> tuple[str, str, str]:
+    return subscription.queue, subscription.retry_queue, subscription.failed_queue
+
 
 _T = TypeVar("_T")
 Location = tuple[str | int, ...]
@@ -62,11 +119,7 @@ class Problem:
 
 
 class InvalidSpec(ConfigurationError):
-    """A topology file can't be understood.
-
-    Args:
-        problems: each mistake, in no order; there is at least one.
-    """
+    """A topology file can't be understood."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems = tuple(problems)
@@ -181,11 +234,7 @@ class BackoffSpec(_Spec):
     )
 
     def built(self) -> Backoff:
-        """The backoff that it means.
-
-        Raises:
-            ConfigurationError: it grows linearly, and has a factor or jitter.
-        """
+        """The backoff that it means."""
         if self.growth == "linear":
             if self.model_fields_set & {"factor", "jitter"}:
                 raise ConfigurationError(
@@ -308,11 +357,7 @@ class TopologySpec(_Spec):
     )
 
     def built(self) -> tuple[Subscription, ...]:
-        """The subscriptions that it means, in the file's order.
-
-        Raises:
-            InvalidSpec: one can't be.
-        """
+        """The subscriptions that it means, in the file's order."""
         problems: list[Problem] = []
         subscriptions: list[Subscription] = []
         for queue, spec in self.subscriptions.items():
@@ -330,11 +375,7 @@ class TopologySpec(_Spec):
 
 
 def parse(value: object) -> TopologySpec:
-    """The topology file whose content is `value`.
-
-    Raises:
-        InvalidSpec: something in it can't be; each mistake has its place.
-    """
+    """The topology file whose content is `value`."""
     try:
         spec = TopologySpec.model_validate(value)
     except ValidationError as error:

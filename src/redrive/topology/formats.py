@@ -48,12 +48,6 @@ def definitions_of(
     """What RabbitMQ itself imports.
 
     Source: https://www.rabbitmq.com/docs/definitions; taken in by RabbitMQ 3.10.8, 4.0.5 and 4.3.6.
-
-    Args:
-        topology: the objects.
-        virtual_host: the one that each object names, as `rabbitmqctl import_definitions` needs it.
-            Without one they are what the management API takes at `POST /api/definitions/{vhost}`,
-            for the virtual host in that address.
     """
     place = {} if virtual_host is None else {"vhost": virtual_host}
     return {

@@ -116,10 +116,6 @@ def seconds_since(timestamp: int | None, now: float) -> float | None:
     A timestamp is in whole seconds, rounded down by redrive's publishers, so it is up to a second
     too much. One that is ahead by no more than clocks may differ counts as now; one that is further
     ahead, such as one in milliseconds, as none.
-
-    Args:
-        timestamp: the publisher's, in seconds since 1970.
-        now: the time, in seconds since 1970.
     """
     if timestamp is None:
         return None

@@ -25,12 +25,7 @@ def history_of(exchanges: ExchangeFamily) -> str:
 
 
 def history_queue(exchanges: ExchangeFamily, max_age: timedelta = DEFAULT_MAX_AGE) -> Queue:
-    """The stream with the failures of a family.
-
-    Args:
-        exchanges: the family.
-        max_age: how long it keeps a failure.
-    """
+    """The stream with the failures of a family."""
     return Queue(
         history_of(exchanges),
         {

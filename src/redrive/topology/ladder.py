@@ -39,11 +39,7 @@ HOW_TO_HAVE_THE_LADDER = (
 
 @dataclass(frozen=True, slots=True)
 class Ladder:
-    """The ladder of an exchange family. One with another tick has levels of its own.
-
-    Raises:
-        ConfigurationError: the family's name is too long for the levels' names.
-    """
+    """The ladder of an exchange family. One with another tick has levels of its own."""
 
     exchanges: ExchangeFamily = field(default_factory=ExchangeFamily)
 
@@ -55,26 +51,12 @@ class Ladder:
         return names.level(self.exchanges.main, number, self.exchanges.tick)
 
     def levels_for(self, delay: timedelta) -> int:
-        """How many levels, from the lowest on, a delay needs.
-
-        Raises:
-            ConfigurationError: it is longer than the ladder.
-        """
+        """How many levels, from the lowest on, a delay needs."""
         return ticks_in(delay, self.exchanges.tick).bit_length()
 
     def way(self, delay: timedelta, kind: Literal["r", "p"], destination: str) -> tuple[str, str]:
         """The exchange and the routing key that delay a message: in at the highest level that it
-        needs.
-
-        Args:
-            delay: for how long.
-            kind: `r` for the retry of one queue, `p` for a publish to whoever subscribes.
-            destination: the queue's name, or the routing key.
-
-        Raises:
-            ConfigurationError: the delay is longer than the ladder, or the destination over 197
-                bytes.
-        """
+        needs."""
         ticks = ticks_in(delay, self.exchanges.tick)
         entry = self.level(ticks.bit_length() - 1) if ticks else self.exchanges.deliver
         return entry, delivery_key(ticks, kind, destination)

@@ -80,25 +80,14 @@ _SENTENCES: Mapping[Kind, str] = {
 
 
 def transit_queue(queue: str) -> str:
-    """The name of the queue that stands in for `queue`.
-
-    Raises:
-        ConfigurationError: it would be longer than AMQP allows.
-    """
+    """The name of the queue that stands in for `queue`."""
     name = queue + TRANSIT_SUFFIX
     check_name("transit queue", name, MAX_SHORT_STRING)
     return name
 
 
 def next_step(subscription: Subscription, observed: Observed, quiet: frozenset[str]) -> Step | None:
-    """What to do next for a subscription; None where its queues are as they are to be.
-
-    Args:
-        subscription: as it is to be.
-        observed: what is on the broker now.
-        quiet: the queues in which, since they were diverted, nothing is left and of which no
-            consumer holds anything.
-    """
+    """What to do next for a subscription; None where its queues are as they are to be."""
     return _Migration(subscription, observed, quiet).next_step()
 
 

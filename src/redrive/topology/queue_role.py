@@ -36,12 +36,7 @@ def of_subscription(queue: str) -> tuple[QueueRole, QueueRole, QueueRole]:
 def queue_roles(
     queues: Collection[str], dead_letter_queues: Collection[str] = ()
 ) -> list[QueueRole]:
-    """Those of the queues that have a role.
-
-    Args:
-        queues: all of a virtual host.
-        dead_letter_queues: those of them that are dead-letter queues of others.
-    """
+    """Those of the queues that have a role."""
     return [
         *(
             one

@@ -85,11 +85,7 @@ class MoveContext:
 
 def fresh(properties: Properties, values: Mapping[str, FieldValue], routing_key: str) -> Properties:
     """The properties of a first publish: with the user's headers, but those that mean something to
-    a broker, and its routing key.
-
-    Raises:
-        ConfigurationError: it has an expiration, or a header that AMQP can't carry.
-    """
+    a broker, and its routing key."""
     if properties.expiration is not None:
         raise ConfigurationError(
             "the message has an expiration, which would delete it unseen or leave it stuck on its "
@@ -158,13 +154,7 @@ def republish(
     delivery: Delivery, exchanges: ExchangeFamily, *, retries: int, counts_on: bool, frame_max: int
 ) -> Publish:
     """The publish that sends a message to its retry queue, whose way back adds one to what the
-    headers count.
-
-    Args:
-        retries: the number made before it.
-        counts_on: whether the broker goes on counting in the message's `x-death`. It stays then,
-            for the peers too; else it goes, and our header says how many there were.
-    """
+    headers count."""
     own: dict[str, FieldValue] = {} if counts_on else {headers.RETRIES: retries}
     properties = _travelling(
         delivery.properties, drop=_forged(delivery) if counts_on else _COUNTED | _forged(delivery)
@@ -214,16 +204,7 @@ def relocate(
     frame_max: int,
 ) -> Publish:
     """The publish that takes a message of the main or the retry queue to the queue `destination`,
-    in which it can wait for its own; or to the end of its own.
-
-    Args:
-        delivery: the message.
-        destination: the queue.
-        retries: the number made so far, or before the trip that a message of the retry queue is on:
-            the broker starts counting anew.
-        crashes: the number of times it went back without a verdict so far.
-        frame_max: the largest frame of the connection, in bytes.
-    """
+    in which it can wait for its own; or to the end of its own."""
     properties = _travelling(
         delivery.properties, drop=_COUNTED | {headers.CRASHES} | _forged(delivery)
     )

@@ -26,11 +26,7 @@ Term = frozenset[str]
 
 
 def headers_of(tags: Iterable[str]) -> dict[str, bool]:
-    """The headers of a message with these tags.
-
-    Raises:
-        ConfigurationError: a tag has a character that none may have, or is too long.
-    """
+    """The headers of a message with these tags."""
     if isinstance(tags, str):
         raise ConfigurationError(f"tags is the string {tags!r}", f"Give a set: {{{tags!r}}}.")
     return {HEADER + _checked(tag): True for tag in sorted(tags, key=str)}
@@ -51,10 +47,6 @@ class TagFilter:
 
     Args:
         expression: tags, `||`, `&&` and brackets.
-
-    Raises:
-        ConfigurationError: it can't be read, needs a negation, or has more than 64 ways to be
-            satisfied.
     """
 
     expression: str

@@ -102,16 +102,7 @@ class ListenAddress:
 
     @classmethod
     def of(cls, text: str, access: AccessConfig | None = None) -> Self:
-        """The place in a text such as `127.0.0.1:8015`, `[::1]:8015` or `localhost:0`.
-
-        Args:
-            text: the text.
-            access: how people come in; by the link where none is given.
-
-        Raises:
-            ConfigurationError: it is none, or others than this machine could reach it who would
-                come in without a login, or whose passwords anybody could read on their way.
-        """
+        """The place in a text such as `127.0.0.1:8015`, `[::1]:8015` or `localhost:0`."""
         host, separator, port = text.rpartition(":")
         is_bracketed = host.startswith("[") and host.endswith("]")
         host = host[1:-1] if is_bracketed else host
@@ -168,11 +159,7 @@ def _check_reached_by_others(text: str, host: str, access: AccessConfig) -> None
 
 
 def networks_of(texts: Iterable[str]) -> tuple[Network, ...]:
-    """The networks in texts such as `10.0.0.7` or `10.0.0.0/8`.
-
-    Raises:
-        ConfigurationError: one of them is none.
-    """
+    """The networks in texts such as `10.0.0.7` or `10.0.0.0/8`."""
     found = []
     for text in texts:
         try:
@@ -185,11 +172,7 @@ def networks_of(texts: Iterable[str]) -> tuple[Network, ...]:
 
 
 def header_named(text: str) -> str:
-    """The name of a header, in lower case.
-
-    Raises:
-        ConfigurationError: no header may have it, or it has another meaning.
-    """
+    """The name of a header, in lower case."""
     name = text.lower()
     is_own = name in _OWN_HEADERS or name.startswith(("x-forwarded-", "sec-"))
     if not _HEADER.fullmatch(name) or (is_own and name != "x-forwarded-user"):
@@ -201,11 +184,7 @@ def header_named(text: str) -> str:
 
 
 def hosts_named(texts: Iterable[str]) -> tuple[str, ...]:
-    """The names that a console is asked for by, in lower case.
-
-    Raises:
-        ConfigurationError: one of them is none.
-    """
+    """The names that a console is asked for by, in lower case."""
     found = tuple(text.lower() for text in texts)
     for host in found:
         if not _HOST.fullmatch(host):

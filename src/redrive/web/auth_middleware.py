@@ -1,10 +1,13 @@
 """What every request passes before a page sees it, and what every answer says to the browser."""
 
 import asyncio
+import hashlib
+import secrets
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from http.cookies import CookieError, SimpleCookie
-from typing import NamedTuple
+from typing import Generic, NamedTuple
 from urllib.parse import urlencode
 
 from starlette.concurrency import run_in_threadpool
@@ -14,9 +17,104 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from redrive.redaction import in_one_line
 from redrive.web.access_config import AccessConfig, Login
-from redrive.web.proxy_headers import UntrustedHeader, believed
 from redrive.web.session_users import SessionUser, SessionUsers
-from redrive.web.sessions import Sessions
+from redrive.web.sessions import Sessions, User
+
+
+class LoginLink(Generic[User]):
+    """A link that lets in one browser."""
+
+    def __init__(self, sessions: Sessions[User], session_user: User) -> None:
+        self._lock = threading.Lock()
+        self._link: bytes | None = None
+        self._sessions = sessions
+        self._session_user = session_user
+
+    def new_link(self) -> str:
+        """The token of a new link, which takes the place of the former one."""
+        token = secrets.token_urlsafe(32)
+        with self._lock:
+            self._link = _digest(token)
+        return token
+
+    def exchange(self, token: str) -> str | None:
+        """A session for the token of the link; None where it is another, or was used before."""
+        with self._lock:
+            if self._link is None or not secrets.compare_digest(self._link, _digest(token)):
+                return None
+            self._link = None
+        return self._sessions.begin(self._session_user)
+
+
+def _digest(token: str) -> bytes:
+    return hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
+
+
+_SCHEMES = frozenset({"http", "https"})
+_LONGEST_NAME = 255
+
+
+class UntrustedHeader(Exception):
+    """What was said can't be believed; the text says why."""
+
+
+def believed(scope: Scope, access: AccessConfig) -> tuple[Scope, str]:
+    """The request as it came to the proxy, and who the proxy says it is of; empty where nobody says
+    that. What somebody else than a trusted proxy says is not believed."""
+    headers = Headers(scope=scope)
+    peer = str((scope.get("client") or ("", 0))[0])
+    if not access.is_proxy(peer):
+        if access.trust_header and access.trust_header in headers:
+            raise UntrustedHeader("who you are is believed only of the proxy in front")
+        return scope, ""
+    seen = dict(scope)
+    scheme = _one(headers, "x-forwarded-proto")
+    if scheme:
+        if scheme.lower() not in _SCHEMES:
+            raise UntrustedHeader(f"X-Forwarded-Proto is {in_one_line(scheme)[:40]}")
+        seen["scheme"] = scheme.lower()
+    host = _one(headers, "x-forwarded-host")
+    if host:
+        others = [one for one in scope["headers"] if one[0] != b"host"]
+        seen["headers"] = [*others, (b"host", host.encode("latin-1"))]
+    seen["client"] = (_client(headers, access) or peer, 0)
+    return seen, _user(headers, access)
+
+
+def _client(headers: Headers, access: AccessConfig) -> str:
+    """Whom the last proxy that is trusted has seen: what stands before that may be made up."""
+    said = [
+        address.strip()
+        for line in headers.getlist("x-forwarded-for")
+        for address in line.split(",")
+        if address.strip()
+    ]
+    while said and access.is_proxy(said[-1]):
+        said.pop()
+    return said[-1][:60] if said else ""
+
+
+def _user(headers: Headers, access: AccessConfig) -> str:
+    if not access.trust_header:
+        return ""
+    # A header holds bytes; whoever puts a name with letters of other alphabets in one sends UTF-8.
+    raw = _one(headers, access.trust_header)
+    try:
+        name = raw.encode("latin-1").decode("utf-8").strip()
+    except UnicodeError as error:
+        raise UntrustedHeader(f"{access.trust_header} is no text") from error
+    if not name.isprintable() or len(name) > _LONGEST_NAME:
+        raise UntrustedHeader(f"{access.trust_header} is no name")
+    return name
+
+
+def _one(headers: Headers, name: str) -> str:
+    """A header that may be there once; empty where it is not."""
+    found = headers.getlist(name)
+    if len(found) > 1:
+        raise UntrustedHeader(f"{name} came {len(found)} times")
+    return found[0].strip() if found else ""
+
 
 ENTRY, LOGIN, LOGOUT = "/open", "/login", "/logout"
 PROBES = frozenset({"/healthz", "/readyz"})
@@ -93,14 +191,7 @@ class AuthConfig:
 
 class AuthMiddleware:
     """Lets requests through to an application that come from somebody who was let in, by a name of
-    the console's, and from its own pages.
-
-    Args:
-        app: the application. It finds who has sent a request in its scope, at `GUEST`.
-        auth: by what people come in.
-        refused: makes the answer to a request that is refused.
-        is_ready: whether the console takes requests.
-    """
+    the console's, and from its own pages."""
 
     def __init__(
         self,

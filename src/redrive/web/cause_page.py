@@ -1,5 +1,6 @@
 """The page of a cause: why its messages are one, what they go by, and which they are."""
 
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
@@ -9,7 +10,6 @@ from starlette.responses import Response
 from redrive.errors import RedriveError
 from redrive.failures.cause import Cause, cause_of
 from redrive.failures.cause_example import parts_of_message, trace_of
-from redrive.failures.cause_history import jobs_of
 from redrive.failures.cause_note import CauseState
 from redrive.failures.cause_notes import CauseNotes, CauseStatus
 from redrive.failures.columns import COLUMNS
@@ -31,6 +31,25 @@ from redrive.web.filter_bar import chips_of, offer_of, where_of, with_term
 from redrive.web.histogram import with_links
 from redrive.web.look_questions import CausesOf, FacetOf, MessagesOf
 from redrive.web.page_request import PageRequest, QueuePlace
+
+
+def jobs_of(records: Iterable[JobRecord], group_ids: set[str]) -> Iterator[JobRecord]:
+    """Those jobs that have meant messages of a cause, as far as the journal says it."""
+    return (record for record in records if _groups_in(record) & group_ids)
+
+
+def _groups_in(record: JobRecord) -> set[str]:
+    """The group ids that a job's plan or order names in full."""
+    found: set[str] = set()
+    causes = record.plan.get("causes")
+    for cause in causes if isinstance(causes, list) else ():
+        if isinstance(cause, Mapping):
+            found.add(str(cause.get("group_id")))
+    selection = record.order.get("selection")
+    groups = selection.get("groups") if isinstance(selection, Mapping) else None
+    found.update(map(str, groups if isinstance(groups, list) else ()))
+    return found
+
 
 _A_PAGE = 50
 _MOST_PAGES = 200
@@ -122,11 +141,7 @@ def _say_command(cause: Cause, said: CauseStatus) -> str:
 def _group(
     context: ConsoleContext, place: QueuePlace, filter_: Filter, book: CauseNotes
 ) -> tuple[Group, int, Look]:
-    """The group that is meant, and how many messages the filter means.
-
-    Raises:
-        NothingFound: it has no message of those that the filter means.
-    """
+    """The group that is meant, and how many messages the filter means."""
     groups, look = context.looks.answer(place, CausesOf(filter_, book))
     largest = groups.largest_first
     if not largest:

@@ -51,13 +51,13 @@ from redrive.web.auth_middleware import (
     SESSION_USER,
     AuthConfig,
     AuthMiddleware,
+    LoginLink,
     Refusal,
 )
 from redrive.web.command_lines import groups_command
 from redrive.web.console_settings import ConsoleSettings
 from redrive.web.context import ConsoleContext, LookStatus
 from redrive.web.html import page
-from redrive.web.login_link import LoginLink
 from redrive.web.login_page import LoginForm, set_session
 from redrive.web.page_request import PageRequest
 from redrive.web.questions import READER_IS_GONE, TooManyQuestions
@@ -115,13 +115,7 @@ _ACTING: dict[str, Page] = {
 
 
 class Console:
-    """The console of a broker: an ASGI application.
-
-    Args:
-        settings: which broker, what may be done, and how people come in.
-        hosts: what a `Host` header may say, with the port.
-        is_local: whether only this machine reaches it.
-    """
+    """The console of a broker: an ASGI application."""
 
     def __init__(
         self, settings: ConsoleSettings, hosts: frozenset[str], *, is_local: bool = False
@@ -183,11 +177,7 @@ class Console:
         return f"{ENTRY}?token={self.login_link.new_link()}"
 
     def close(self, on_wait: Callable[[], object] = lambda: None) -> None:
-        """Ends what runs, cleanly.
-
-        Args:
-            on_wait: called where there is something to wait for.
-        """
+        """Ends what runs, cleanly."""
         self._is_closed = True
         self._ending.set()
         for context in self.session_users.contexts():
@@ -343,11 +333,7 @@ async def _heed_hang_up(request: Request, gone: threading.Event) -> None:
 
 
 async def _form(request: Request) -> dict[str, str]:
-    """The fields of a form.
-
-    Raises:
-        ConfigurationError: it is too large, too slow, or no form.
-    """
+    """The fields of a form."""
     body = b""
     try:
         async with asyncio.timeout(_LONGEST_FORM):

@@ -20,13 +20,7 @@ _LEAVES = 2
 
 
 class ConsoleServer:
-    """A console at a port.
-
-    Args:
-        settings: which broker, and what may be done.
-        listening: a socket that listens there.
-        place: where that is.
-    """
+    """A console at a port."""
 
     def __init__(
         self, settings: ConsoleSettings, listening: socket.socket, place: ListenAddress
@@ -76,11 +70,7 @@ class ConsoleServer:
 
 @contextlib.contextmanager
 def opened_server(settings: ConsoleSettings, place: ListenAddress) -> Iterator[ConsoleServer]:
-    """A console that has its port, for as long as the block.
-
-    Raises:
-        ConfigurationError: the port is taken or may not be used, or the certificate can't be.
-    """
+    """A console that has its port, for as long as the block."""
     _check_certificate(settings.access)
     family = socket.AF_INET6 if ":" in place.host else socket.AF_INET
     with contextlib.closing(socket.socket(family, socket.SOCK_STREAM)) as listening:

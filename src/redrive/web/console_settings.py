@@ -72,11 +72,7 @@ class ConsoleSettings:
                 assert_never(act)
 
     def check_allowed(self, act: OperatorAct) -> None:
-        """Checks that the console does this.
-
-        Raises:
-            ConfigurationError: it does not.
-        """
+        """Checks that the console does this."""
         if self.allows(act):
             return
         if not self.permits:
@@ -122,11 +118,7 @@ class ConsoleSettings:
 
 
 def permits_of(words: Iterable[str]) -> frozenset[Permit]:
-    """What is permitted by words with commas between them.
-
-    Raises:
-        ConfigurationError: one of them is no permit, or depends on one that is missing.
-    """
+    """What is permitted by words with commas between them."""
     named = [part.strip() for word in words for part in word.split(",") if part.strip()]
     known = {permit.value: permit for permit in Permit}
     for name in named:

@@ -1,9 +1,12 @@
 """What the pages of a console work with."""
 
 import contextlib
+import threading
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from starlette.responses import Response
@@ -31,8 +34,46 @@ from redrive.web.page_request import PageRequest, QueuePlace
 from redrive.web.questions import Questions
 from redrive.web.queue_follower import LiveState, QueueFollower
 from redrive.web.queue_states import QueueState, QueueStates
-from redrive.web.shared_answers import SharedAnswers
 from redrive.web.store import Store
+
+_FRESH = 0.25
+_OF_ITS_COST = 2.0
+"""How many times as long as it takes an answer serves whoever asks meanwhile."""
+
+
+class _SharedAnswer(NamedTuple):
+    """An answer, and until when it serves.
+
+    Args:
+        values: the answer.
+        until: by the monotonic clock.
+    """
+
+    values: dict[str, object]
+    until: float
+
+
+class SharedAnswers:
+    """Answers that all tabs share: each is made once, however many ask."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._made: dict[object, threading.Lock] = {}
+        self._told: dict[object, _SharedAnswer] = {}
+
+    def answer(self, name: object, make: Callable[[], dict[str, object]]) -> dict[str, object]:
+        """The answer of this name; made anew where the last one is too old."""
+        with self._lock:
+            making = self._made.setdefault(name, threading.Lock())
+        with making:
+            told = self._told.get(name)
+            if told is None or time.monotonic() > told.until:
+                began = time.monotonic()
+                values = make()
+                now = time.monotonic()
+                told = _SharedAnswer(values, now + max(_FRESH, _OF_ITS_COST * (now - began)))
+                self._told[name] = told
+            return told.values
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +110,7 @@ class ConsoleContext:
     def of(
         cls, settings: ConsoleSettings, session_user: str = "", questions: Questions | None = None
     ) -> "ConsoleContext":
-        """A desk for a broker.
-
-        Args:
-            settings: what the console was told, with the user that acts.
-            session_user: who works at it.
-            questions: asks what people have made up, for all desks of a console.
-        """
+        """A desk for a broker."""
         rights = OperatorRights(settings.url, settings.family)
 
         def check(place: QueuePlace) -> None:
@@ -103,11 +138,7 @@ class ConsoleContext:
         return self.settings.access.login is Login.BROKER
 
     def filter_of(self, request: PageRequest) -> Filter:
-        """Which messages a page is asked for, as the team has said what causes are.
-
-        Raises:
-            ConfigurationError: a term can't be added to its filter.
-        """
+        """Which messages a page is asked for, as the team has said what causes are."""
         where = where_of(request)
         return self.journal_cache.book.resolved(replace(request.filter, where=where or None))
 
@@ -133,11 +164,7 @@ class ConsoleContext:
 
     def ask_rights(self, places: Iterable[QueuePlace]) -> None:
         """Finds out together what the user may look at: one by one, it would take a connection for
-        each queue.
-
-        Raises:
-            PermissionDenied: the broker does not let the user in any more.
-        """
+        each queue."""
         if not self.has_login:
             return
         rights = [
@@ -151,23 +178,12 @@ class ConsoleContext:
             self.rights.has(rights)
 
     def check_look(self, place: QueuePlace) -> None:
-        """Checks that what is known of a queue is for this user.
-
-        Raises:
-            PermissionDenied: it is not.
-            BrokerUnavailable: the broker does not say it.
-        """
+        """Checks that what is known of a queue is for this user."""
         if not _may_look(self.settings, self.rights, place):
             raise not_permitted(OperatorAct.LOOK, place, self.rights)
 
     def check(self, act: OperatorAct, place: QueuePlace) -> None:
-        """Checks that an act on a queue may be done.
-
-        Raises:
-            ConfigurationError: this console does not do it.
-            PermissionDenied: the broker does not let the user.
-            BrokerUnavailable: the broker does not say it.
-        """
+        """Checks that an act on a queue may be done."""
         if act is not OperatorAct.LOOK:
             self.settings.check_allowed(act)
         if self.rights.missing(act, place.name, literal=place.literal):
@@ -175,13 +191,7 @@ class ConsoleContext:
 
     def check_order(self, order: Order, place: QueuePlace) -> None:
         """Check that an order may be carried out here, whoever has written it down and however it
-        is begun.
-
-        Raises:
-            ConfigurationError: this console does not do it, or its pages can't show what it does.
-            PermissionDenied: the broker does not let the user.
-            BrokerUnavailable: the broker does not say it.
-        """
+        is begun."""
         if order.function is not None:
             raise ConfigurationError(
                 (
@@ -208,12 +218,7 @@ class ConsoleContext:
                 check_patch(self.settings.mask, order.patch)
 
     def check_remark(self) -> None:
-        """Checks that the user may say something of causes, which all then see.
-
-        Raises:
-            PermissionDenied: the broker does not let the user.
-            BrokerUnavailable: the broker does not say it.
-        """
+        """Checks that the user may say something of causes, which all then see."""
         if not self.has_login:
             return
         rights = rights_to_remark()
@@ -239,11 +244,7 @@ class ConsoleContext:
         return bool(self.worker.running()) or self.looks.is_looking or is_copying
 
     def close(self, on_wait: Callable[[], object] = lambda: None) -> None:
-        """Ends what it began, cleanly.
-
-        Args:
-            on_wait: called where a job has to be waited for.
-        """
+        """Ends what it began, cleanly."""
         self.live.close()
         self.worker.close(on_wait)
         self.store.close()
@@ -260,15 +261,7 @@ class ConsoleContext:
         values: dict[str, object],
         status: int = 200,
     ) -> Response:
-        """A page of the console.
-
-        Args:
-            name: its template.
-            request: what it was asked for.
-            title: its title.
-            values: what stands in it.
-            status: the status of HTTP.
-        """
+        """A page of the console."""
         shared = {
             "title": in_one_line(title),
             "asked": request,

@@ -30,12 +30,7 @@ def show(context: ConsoleContext, request: PageRequest) -> Response:
 
 
 def begin(context: ConsoleContext, request: PageRequest) -> Response:
-    """Writes the messages to a file, deletes them from the queue, and shows the job.
-
-    Raises:
-        ConfigurationError: this console discards nothing.
-        PermissionDenied: the broker does not let the user.
-    """
+    """Writes the messages to a file, deletes them from the queue, and shows the job."""
     place = request.place
     context.check(OperatorAct.DISCARD, place)
     reason = request.reason

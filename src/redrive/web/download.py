@@ -4,13 +4,7 @@ from starlette.responses import Response
 
 
 def download(content: str | bytes, media_type: str, name: str) -> Response:
-    """A file of this name.
-
-    Args:
-        content: what is in it; a text in UTF-8.
-        media_type: what it is.
-        name: its name, which no message has written.
-    """
+    """A file of this name."""
     return Response(
         content.encode("utf-8", "backslashreplace") if isinstance(content, str) else content,
         media_type=media_type,

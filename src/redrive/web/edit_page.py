@@ -24,31 +24,19 @@ _MOST_BYTES = 128 * 1024
 
 
 def show(context: ConsoleContext, request: PageRequest) -> Response:
-    """The body of a message, to be edited.
-
-    Raises:
-        ConfigurationError: bodies are hidden, or this one is no text.
-    """
+    """The body of a message, to be edited."""
     message, look = _message(context, request)
     return _page(context, request, message, look, _shown(message))
 
 
 def compare(context: ConsoleContext, request: PageRequest) -> Response:
-    """What was typed, and how it differs from what the broker has.
-
-    Raises:
-        ConfigurationError: bodies are hidden, or this one is no text.
-    """
+    """What was typed, and how it differs from what the broker has."""
     message, look = _message(context, request)
     return _page(context, request, message, look, _typed(request))
 
 
 def send(context: ConsoleContext, request: PageRequest) -> Response:
-    """Requeues the message with the body that was typed, and shows the job.
-
-    Raises:
-        ConfigurationError: this console changes no bodies, or the body can't be edited.
-    """
+    """Requeues the message with the body that was typed, and shows the job."""
     context.check(OperatorAct.EDIT, request.place)
     message, look = _message(context, request)
     try:

@@ -28,22 +28,13 @@ _MOST_CAUSES = 20
 
 
 def show(context: ConsoleContext, request: PageRequest) -> Response:
-    """What would be moved, of what the last look has found.
-
-    Raises:
-        PermissionDenied: people log in here, and the store has messages of any queue.
-    """
+    """What would be moved, of what the last look has found."""
     return _page(context, request, "")
 
 
 def begin(context: ConsoleContext, request: PageRequest) -> Response:
     """Has the messages written to a new file of the store and then deleted from the queue, and
-    shows how far that is.
-
-    Raises:
-        ConfigurationError: this console discards nothing.
-        PermissionDenied: the broker does not let the user, or people log in here.
-    """
+    shows how far that is."""
     check_user(context)
     place = request.place
     context.check(OperatorAct.DISCARD, place)
@@ -111,11 +102,7 @@ def _begin(
 
 def _moment(request: PageRequest) -> datetime:
     """Before when a message has failed that is meant: as the page has shown it, so that what has
-    grown old since is not meant besides.
-
-    Raises:
-        ConfigurationError: it is no time.
-    """
+    grown old since is not meant besides."""
     text = request.text("before")
     try:
         moment = datetime.fromisoformat(text)

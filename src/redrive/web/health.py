@@ -5,7 +5,7 @@ import time
 from dataclasses import dataclass, field
 
 from redrive.errors import RedriveError
-from redrive.pubsub.admin.broker_check import checked_up
+from redrive.pubsub.admin.management_survey import checked_up
 from redrive.topology.doctor.finding import Finding
 from redrive.web.console_settings import ConsoleSettings
 
@@ -29,11 +29,7 @@ class Diagnosis:
 
 
 class Health:
-    """Asks the doctor, each two minutes at most and only while somebody looks.
-
-    Args:
-        settings: where the broker is.
-    """
+    """Asks the doctor, each two minutes at most and only while somebody looks."""
 
     def __init__(self, settings: ConsoleSettings) -> None:
         self._settings = settings

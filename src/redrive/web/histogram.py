@@ -50,12 +50,7 @@ def hours_of(groups: Sequence[Group], now: datetime) -> list[int]:
 
 def with_links(group: Group, link: Callable[[datetime, datetime], str]) -> Markup:
     """A group's histogram whose bars lead to those that failed then; nothing where nobody knows
-    when.
-
-    Args:
-        group: the group.
-        link: makes the address for those that failed from one time on, and before another.
-    """
+    when."""
     span = group.span
     if span is None:
         return Markup("")

@@ -13,13 +13,7 @@ from redrive.web.histogram import drawn, line_of_hours
 
 
 def page(name: str, values: Mapping[str, object], status: int = 200) -> HTMLResponse:
-    """A page.
-
-    Args:
-        name: its template, without its ending.
-        values: what stands in it.
-        status: the status of HTTP.
-    """
+    """A page."""
     template = environment().get_template(f"{name}.html")
     return HTMLResponse(template.render(values), status)
 

@@ -23,13 +23,7 @@ Row = dict[str, object]
 
 def show(context: ConsoleContext, request: PageRequest) -> Response:
     """The messages of a requeue by id: which failed again, could not be sent, or may have been
-    delivered twice.
-
-    Raises:
-        ConfigurationError: there is no such job, it is no requeue, or nobody has looked at its
-            queue.
-        PermissionDenied: what is known of its queue is not for this user.
-    """
+    delivered twice."""
     with context.worker.journal() as journal:
         record = journal.job(request.text("id"))
     place = QueuePlace(record.queue, record.literal)
@@ -46,12 +40,7 @@ def show(context: ConsoleContext, request: PageRequest) -> Response:
 
 
 def rows_of(record: JobRecord, failed_again: Sequence[Row]) -> list[Row]:
-    """The messages that are known one by one: those that failed again first.
-
-    Args:
-        record: the job, which has the ids of the others.
-        failed_again: those in the failed queue that the job has sent.
-    """
+    """The messages that are known one by one: those that failed again first."""
     return [
         *({**_row("", "failed again"), **row} for row in failed_again),
         *(_row(one, "could not be sent") for one in record.not_sent_ids),
@@ -60,12 +49,7 @@ def rows_of(record: JobRecord, failed_again: Sequence[Row]) -> list[Row]:
 
 
 def json_of(record: JobRecord, rows: Sequence[Row]) -> dict[str, object]:
-    """The same with the sum of the job: most messages are only counted there.
-
-    Args:
-        record: the job.
-        rows: its messages that are known one by one.
-    """
+    """The same with the sum of the job: most messages are only counted there."""
     of_job = JobTotals.of(record)
     return {
         "job": record.id,

@@ -154,11 +154,7 @@ def progress(context: ConsoleContext, request: PageRequest) -> Response:
 
 def stop(context: ConsoleContext, request: PageRequest) -> Response:
     """Stops a job that runs here, or asks whoever runs it elsewhere to do so; what is on its way is
-    settled first.
-
-    Raises:
-        ConfigurationError: nobody runs it, or it is no requeue.
-    """
+    settled first."""
     context.settings.check_allowed(OperatorAct.REQUEUE)
     own = context.worker.job(request.text("id"))
     if own is not None:
@@ -173,11 +169,7 @@ def stop(context: ConsoleContext, request: PageRequest) -> Response:
 
 
 def resume(context: ConsoleContext, request: PageRequest) -> Response:
-    """Takes a job up again, with a new canary.
-
-    Raises:
-        ConfigurationError: it is done, or somebody runs it.
-    """
+    """Takes a job up again, with a new canary."""
     context.settings.check_allowed(OperatorAct.REQUEUE)
     with context.worker.journal() as journal:
         record = journal.job(request.text("id"))
@@ -196,12 +188,7 @@ def resume(context: ConsoleContext, request: PageRequest) -> Response:
 
 
 def approve(context: ConsoleContext, request: PageRequest) -> Response:
-    """Approves a job that somebody else has asked for, and has it begun.
-
-    Raises:
-        ConfigurationError: it waits for no approval, or is not the one that the page has shown, or
-            somebody requeues messages of its queue.
-    """
+    """Approves a job that somebody else has asked for, and has it begun."""
     context.settings.check_allowed(OperatorAct.REQUEUE)
     with context.worker.journal() as journal:
         record = journal.job(request.text("id"))
@@ -218,11 +205,7 @@ def approve(context: ConsoleContext, request: PageRequest) -> Response:
 
 
 def decline(context: ConsoleContext, request: PageRequest) -> Response:
-    """Declines a job that waits for approval; whoever has asked may do so too.
-
-    Raises:
-        ConfigurationError: it waits for none.
-    """
+    """Declines a job that waits for approval; whoever has asked may do so too."""
     context.settings.check_allowed(OperatorAct.REQUEUE)
     with context.worker.journal() as journal:
         record = journal.job(request.text("id"))
@@ -283,11 +266,7 @@ class _Known(NamedTuple):
 
 
 def _known(context: ConsoleContext, request: PageRequest, own: ConsoleJob | None) -> _Known:
-    """What the journal has of a job.
-
-    Raises:
-        ConfigurationError: there is no such job.
-    """
+    """What the journal has of a job."""
     with context.worker.journal() as journal:
         try:
             record = journal.job(request.text("id"))

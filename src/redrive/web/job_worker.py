@@ -25,11 +25,7 @@ _COMMAND = (sys.executable, "-P", "-m", "redrive.web.worker_process")
 
 
 class JobWorker:
-    """Has jobs run, one at a time for each queue. Its process starts with the first of them.
-
-    Args:
-        settings: where the journal is, and the broker.
-    """
+    """Has jobs run, one at a time for each queue. Its process starts with the first of them."""
 
     def __init__(self, settings: ConsoleSettings) -> None:
         self._settings = settings
@@ -42,11 +38,7 @@ class JobWorker:
 
     @contextlib.contextmanager
     def journal(self) -> Iterator[Journal]:
-        """The journal, for as long as the block.
-
-        Raises:
-            ConfigurationError: it can't be opened.
-        """
+        """The journal, for as long as the block."""
         with (
             acting_for(self._settings.operator),
             contextlib.closing(
@@ -79,38 +71,17 @@ class JobWorker:
 
         What it sends is planned anew, of what is in the queue now: what people saw is as old as the
         look that it was of.
-
-        Raises:
-            ConfigurationError: a job of this queue runs here.
         """
         id_ = str(uuid.uuid4())
         self._start(place, TaskKind.BEGIN, id_, order, reason)
         return id_
 
     def resume(self, place: QueuePlace, id_: str, digest: str) -> None:
-        """Take up a job of the journal again.
-
-        Args:
-            place: the queue.
-            id_: the job's id.
-            digest: that of the order that was checked.
-
-        Raises:
-            ConfigurationError: a job of this queue runs here.
-        """
+        """Take up a job of the journal again."""
         self._start(place, TaskKind.RESUME, id_, digest=digest)
 
     def approve(self, place: QueuePlace, id_: str, digest: str) -> None:
-        """Begin a job that somebody else has asked for.
-
-        Args:
-            place: the queue.
-            id_: the job's id.
-            digest: that of the order that was seen.
-
-        Raises:
-            ConfigurationError: a job of this queue runs here.
-        """
+        """Begin a job that somebody else has asked for."""
         self._start(place, TaskKind.APPROVE, id_, digest=digest)
 
     def stop(self, id_: str) -> bool:
@@ -124,11 +95,7 @@ class JobWorker:
             return True
 
     def close(self, on_wait: Callable[[], object] = lambda: None) -> None:
-        """Ends all jobs cleanly, and waits for it: what is on its way is settled first.
-
-        Args:
-            on_wait: called where there are some.
-        """
+        """Ends all jobs cleanly, and waits for it: what is on its way is settled first."""
         with self._lock:
             self._is_closed = True
             process = self._process

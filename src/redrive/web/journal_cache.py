@@ -35,11 +35,7 @@ class CachedJournal:
 
 
 class JournalCache:
-    """What the journal tells of causes and jobs.
-
-    Args:
-        opened: opens the journal, for as long as a block.
-    """
+    """What the journal tells of causes and jobs."""
 
     def __init__(self, opened: Opened) -> None:
         self._opened = opened
@@ -70,11 +66,7 @@ class JournalCache:
         return self.known.book
 
     def say(self, remark: CauseNote) -> None:
-        """Writes down what somebody says of a cause.
-
-        Raises:
-            ConfigurationError: the journal can't be written.
-        """
+        """Writes down what somebody says of a cause."""
         with self._opened() as journal:
             journal.remark(remark)
         self.forget()

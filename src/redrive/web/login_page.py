@@ -1,6 +1,10 @@
 """The page where people log in with a user of RabbitMQ's."""
 
 import math
+import threading
+import time
+from collections import OrderedDict
+from dataclasses import dataclass
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
@@ -9,21 +13,71 @@ from redrive.errors import BrokerUnavailable, ConfigurationError, PermissionDeni
 from redrive.web.auth_middleware import LOGIN, SESSION, SESSION_USER, AuthConfig
 from redrive.web.context import local_path
 from redrive.web.html import page
-from redrive.web.login_throttle import LoginThrottle
 from redrive.web.page_request import PageRequest
 from redrive.web.session_users import SessionUser
+
+_FREE = {True: 5, False: 30}
+"""How many tries fail before one waits: of one user from one address, and of all users from it."""
+_LONGEST_WAIT = 30.0
+_FORGOTTEN_AFTER = 900.0
+_MOST = 10_000
+
+
+@dataclass(slots=True)
+class _Tries:
+    failed: int = 0
+    last: float = 0.0
+    again_at: float = 0.0
+
+
+class LoginThrottle:
+    """Counts failed logins, by address, and by address and user."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._tries: OrderedDict[tuple[str, str | None], _Tries] = OrderedDict()
+
+    def wait(self, address: str, user: str) -> float:
+        """Seconds until this may be tried; 0 for now."""
+        now = time.monotonic()
+        with self._lock:
+            known = [self._tries.get(key) for key in _keys(address, user)]
+            return max([0.0, *(one.again_at - now for one in known if one is not None)])
+
+    def failed(self, address: str, user: str) -> None:
+        """Notes a try that failed."""
+        now = time.monotonic()
+        with self._lock:
+            for key in _keys(address, user):
+                tries = self._tries.setdefault(key, _Tries())
+                if now - tries.last > _FORGOTTEN_AFTER:
+                    tries.failed = 0
+                tries.failed += 1
+                tries.last = now
+                over = tries.failed - _FREE[key[1] is not None]
+                if over >= 0:
+                    tries.again_at = now + min(_LONGEST_WAIT, float(2 ** min(over, 10)))
+                self._tries.move_to_end(key)
+            while len(self._tries) > _MOST:
+                self._tries.popitem(last=False)
+
+    def succeeded(self, address: str, user: str) -> None:
+        """Forgets what this user has tried from there. What was tried of others stays: else one
+        account would buy tries at all."""
+        with self._lock:
+            self._tries.pop((address, user), None)
+
+
+def _keys(address: str, user: str) -> tuple[tuple[str, str | None], ...]:
+    return ((address, user), (address, None))
+
 
 _LONGEST = 1024
 _DEFAULT_USER = "guest"
 
 
 class LoginForm:
-    """Lets people in whom the broker lets in.
-
-    Args:
-        auth: by what they come in.
-        is_local: whether only this machine reaches the console.
-    """
+    """Lets people in whom the broker lets in."""
 
     def __init__(self, auth: AuthConfig, *, is_local: bool) -> None:
         self._auth = auth

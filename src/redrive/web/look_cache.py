@@ -53,11 +53,7 @@ class RunningLook:
 
     def is_still_to_be_seen(self, shown: Look | None) -> bool:
         """Whether a page that shows an earlier look, or none, is to be read again for this one: it
-        runs, or has ended while the page was made.
-
-        Args:
-            shown: the look that the page shows.
-        """
+        runs, or has ended while the page was made."""
         if self.ended_at is None:
             return True
         return (
@@ -80,14 +76,7 @@ class RunningLook:
 
 
 class LookCache:
-    """The failed queues of a broker, as far as earlier looks tell of them.
-
-    Args:
-        settings: where they are.
-        check: raises where what is known of a queue is not for who asks.
-        questions: asks what people have made up.
-        user: who asks.
-    """
+    """The failed queues of a broker, as far as earlier looks tell of them."""
 
     def __init__(
         self,
@@ -105,11 +94,7 @@ class LookCache:
         self._looks: dict[QueuePlace, RunningLook] = {}
 
     def queue(self, place: QueuePlace) -> FailedQueue:
-        """The failed queue that a page is about.
-
-        Raises:
-            ConfigurationError: no queue may have such a name.
-        """
+        """The failed queue that a page is about."""
         with self._lock:
             found = self._queues.get(place)
             if found is None:
@@ -124,13 +109,7 @@ class LookCache:
             return found
 
     def ask(self, place: QueuePlace, question: Callable[[Look], T]) -> tuple[T, Look]:
-        """What an earlier look answers; the queue is not touched.
-
-        Raises:
-            NothingKept: there is none.
-            PermissionDenied: what it found is not for this user.
-            ConfigurationError: the question can't be asked.
-        """
+        """What an earlier look answers; the queue is not touched."""
         self._check(place)
         mask = self._settings.mask
         kept = CachePolicy(_EVER, or_look=False, keeps_bodies=not self._settings.hide_bodies)
@@ -140,14 +119,7 @@ class LookCache:
 
     def answer(self, place: QueuePlace, question: LookQuestion[T]) -> tuple[T, Look]:
         """What an earlier look answers, and that look, whose messages can't be asked any more. The
-        queue is not touched. What people have made up is asked in a process that has limits.
-
-        Raises:
-            NothingKept: there is none.
-            PermissionDenied: what it found is not for this user.
-            ConfigurationError: the question can't be asked, or takes too much.
-            TooManyQuestions: others are being answered.
-        """
+        queue is not touched. What people have made up is asked in a process that has limits."""
         self._check(place)
         settings = self._settings
         task = QuestionTask(
@@ -177,11 +149,7 @@ class LookCache:
             return any(not look.has_ended for look in self._looks.values())
 
     def look_again(self, place: QueuePlace) -> RunningLook:
-        """Looks at a queue, in a thread of its own; one look at a queue at a time.
-
-        Raises:
-            PermissionDenied: the user may not.
-        """
+        """Looks at a queue, in a thread of its own; one look at a queue at a time."""
         self._check(place)
         failed = self.queue(place)
         with self._lock:

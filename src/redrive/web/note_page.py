@@ -9,12 +9,7 @@ from redrive.web.page_request import PageRequest
 
 
 def say(context: ConsoleContext, request: PageRequest) -> Response:
-    """Writes down what a form says of a cause, and shows the page that it was on.
-
-    Raises:
-        ConfigurationError: this console takes no remarks, or this is none.
-        PermissionDenied: the broker does not let the user.
-    """
+    """Writes down what a form says of a cause, and shows the page that it was on."""
     if not context.settings.may_note:
         raise ConfigurationError(
             "this console takes no remarks",

@@ -50,11 +50,7 @@ class PageRequest:
         return self.text("reason")[:_MOST_REASON]
 
     def number(self, name: str, default: int, *, least: int = 0, most: int = 10**9) -> int:
-        """A whole number.
-
-        Raises:
-            ConfigurationError: it is none, or out of its bounds.
-        """
+        """A whole number."""
         text = self.text(name).replace(",", "")
         if not text:
             return default
@@ -67,11 +63,7 @@ class PageRequest:
 
     @property
     def place(self) -> QueuePlace:
-        """The queue that is meant.
-
-        Raises:
-            ConfigurationError: none was named.
-        """
+        """The queue that is meant."""
         name = self.values.get("queue", "")
         if not name:
             raise ConfigurationError("no queue was named", "Choose one on the overview.")

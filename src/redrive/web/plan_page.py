@@ -39,12 +39,7 @@ def show(context: ConsoleContext, request: PageRequest) -> Response:
 
 
 def begin(context: ConsoleContext, request: PageRequest) -> Response:
-    """Begins the requeue, and shows its job.
-
-    Raises:
-        ConfigurationError: this console only reads, or a job of this queue is running.
-        PermissionDenied: the broker does not let the user.
-    """
+    """Begins the requeue, and shows its job."""
     place = request.place
     context.check(OperatorAct.REQUEUE, place)
     _check_alone(context, place)
@@ -59,12 +54,7 @@ def begin(context: ConsoleContext, request: PageRequest) -> Response:
 
 
 def ask(context: ConsoleContext, request: PageRequest) -> Response:
-    """Asks for the approval of somebody else, and shows the job that waits for it.
-
-    Raises:
-        ConfigurationError: this console only reads.
-        PermissionDenied: the broker does not let the user.
-    """
+    """Asks for the approval of somebody else, and shows the job that waits for it."""
     place = request.place
     context.check(OperatorAct.REQUEUE, place)
     try:
@@ -80,16 +70,7 @@ def ask(context: ConsoleContext, request: PageRequest) -> Response:
 
 
 def order_of(context: ConsoleContext, request: PageRequest, limit: int | None = None) -> Order:
-    """The order that a form gives.
-
-    Args:
-        context: says what is permitted.
-        request: the form.
-        limit: how many are sent at most.
-
-    Raises:
-        ConfigurationError: a field can't be used.
-    """
+    """The order that a form gives."""
     patch = request.text("patch") or None
     if patch is not None and not context.settings.may_edit:
         raise ConfigurationError(

@@ -18,11 +18,7 @@ from redrive.web.page_request import PageRequest, QueuePlace
 
 
 def show(context: ConsoleContext, request: PageRequest) -> Response:
-    """The proof of a job, as a page, text or JSON.
-
-    Raises:
-        ConfigurationError: there is no such job.
-    """
+    """The proof of a job, as a page, text or JSON."""
     with context.worker.journal() as journal:
         record = journal.job(request.text("id"))
         context.check_look(QueuePlace(record.queue, record.literal))
@@ -50,12 +46,7 @@ def show(context: ConsoleContext, request: PageRequest) -> Response:
 
 
 def json_of(record: JobRecord, not_settled: int) -> dict[str, object]:
-    """All that the journal has of a job, and the sum of it.
-
-    Args:
-        record: the job.
-        not_settled: how many messages are not known to have been settled.
-    """
+    """All that the journal has of a job, and the sum of it."""
     of_job = JobTotals.of(record)
     return {
         **record.as_json(),

@@ -40,12 +40,7 @@ _COMMAND = (sys.executable, "-P", "-m", "redrive.web.question_process")
 
 
 class TooManyQuestions(RedriveError):
-    """So many questions are being answered that this one can't be.
-
-    Args:
-        problem: what was found.
-        remedy: what to do about it.
-    """
+    """So many questions are being answered that this one can't be."""
 
     def __init__(self, problem: str, remedy: str) -> None:
         super().__init__(problem, remedy)
@@ -107,16 +102,7 @@ def failed_queue_of(task: QuestionTask) -> FailedQueue:
 
 
 def answered(task: QuestionTask, failed: FailedQueue | None = None) -> tuple[object, Look]:
-    """Return what an earlier look answers; the queue is not touched.
-
-    Args:
-        task: the question.
-        failed: the queue, where it is known already.
-
-    Raises:
-        NothingKept: there is none.
-        ConfigurationError: the question can't be asked.
-    """
+    """Return what an earlier look answers; the queue is not touched."""
     queue = failed or failed_queue_of(task)
     return answer_of(
         queue,
@@ -155,12 +141,7 @@ class _Process:
         self._received(_START_SECONDS, _died())
 
     def ask(self, task: QuestionTask) -> QuestionResult:
-        """Return its answer.
-
-        Raises:
-            ConfigurationError: it took too long, or more memory than there is.
-            TooManyQuestions: whoever asked has gone.
-        """
+        """Return its answer."""
         self._connection.send(task)
         found = self._received(_SECONDS, _too_slow())
         assert isinstance(found, QuestionResult)
@@ -203,16 +184,7 @@ class Questions:
         self._is_closed = False
 
     def ask(self, user: str, task: QuestionTask) -> tuple[object, Look]:
-        """Return what an earlier look answers, and that look.
-
-        Args:
-            user: who asks.
-            task: what.
-
-        Raises:
-            ConfigurationError: the question can't be asked, or takes too much.
-            TooManyQuestions: others are being answered.
-        """
+        """Return what an earlier look answers, and that look."""
         with self._a_place(user), self._a_process() as process:
             found = process.ask(task)
             # One that could not answer may lack the memory for the next question, too.

@@ -59,11 +59,7 @@ class LiveState:
 
 
 class QueueFollower:
-    """Watches the queues that are shown, and follows what fails. It begins with the first page.
-
-    Args:
-        settings: where they are.
-    """
+    """Watches the queues that are shown, and follows what fails. It begins with the first page."""
 
     def __init__(self, settings: ConsoleSettings) -> None:
         self._follower = Follower(
@@ -73,13 +69,7 @@ class QueueFollower:
         self._differs: dict[QueuePlace, datetime] = {}
 
     def state(self, place: QueuePlace, shown: int | None, counted: int | None) -> LiveState:
-        """What is known of a queue.
-
-        Args:
-            place: the queue.
-            shown: how many messages of it are shown; None for none.
-            counted: how many the management API says it has, which is used until AMQP has told.
-        """
+        """What is known of a queue."""
         if not place.literal:
             self._follower.want(place.name)
         self._follower.start()

@@ -42,11 +42,7 @@ class QueueState:
 
 
 class QueueStates:
-    """What the management API tells of all queues of failed messages of a virtual host.
-
-    Args:
-        settings: where they are.
-    """
+    """What the management API tells of all queues of failed messages of a virtual host."""
 
     def __init__(self, settings: ConsoleSettings) -> None:
         self._settings = settings
@@ -55,11 +51,7 @@ class QueueStates:
         self._asked_at = float("-inf")
 
     def lines(self) -> list[QueueState]:
-        """The queues, the fullest first; asked for anew every two seconds at most.
-
-        Raises:
-            RedriveError: the management API does not tell.
-        """
+        """The queues, the fullest first; asked for anew every two seconds at most."""
         with self._lock:
             if time.monotonic() - self._asked_at > _FRESH:
                 self._lines = self._asked()

@@ -24,12 +24,7 @@ the one that has been idle for longest is left when another is needed."""
 
 
 class SessionUser:
-    """Somebody who has come in.
-
-    Args:
-        name: the user; empty for who has come by the link.
-        context: what their pages work with.
-    """
+    """Somebody who has come in."""
 
     def __init__(self, name: str, context: ConsoleContext) -> None:
         self.name = name
@@ -53,12 +48,7 @@ class SessionUser:
 
 class SessionUsers:
     """Those who have come in. Each acts over a connection of their own, if they have logged in; one
-    who comes twice is one.
-
-    Args:
-        settings: what the console was told.
-        own: the desk of whoever has started the console.
-    """
+    who comes twice is one."""
 
     def __init__(self, settings: ConsoleSettings, own: ConsoleContext) -> None:
         self._settings = settings
@@ -68,12 +58,7 @@ class SessionUsers:
         self.own = SessionUser("", own)
 
     def logged_in(self, user: str, password: str) -> SessionUser:
-        """Who logs in with a user and a password of the broker's, once that has let them in.
-
-        Raises:
-            PermissionDenied: it does not.
-            BrokerUnavailable: it does not answer.
-        """
+        """Who logs in with a user and a password of the broker's, once that has let them in."""
         url = url_with_login(self._settings.url, user, password)
         with self._checks:
             check_login(url)

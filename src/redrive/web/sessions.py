@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Generic, TypeVar
 
-SessionUser = TypeVar("SessionUser")
+User = TypeVar("User")
 
 LONGEST = timedelta(hours=12)
 """After which a session ends though it was used: whoever logged in yesterday may be gone."""
@@ -17,29 +17,26 @@ _MOST_FOR_EACH = 20
 
 
 @dataclass(slots=True)
-class _Session(Generic[SessionUser]):
-    session_user: SessionUser
+class _Session(Generic[User]):
+    session_user: User
     begun: float
     used: float
 
 
-class Sessions(Generic[SessionUser]):
+class Sessions(Generic[User]):
     """The sessions of those who were let in. They are this process's alone: they end with it.
 
     Of tokens only digests are kept, so that none can be read out of the memory's image, nor found
     by the time that a comparison takes.
-
-    Args:
-        idle_time: after how long without a request a session ends; None for never.
     """
 
     def __init__(self, idle_time: timedelta | None = None) -> None:
         self._idle = None if idle_time is None else idle_time.total_seconds()
         self._longest = LONGEST.total_seconds()
         self._lock = threading.Lock()
-        self._sessions: dict[bytes, _Session[SessionUser]] = {}
+        self._sessions: dict[bytes, _Session[User]] = {}
 
-    def begin(self, session_user: SessionUser) -> str:
+    def begin(self, session_user: User) -> str:
         """Begins a session; returns its token, which is always a new one: a session whose token a
         stranger has planted in a browser is none."""
         token = secrets.token_urlsafe(32)
@@ -52,13 +49,8 @@ class Sessions(Generic[SessionUser]):
             self._sessions[_digest(token)] = _Session(session_user, now, now)
         return token
 
-    def session_user(self, token: str | None, *, is_used: bool = True) -> SessionUser | None:
-        """Whose session it is; None where there is no such session, or it has ended.
-
-        Args:
-            token: its token.
-            is_used: whether somebody uses it now, and not a page that asks by itself.
-        """
+    def session_user(self, token: str | None, *, is_used: bool = True) -> User | None:
+        """Whose session it is; None where there is no such session, or it has ended."""
         if not token:
             return None
         now = time.monotonic()
@@ -76,7 +68,7 @@ class Sessions(Generic[SessionUser]):
             with self._lock:
                 self._sessions.pop(_digest(token), None)
 
-    def end_all(self, session_user: SessionUser) -> None:
+    def end_all(self, session_user: User) -> None:
         """Ends all sessions of a guest."""
         with self._lock:
             for key in [
@@ -84,13 +76,13 @@ class Sessions(Generic[SessionUser]):
             ]:
                 del self._sessions[key]
 
-    def session_users(self) -> list[SessionUser]:
+    def session_users(self) -> list[User]:
         """Those who have a session."""
         with self._lock:
             self._drop_ended(time.monotonic())
             return [session.session_user for session in self._sessions.values()]
 
-    def _has_ended(self, session: _Session[SessionUser], now: float) -> bool:
+    def _has_ended(self, session: _Session[User], now: float) -> bool:
         if self._idle is None:
             return False
         return now - session.used > self._idle or now - session.begun > self._longest

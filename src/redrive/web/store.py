@@ -55,11 +55,7 @@ class StoreWork:
 
 
 class Store:
-    """A folder of copies.
-
-    Args:
-        folder: it; it need not be there.
-    """
+    """A folder of copies."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -68,11 +64,8 @@ class Store:
         self._thread: threading.Thread | None = None
 
     def files(self) -> list[StoredFile]:
-        """What is in it, the latest first; what is no copy of messages, or is a link, is left out.
-
-        Raises:
-            ConfigurationError: it can't be read.
-        """
+        """What is in it, the latest first; what is no copy of messages, or is a link, is left
+        out."""
         try:
             found = [
                 _file_at(path)
@@ -86,11 +79,7 @@ class Store:
         return sorted(found, key=lambda one: one.changed_at, reverse=True)[:_MOST]
 
     def snapshot(self, name: str) -> Snapshot:
-        """The copy of this name.
-
-        Raises:
-            ConfigurationError: there is none in the folder.
-        """
+        """The copy of this name."""
         if name not in {one.name for one in self.files()}:
             raise ConfigurationError(
                 f"there is no {name[:80]!r} in the store",
@@ -100,11 +89,7 @@ class Store:
 
     def new_path(self, place: QueuePlace) -> Path:
         """A path for a new copy of a queue's messages; the folder is there then, for this user
-        alone.
-
-        Raises:
-            ConfigurationError: it can't be made.
-        """
+        alone."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         except OSError as error:
@@ -120,15 +105,7 @@ class Store:
             return self._work
 
     def do(self, what: str, act: Callable[[StoreWork], str]) -> None:
-        """Does something in a thread of its own.
-
-        Args:
-            what: that, in words.
-            act: does it, notes how far it is, and returns what came of it.
-
-        Raises:
-            ConfigurationError: something else is being done.
-        """
+        """Does something in a thread of its own."""
         with self._lock:
             if self._work is not None and not self._work.has_ended:
                 raise ConfigurationError(

@@ -24,11 +24,7 @@ _MOST_CAUSES = 50
 
 
 def show(context: ConsoleContext, request: PageRequest) -> Response:
-    """The store: what is in it, or one copy and what that holds.
-
-    Raises:
-        PermissionDenied: people log in here, and a file has messages of any queue.
-    """
+    """The store: what is in it, or one copy and what that holds."""
     check_user(context)
     name, word = request.text("name"), request.text("word")
     if name:
@@ -69,11 +65,7 @@ def progress(context: ConsoleContext, _: PageRequest) -> Response:
 
 
 def copy(context: ConsoleContext, request: PageRequest) -> Response:
-    """Copies the messages of a queue into a new file; they stay where they are.
-
-    Raises:
-        ConfigurationError: this console keeps no copies, or the store is busy.
-    """
+    """Copies the messages of a queue into a new file; they stay where they are."""
     _check_permit(context)
     place, path = request.place, context.store.new_path(request.place)
     failed = context.looks.queue(place)
@@ -95,11 +87,7 @@ def copy(context: ConsoleContext, request: PageRequest) -> Response:
 
 def restore(context: ConsoleContext, request: PageRequest) -> Response:
     """Restores the messages of a copy into their queues, as jobs of the journal. If some are there
-    already, none is, unless that was asked for.
-
-    Raises:
-        ConfigurationError: this console restores nothing, no reason is given, or the store is busy.
-    """
+    already, none is, unless that was asked for."""
     _check_permit(context)
     name, reason = request.text("name"), request.reason
     kept = context.store.snapshot(name)
@@ -125,11 +113,7 @@ def restore(context: ConsoleContext, request: PageRequest) -> Response:
 
 
 def check_user(context: ConsoleContext) -> None:
-    """Checks that the store is for whoever asks.
-
-    Raises:
-        PermissionDenied: people log in here, and a file has messages of any queue.
-    """
+    """Checks that the store is for whoever asks."""
     if context.has_login:
         raise PermissionDenied(
             (

@@ -29,11 +29,7 @@ class TrackerLink:
 
     @classmethod
     def of(cls, template: str) -> Self:
-        """The tracker of a template.
-
-        Raises:
-            ConfigurationError: it is no address of the web, or names what is not known.
-        """
+        """The tracker of a template."""
         named = _PLACE.findall(template)
         bare = _PLACE.sub("", template)
         try:

@@ -44,12 +44,7 @@ _FOLLOWED_FOR = 300.0
 
 
 class WorkerRun:
-    """One run of a job in this process.
-
-    Args:
-        task: what it is to do.
-        told: where it is told how it stands.
-    """
+    """One run of a job in this process."""
 
     def __init__(self, task: Task, told: BinaryIO) -> None:
         self._task = task
@@ -206,12 +201,7 @@ class WorkerRun:
 
 
 class Worker:
-    """Runs what it is told to.
-
-    Args:
-        orders: what it is told, a line each.
-        told: where it tells how its jobs stand.
-    """
+    """Runs what it is told to."""
 
     def __init__(self, orders: BinaryIO, told: BinaryIO) -> None:
         self._orders = orders

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from deliveries import failed
 from redrive.errors import ConfigurationError
-from redrive.failures.edit import calling, difference, edited, patching
+from redrive.failures.edit import calling, difference, edited, merged_with, patched_with, patching
 from redrive.failures.failed_message import FailedMessage
-from redrive.failures.patch import merged_with, patched_with
 
 MESSAGE = FailedMessage(failed(body=b'{"a": "b", "c": {"d": "e", "f": "g"}}'))
 

@@ -155,7 +155,7 @@ import os, signal, sys
 from pathlib import Path
 from kept_looks import index_in
 from redrive.failures import feed_writer, index_writer
-from unit.failures.test_feed_keeper import come, keeper_of
+from unit.failures.test_feed_writer import come, keeper_of
 
 index, calls, stop_at = index_in(Path(sys.argv[1])), 0, int(sys.argv[2])
 

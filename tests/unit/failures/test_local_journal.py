@@ -25,10 +25,10 @@ from redrive.failures import journal_tables
 from redrive.failures.canary import Guards, Unknown
 from redrive.failures.filter import Filter
 from redrive.failures.job_record import JobOutcome, JobRecord, State
-from redrive.failures.journal_deliveries import JournalDeliveries
 from redrive.failures.local_journal import LocalJournal, default_path
 from redrive.failures.operator_name import whoami
 from redrive.failures.order import Order
+from redrive.failures.requeue_job import JournalDeliveries
 from redrive.failures.running_job import running_on
 from redrive.topology.headers import Delivery
 from redrive.topology.names import ExchangeFamily

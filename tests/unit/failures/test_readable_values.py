@@ -24,7 +24,7 @@ from redrive.failures.kept_messages import BodyNotKept
 from redrive.failures.mask import HIDDEN, Mask, MaskedMessage
 from redrive.failures.readable_values import body_of
 from redrive.topology.headers import Delivery
-from redrive.web.body_view import viewed
+from redrive.web.message_page import viewed
 
 TEXT = '{"country":"DE","card":{"number":"4111"},"city":"Köln"}'
 UTF_16 = "application/json; charset=utf-16"

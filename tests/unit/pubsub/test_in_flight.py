@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from redrive.errors import BrokerUnavailable
-from redrive.pubsub.aio.tickets import TaskInFlight
+from redrive.pubsub.aio.publisher import TaskInFlight
 from redrive.pubsub.blocking.tickets import ThreadInFlight
 from redrive.pubsub.confirms import Outgoing
 from redrive.pubsub.in_flight import BulkTicket, InFlight

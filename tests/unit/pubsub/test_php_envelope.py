@@ -19,7 +19,7 @@ from redrive.pubsub import php_envelope
 from redrive.pubsub.codec import reader_of
 from redrive.pubsub.envelope import seal
 from redrive.pubsub.handler import Handler
-from redrive.pubsub.handler_call import body_annotation
+from redrive.pubsub.handler_table import body_annotation
 from redrive.pubsub.message import Message
 
 BY_PHP = b'{"body":{"id":121,"name":"\xe7\xae\xa1"},"__id":"20240517093000-664726a8d1f3e"}'

@@ -18,11 +18,7 @@ _MOST_OF_A_TABLE = 64 * 1024
 
 
 class Clues:
-    """A message, as a dialect looks at it.
-
-    Args:
-        delivery: the message.
-    """
+    """A message, as a dialect looks at it."""
 
     def __init__(self, delivery: Delivery) -> None:
         self._delivery = delivery

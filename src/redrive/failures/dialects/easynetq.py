@@ -73,12 +73,7 @@ def _renew(delivery: Delivery) -> Delivery:
 
 
 def _properties_of(given: Mapping[str, object]) -> Properties:
-    """The properties as the envelope has them.
-
-    Raises:
-        UnreadableValue: a header has no type, as in what serializers before 7.0 have written.
-        ConfigurationError: AMQP can't carry one.
-    """
+    """The properties as the envelope has them."""
     values = {
         ours: given[theirs]
         for theirs, ours in _PROPERTIES.items()

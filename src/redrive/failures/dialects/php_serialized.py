@@ -41,21 +41,13 @@ class Member:
 
 
 class Serialized:
-    """A serialized value.
-
-    Args:
-        data: its bytes.
-    """
+    """A serialized value."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
 
     def members(self, start: int = 0, depth: int = 0) -> Iterator[Member]:
-        """The members of the array or the object that begins at `start`.
-
-        Raises:
-            NotSerialized: there is none, or it can't be read to its end.
-        """
+        """The members of the array or the object that begins at `start`."""
         count, position = self._opened(start)
         for _ in range(count):
             value, is_reference = self._end(position, depth + 1)
@@ -67,11 +59,7 @@ class Serialized:
             raise NotSerialized("an array that does not end")
 
     def count_at(self, start: int) -> tuple[int, int]:
-        """Where the number of an array's members stands: its first byte, and the one behind it.
-
-        Raises:
-            NotSerialized: no array begins there.
-        """
+        """Where the number of an array's members stands: its first byte, and the one behind it."""
         found = _ARRAY.match(self._data, start)
         if found is None:
             raise NotSerialized("no array")

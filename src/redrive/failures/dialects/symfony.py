@@ -91,12 +91,7 @@ def _renewed(delivery: Delivery) -> Delivery:
 
 
 def _never_sent(body: bytes) -> bytes:
-    """A serialized envelope without the stamp.
-
-    Raises:
-        NotSerialized: it is none; or a value in it refers to another by its number, which would be
-            another one's without the stamp.
-    """
+    """A serialized envelope without the stamp."""
     plain = _SLASHES.sub(lambda one: b"\0" if one[1] == b"0" else one[1], body)
     if _slashed(plain) != body:
         raise NotSerialized("not as Symfony writes it")

@@ -51,12 +51,7 @@ class UnreadableValue(ValueError):
 
 
 def fields_of(headers: Mapping[str, object], depth: int = 0) -> Iterator[tuple[str, bytes]]:
-    """Each header's name and its value's bytes, tag first.
-
-    Raises:
-        UnreadableValue: a header has no type or no value of it, or its name is too long.
-        ConfigurationError: AMQP can't carry it.
-    """
+    """Each header's name and its value's bytes, tag first."""
     for name, value in headers.items():
         yield _checked(name), _field(value, depth)
 

@@ -30,9 +30,6 @@ def arguments_of(declarer: Declarer, queue: str) -> dict[str, Argument] | None:
 
     AMQP tells one difference at a time: each is taken over until there is none. The queue must be
     there, or it would be made.
-
-    Raises:
-        PermissionDenied: it is told only to whom may declare the queue.
     """
     arguments: dict[str, Argument] = {"x-queue-type": "classic"}
     for _ in range(_MOST_ARGUMENTS):
@@ -100,9 +97,6 @@ def missing_rights(connection: pika.BlockingConnection, rights: Iterable[Right])
 
     Each is asked for by something that changes nothing and that the broker checks the right for
     before it finds it can't be done. Source: measured on RabbitMQ 3.10.8, 4.0.5 and 4.3.6.
-
-    Raises:
-        PublishersBlocked: a right to write can't be asked for now.
     """
     try:
         return _missing_rights(connection, list(dict.fromkeys(rights)))

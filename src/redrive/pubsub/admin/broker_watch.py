@@ -45,17 +45,7 @@ class BrokerSample:
 
 class BrokerWatch:
     """Asks the management API every so often, on a thread of its own, and keeps what it tells until
-    it tells something else. What it does not tell now is not known: nothing older is kept.
-
-    Args:
-        url: the broker's address: user, password and virtual host.
-        management_url: where the management API is; port 15672 of the broker's host (15671 with
-            TLS) where none is given.
-        every: how often to ask.
-
-    Raises:
-        ConfigurationError: httpx is not installed, or an address is none.
-    """
+    it tells something else. What it does not tell now is not known: nothing older is kept."""
 
     def __init__(self, url: BrokerURL, management_url: str | None, every: timedelta) -> None:
         self._management = ManagementAPI(url, management_url)
@@ -68,12 +58,8 @@ class BrokerWatch:
         self._thread = threading.Thread(target=self._run, name="redrive-watch", daemon=True)
 
     def start(self) -> None:
-        """Asks once, and from then on until `stop`. A broker that does not answer is asked again.
-
-        Raises:
-            PermissionDenied: the user may not ask.
-            ConfigurationError: there is no such virtual host.
-        """
+        """Asks once, and from then on until `stop`. A broker that does not answer is asked
+        again."""
         try:
             self._look()
         except (BrokerUnavailable, *_UNREADABLE) as error:

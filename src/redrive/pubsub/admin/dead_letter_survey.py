@@ -1,14 +1,58 @@
 """Finds the dead-letter queues that redrive did not make, and counts what is in them."""
 
-from collections.abc import Iterable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from redrive.pubsub.admin.management_api import ManagementAPI
 from redrive.pubsub.admin.management_survey import routes_over_management
 from redrive.pubsub.blocking.declarer import Declarer
 from redrive.topology import dead_letter_queues
 from redrive.topology.dead_letter_queues import DeadLetterQueue
+
+_LONGEST_DELAY = timedelta(minutes=1)
+_GRACE = timedelta(seconds=10)
+_BETWEEN_LOOKS = 1.0
+
+OnWait = Callable[[float, float], object]
+"""Told how many seconds were waited so far, and how many it takes at most."""
+
+
+def stuck(
+    management: ManagementAPI, delays: Mapping[str, timedelta | None], on_wait: OnWait
+) -> dict[str, int]:
+    """The queues whose dead-lettering has stopped, and how many messages are stuck in each.
+
+    A queue that dead-letters nothing now takes no time. Any other is watched until it has fewer of
+    them; if it never has for as long as its delay, a minute at most, and ten seconds more, it is
+    stuck. The broker's numbers are five seconds old.
+    """
+    began = time.monotonic()
+    found = management.dead_lettering()
+    most = {name: found[name] for name in delays if found.get(name)}
+    stuck_now: dict[str, int] = {}
+    while most:
+        waited = time.monotonic() - began
+        longest = max(_patience(delays[name]) for name in most)
+        on_wait(min(waited, longest), longest)
+        time.sleep(_BETWEEN_LOOKS)
+        found = management.dead_lettering()
+        for name in list(most):
+            count = found.get(name, 0)
+            if count < most[name]:
+                del most[name]
+            elif time.monotonic() - began > _patience(delays[name]):
+                del most[name]
+                stuck_now[name] = count
+            else:
+                most[name] = count
+    return stuck_now
+
+
+def _patience(delay: timedelta | None) -> float:
+    return (min(delay or timedelta(0), _LONGEST_DELAY) + _GRACE).total_seconds()
+
 
 _COLUMNS = "name,messages,messages_dlx,consumers,head_message_timestamp"
 
@@ -34,11 +78,7 @@ class CountedQueue:
 
 def over_management(management: ManagementAPI) -> list[CountedQueue]:
     """The dead-letter queues of the virtual host that redrive did not make, by name; the counts are
-    up to five seconds old.
-
-    Raises:
-        BrokerUnavailable, PermissionDenied, ConfigurationError: the management API does not tell.
-    """
+    up to five seconds old."""
     found = dead_letter_queues.dead_letter_queues(routes_over_management(management))
     if not found:
         return []
@@ -50,11 +90,7 @@ def over_management(management: ManagementAPI) -> list[CountedQueue]:
 
 def over_amqp(declarer: Declarer, queues: Iterable[str]) -> list[CountedQueue]:
     """What AMQP alone tells of those of these queues that are there: how many messages wait and who
-    consumes; and what their names say.
-
-    Raises:
-        PermissionDenied: this user may not see one of them.
-    """
+    consumes; and what their names say."""
     found = ((name, declarer.depth(name)) for name in queues)
     return [
         CountedQueue(dead_letter_queues.by_name(name), depth.messages, depth.consumers)
@@ -64,11 +100,7 @@ def over_amqp(declarer: Declarer, queues: Iterable[str]) -> list[CountedQueue]:
 
 
 def counted_over_amqp(declarer: Declarer, found: Iterable[CountedQueue]) -> Iterator[CountedQueue]:
-    """The queues; those that the management API has not counted, with what AMQP tells of them.
-
-    Raises:
-        PermissionDenied: this user may not see one of them.
-    """
+    """The queues; those that the management API has not counted, with what AMQP tells of them."""
     for one in found:
         depth = declarer.depth(one.queue.name) if one.messages is None else None
         yield (

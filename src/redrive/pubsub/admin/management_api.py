@@ -82,20 +82,7 @@ _WRONG_TIMES, _WRONG_NAMES = (9, 10), (62, 64)  # OpenSSL's X509_V_ERR_…
 
 
 class ManagementAPI:
-    """The management API of a broker.
-
-    Args:
-        url: the broker's AMQP address: user, password and virtual host are the same.
-        address: where the API is; the first host's port 15672 (15671 with TLS) where none is given.
-            Its query may have the TLS options of a broker's URL (`?cacertfile=/etc/ca.pem`); those
-            of `url` hold where it has none. It may have a user and a password of its own, which a
-            URL without them (`auth_mechanism=external`) needs: the API has no login by certificate.
-        timeout: how long it may take to connect, and then to answer.
-        ssl_context: the TLS context, in place of the options of `url`.
-
-    Raises:
-        ConfigurationError: httpx is not installed, or the address is none.
-    """
+    """The management API of a broker."""
 
     def __init__(
         self,
@@ -163,11 +150,7 @@ class ManagementAPI:
         cls, destination: BrokerAccess, address: str | None = None, timeout: timedelta = _TIMEOUT
     ) -> Self:
         """The API of the broker that a destination names, asked by who logs in there and with its
-        TLS context.
-
-        Raises:
-            BrokerUnavailable: the callbacks for the login or the context failed.
-        """
+        TLS context."""
         context = None if destination.ssl_context is None else destination.tls()
         return cls(destination.with_login(), address, timeout, context)
 
@@ -311,32 +294,16 @@ class ManagementAPI:
 
     def listed(self, path: str) -> list[dict[str, object]]:
         """The objects that the API lists at a path below `/api/`, in which `{vhost}` stands for the
-        virtual host.
-
-        Raises:
-            PermissionDenied: the user may not ask this.
-            BrokerUnavailable: it does not answer.
-        """
+        virtual host."""
         return list(self._get(f"/api/{path.replace('{vhost}', self._vhost)}"))
 
     def set_policy(self, policy: Policy) -> None:
         """Sets a policy, in place of one of the same name. It holds at once, for queues that are
-        there and for those to come.
-
-        Raises:
-            PermissionDenied: the user may set no policy.
-            ConfigurationError: the broker knows no such setting.
-            BrokerUnavailable: it does not answer.
-        """
+        there and for those to come."""
         self._change("PUT", policy, settings_of(policy))
 
     def remove_policy(self, policy: Policy) -> None:
-        """Removes a policy, if it is there.
-
-        Raises:
-            PermissionDenied: the user may remove no policy.
-            BrokerUnavailable: it does not answer.
-        """
+        """Removes a policy, if it is there."""
         self._change("DELETE", policy)
 
     def _change(

@@ -3,16 +3,62 @@ the ways that messages may go there."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import timedelta
 
 from redrive.errors import BrokerUnavailable, ConfigurationError, PermissionDenied
+from redrive.pubsub.admin.amqp_survey import facts_over_amqp, merged
 from redrive.pubsub.admin.management_api import ManagementAPI, table
+from redrive.pubsub.blocking.connection import Connector, default_name
+from redrive.pubsub.blocking.declarer import declaring
 from redrive.pubsub.url import is_ours, tags_of
 from redrive.redaction import redact
+from redrive.topology import names
 from redrive.topology.broker_version import BrokerVersion
 from redrive.topology.dead_letter_routes import Routes
 from redrive.topology.delay_policy import Policy, holding
+from redrive.topology.doctor.diagnosis import Question, diagnose
 from redrive.topology.doctor.facts import Access, Consumers, Facts, QueueFacts
+from redrive.topology.doctor.finding import Finding
+from redrive.topology.names import ExchangeFamily, check_queue_name
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerCheck:
+    """What was found.
+
+    Args:
+        findings: what will hurt.
+        subscriptions: how many were looked at.
+    """
+
+    findings: list[Finding]
+    subscriptions: int
+
+
+def checked_up(url: str, management_url: str | None, family: ExchangeFamily) -> BrokerCheck:
+    """Looks at all subscriptions of a virtual host. Whether dead-lettering is stuck, and what the
+    user may do, takes longer to find out: `redrive doctor` does."""
+    connector = Connector(url, default_name("doctor"))
+    with declaring(connector) as declarer:
+        with ManagementAPI(connector.url, management_url) as management:
+            virtual_host = connector.url.virtual_host
+            listed = facts_over_management(management, declarer.version, virtual_host)
+        subscriptions = [name for name in names.main_queues(listed.queues) if _is_name(name)]
+        questions = [Question(name, family) for name in subscriptions]
+        places = [place for question in questions for place in question.places]
+        exchanges = (family.main, family.retry, family.failed)
+        seen = facts_over_amqp(declarer, virtual_host, exchanges, places)
+    return BrokerCheck(diagnose(merged(seen, listed), questions), len(subscriptions))
+
+
+def _is_name(name: str) -> bool:
+    try:
+        check_queue_name(name)
+    except ConfigurationError:
+        return False
+    return True
+
 
 _QUEUE_COLUMNS = (
     "name,type,arguments,policy,operator_policy,effective_policy_definition,members,messages,"
@@ -28,11 +74,7 @@ _ALARMS = {"mem_alarm": "memory", "disk_free_alarm": "disk space"}
 def facts_over_management(
     management: ManagementAPI, version: BrokerVersion, virtual_host: str
 ) -> Facts:
-    """All that the management API tells.
-
-    Raises:
-        BrokerUnavailable, PermissionDenied, ConfigurationError: it tells nothing.
-    """
+    """All that the management API tells."""
     listed = _with_policies(
         management, management.listed(f"queues/{{vhost}}?columns={_QUEUE_COLUMNS}")
     )
@@ -61,11 +103,7 @@ def facts_over_management(
 
 def routes_over_management(management: ManagementAPI) -> Routes:
     """The queues, exchanges and bindings of the virtual host. What a policy sets on a queue is up
-    to five seconds old.
-
-    Raises:
-        BrokerUnavailable, PermissionDenied, ConfigurationError: the management API does not tell.
-    """
+    to five seconds old."""
     queues = _with_policies(
         management, management.listed(f"queues/{{vhost}}?columns={_QUEUE_COLUMNS},consumers")
     )

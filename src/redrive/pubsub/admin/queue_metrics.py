@@ -5,19 +5,47 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
 from redrive.errors import ConfigurationError, RedriveError
 from redrive.pubsub.admin.management_api import ManagementAPI
+from redrive.pubsub.lifecycle import BrokerAccess
 from redrive.pubsub.subscriber_base import SubscriberBase
+from redrive.pubsub.url import policy_of
 from redrive.topology.flow import QueueCount
 from redrive.topology.headers import seconds_since
 from redrive.topology.queue_role import QueueRole, of_subscription
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation
+
+
+_ANSWER_WITHIN = timedelta(seconds=3)
+
+
+def worker_policies(
+    destination: BrokerAccess, management_url: str | None, queues: Collection[str]
+) -> dict[str, list[str]] | None:
+    """Say in words which retry policies the workers of each queue have: several while a deploy goes
+    on, none where nobody consumes it, or only who does not tell. None where the management API does
+    not answer, or does not let this user see connections."""
+    try:
+        with ManagementAPI.of(destination, management_url, _ANSWER_WITHIN) as management:
+            connections = management.listed("vhosts/{vhost}/connections?columns=client_properties")
+    except RedriveError:
+        return None
+    told = [
+        properties
+        for one in connections
+        if isinstance(properties := one.get("client_properties"), dict)
+    ]
+    return {
+        queue: sorted({policy for one in told if (policy := policy_of(one, queue))})
+        for queue in queues
+    }
+
 
 logger = logging.getLogger("redrive")
 

@@ -19,12 +19,7 @@ _QUOTE_IT = "Put a pattern that begins with * or # into quotes: '*.paid'."
 
 
 def read(path: Path) -> TopologySpec:
-    """The topology in a file.
-
-    Raises:
-        ConfigurationError: it can't be read, is no YAML, or says what can't be; the message names
-            file, line and key.
-    """
+    """The topology in a file."""
     try:
         if path.stat().st_size > _MOST_BYTES:
             raise ConfigurationError(f"{path} is larger than 16 MiB", "Give a topology file.")
@@ -42,12 +37,7 @@ def read(path: Path) -> TopologySpec:
 
 
 def parse(text: str, name: str) -> TopologySpec:
-    """The topology in a YAML text; `name` is what its mistakes are told with.
-
-    Raises:
-        ConfigurationError: it is no YAML, or says what can't be; the message names file, line and
-            key.
-    """
+    """The topology in a YAML text; `name` is what its mistakes are told with."""
     root = _root_of(text, name)
     doubled = next(_doubled_keys(root, ()), None) if root is not None else None
     if doubled is not None:

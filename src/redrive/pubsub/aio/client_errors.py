@@ -14,13 +14,7 @@ from redrive.pubsub.url import BrokerURL
 def of_connection(
     error: BaseException | None, url: BrokerURL, *, said_nothing: bool = False
 ) -> RedriveError:
-    """Why a connection could not be opened, or was lost.
-
-    Args:
-        error: what is known of it.
-        url: where to.
-        said_nothing: whether not a byte came before it ended.
-    """
+    """Why a connection could not be opened, or was lost."""
     if error is None:
         return broker_errors.of_lost_connection(
             "its end was not announced, or its heartbeats stopped", url

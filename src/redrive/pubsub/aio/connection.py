@@ -23,15 +23,7 @@ class Connector(BrokerAccess):
     """How aiormq connects to one broker."""
 
     async def connect(self, lost: Callable[[BaseException | None], None]) -> WireConnection:
-        """Connects to the host that answered last, or is next in turn.
-
-        Args:
-            lost: called once the connection is gone.
-
-        Raises:
-            BrokerUnavailable: it did not answer.
-            PermissionDenied: the user, the password or the virtual host was refused.
-        """
+        """Connects to the host that answered last, or is next in turn."""
         connection = WireConnection(lost)
         try:
             connection.login, context = await self._what_it_takes()
@@ -65,15 +57,7 @@ class Connector(BrokerAccess):
 
 class Link:
     """Keeps one connection open for a listener. All of it belongs to the event loop that it is made
-    in.
-
-    Args:
-        connector: how to connect.
-        listener: who uses the connection.
-        prepare: called on a thread before each connection is opened: declaring, for instance.
-        patience: how long a broker that does not answer is waited for at the first connection. Once
-            the link has been up, it tries for ever.
-    """
+    in."""
 
     def __init__(
         self,

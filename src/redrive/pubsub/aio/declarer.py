@@ -27,15 +27,7 @@ def declare_on_thread(
 
 
 async def declare(access: BrokerAccess, subscription: Subscription) -> BrokerVersion:
-    """Declares everything that a subscription needs; a second run changes nothing.
-
-    Returns:
-        The broker's version.
-
-    Raises:
-        TopologyMismatch, ConfigurationError, PermissionDenied, BrokerUnavailable: as the blocking
-            one.
-    """
+    """Declares everything that a subscription needs; a second run changes nothing."""
     return await on_thread(lambda: declare_on_thread(access, subscription), "redrive-declare")
 
 

@@ -1,6 +1,7 @@
 """Publishing on an event loop: confirmed, many in flight."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterable, Collection, Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Self
@@ -10,10 +11,9 @@ from redrive.errors import BrokerUnavailable, ConfigurationError, RedriveError, 
 from redrive.pubsub.aio.connection import Connector, publishing_connection
 from redrive.pubsub.aio.declarer import declare_exchanges_on_thread, declare_ladder
 from redrive.pubsub.aio.threads import running_loop
-from redrive.pubsub.aio.tickets import TaskInFlight
 from redrive.pubsub.confirms import Outgoing
 from redrive.pubsub.envelope import NO_EXTRAS, Extras
-from redrive.pubsub.in_flight import BulkTicket
+from redrive.pubsub.in_flight import BulkTicket, InFlight
 from redrive.pubsub.publisher_base import (
     BATCH,
     Publishable,
@@ -28,6 +28,30 @@ from redrive.pubsub.tls import ContextSource
 from redrive.pubsub.url import Credentials, seconds_of
 from redrive.topology.durations import Duration
 from redrive.topology.names import ExchangeFamily
+
+
+class TaskInFlight(InFlight):
+    """Messages in flight that a task waits for, which runs where they are settled."""
+
+    def __init__(self) -> None:
+        self._room = asyncio.Event()
+        super().__init__(contextlib.nullcontext(), self._room.set, asyncio.get_running_loop().time)
+
+    async def wait_until_below(self, count: int, timeout: float) -> bool:
+        """Waits until fewer than `count` are in flight."""
+        if self.count < count:
+            await asyncio.sleep(0)  # others, and the confirms, get their turn
+            return True
+        self._await(count)
+        try:
+            while self._is_awaited() and (left := self._seconds_left(timeout)) > 0:
+                self._room.clear()
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(left):
+                        await self._room.wait()
+        finally:
+            self._awaited = 0
+        return self.count < count
 
 
 class AsyncPublisher(PublisherBase):

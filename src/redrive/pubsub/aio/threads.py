@@ -13,11 +13,7 @@ P = TypeVar("P")
 
 
 def running_loop() -> asyncio.AbstractEventLoop:
-    """The event loop that runs.
-
-    Raises:
-        ConfigurationError: none of asyncio's does.
-    """
+    """The event loop that runs."""
     try:
         return asyncio.get_running_loop()
     except RuntimeError as error:

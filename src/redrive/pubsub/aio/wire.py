@@ -68,12 +68,7 @@ _AFTERMATH = 0.01
 
 
 class ClosedByBroker(Exception):
-    """The broker closed the connection.
-
-    Args:
-        code: its code.
-        text: its words.
-    """
+    """The broker closed the connection."""
 
     def __init__(self, code: int, text: str) -> None:
         super().__init__(code, text)
@@ -137,12 +132,7 @@ class _VirtualHost(str):
 
 
 class WireConnection:
-    """An aiormq connection that gives and takes messages as bytes.
-
-    Args:
-        lost: called once the connection that was open is gone, with the reason as far as it is
-            known.
-    """
+    """An aiormq connection that gives and takes messages as bytes."""
 
     def __init__(self, lost: Callable[[BaseException | None], None]) -> None:
         self.login: Login | None = None

@@ -90,15 +90,7 @@ class _Worker(Generic[Item]):
 
 
 class Workers(Generic[Item]):
-    """Runs items on `count` tasks, in the order in which they come.
-
-    Args:
-        count: how many tasks.
-        name: what the tasks are called.
-        work: does an item; it raises only where its task was cancelled.
-        longest: told each time an item took longer than any before, with the seconds.
-        ended_late: told of each item that was abandoned and has ended.
-    """
+    """Runs items on `count` tasks, in the order in which they come."""
 
     def __init__(
         self,
@@ -135,14 +127,6 @@ class Workers(Generic[Item]):
         ones in their place.
 
         Time in which the event loop did not run counts for none but the item that has kept it.
-
-        Args:
-            seconds: how long an item may run.
-            every: in how many seconds it is asked again. What it is asked later, the loop was kept
-                from running.
-
-        Returns:
-            Each item, and the stack that it hangs in.
         """
         overdue: list[tuple[Item, str]] = []
         now = time.monotonic()

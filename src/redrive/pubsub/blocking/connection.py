@@ -40,13 +40,7 @@ class Connector(BrokerAccess):
 
     def parameters(self, login: Login | None = None) -> pika.ConnectionParameters:
         """pika's parameters for the host that answered last, or is next in turn, with this login
-        or one that is asked for. It may block.
-
-        Raises:
-            BrokerUnavailable: the host's name is not known, or a callback that was to give what it
-                takes raised.
-            ConfigurationError: a file of a certificate can't be used.
-        """
+        or one that is asked for. It may block."""
         endpoint = self.endpoint
         parameters = pika.ConnectionParameters(
             host=endpoint.host,
@@ -76,12 +70,7 @@ class Connector(BrokerAccess):
     @contextlib.contextmanager
     def blocking(self) -> Iterator[pika.BlockingConnection]:
         """A short-lived connection for declaring and looking; each host is tried once. What pika
-        raises of a connection in between leaves as an error of ours.
-
-        Raises:
-            BrokerUnavailable: no host answered, or the connection was lost.
-            PermissionDenied: the user, the password or the virtual host was refused.
-        """
+        raises of a connection in between leaves as an error of ours."""
         with own_use():
             connection = self._first_that_answers()
             try:
@@ -144,16 +133,7 @@ def _close(connection: pika.BlockingConnection) -> None:
 
 
 class Link:
-    """Keeps one connection open for a listener.
-
-    Args:
-        connector: how to connect.
-        listener: who uses the connection.
-        prepare: called before each connection is opened, on a thread of its own: declaring, for
-            instance. It may block.
-        patience: how long a broker that does not answer is waited for at the first connection. Once
-            the link has been up, it tries for ever.
-    """
+    """Keeps one connection open for a listener."""
 
     def __init__(
         self,

@@ -102,12 +102,7 @@ class Declarer:
         return BrokerVersion.parse(properties.get("version"))
 
     def declare(self, what: Exchange | Queue | Binding) -> None:
-        """Makes it, or finds it as it is asked for.
-
-        Raises:
-            TopologyMismatch: it is there with other arguments.
-            PermissionDenied: this user may not.
-        """
+        """Makes it, or finds it as it is asked for."""
         match what:
             case Exchange(name, kind, arguments):
                 self._do(
@@ -246,9 +241,6 @@ class Declarer:
         250 ms. It is asked again then, until the leader has time. Source:
         rabbit_quorum_queue:stat/2; measured on 3.10.8, 4.0.5 and 4.3.6 with a leader that was held
         up.
-
-        Raises:
-            BrokerUnavailable: the leader told nothing for 60 s.
         """
         deadline = time.monotonic() + _PATIENCE
         while True:
@@ -378,22 +370,6 @@ def declare(
     """Declares everything that a subscription needs; a second run changes nothing.
 
     Bindings of patterns that are no longer asked for stay: AMQP alone can't list them.
-
-    Args:
-        connector: how to connect.
-        subscription: what is declared.
-        levels: the levels of the delay ladder that are needed besides the policy's own.
-        again: whether this worker has declared it before. It then leaves another filter of tags
-            alone: that is a newer worker's.
-
-    Returns:
-        The broker's version.
-
-    Raises:
-        TopologyMismatch: an object is there with other arguments.
-        ConfigurationError: the broker is too old for quorum queues as redrive needs them.
-        PermissionDenied: the user may not.
-        BrokerUnavailable: no broker answered, or it fails each time.
     """
     with declaring(connector) as declarer:
         subscription.check_broker(declarer.version)
@@ -413,11 +389,7 @@ def declare(
 @_asked_again
 def declare_ladder(connector: Connector, exchanges: ExchangeFamily, levels: int) -> None:
     """Declares the lowest levels of a family's delay ladder. A user that may not declare is content
-    to find them there.
-
-    Raises:
-        TopologyMismatch, PermissionDenied, BrokerUnavailable: as `declare`.
-    """
+    to find them there."""
     topology = Ladder(exchanges).topology(levels)
     with declaring(connector) as declarer:
         try:

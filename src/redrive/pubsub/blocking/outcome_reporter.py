@@ -42,13 +42,7 @@ _PATIENCE = 2.0
 
 class OutcomeReporter:
     """Counts a subscriber's outcomes, and publishes them. Whatever goes wrong, they are lost and
-    nothing else is.
-
-    Args:
-        connector: how to connect.
-        exchanges: the exchange family, of which the events' exchange is one more.
-        queue: the subscription's main queue.
-    """
+    nothing else is."""
 
     def __init__(self, connector: Connector, exchanges: ExchangeFamily, queue: str) -> None:
         self._connector = connector

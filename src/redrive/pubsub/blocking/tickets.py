@@ -31,16 +31,7 @@ class ThreadInFlight(InFlight):
         super().__init__(self._condition, self._condition.notify)
 
     def wait_until_below(self, count: int, timeout: float, at_most: float = float("inf")) -> bool:
-        """Waits until fewer than `count` are in flight.
-
-        Args:
-            count: how many.
-            timeout: seconds for which none may be settled.
-            at_most: seconds that it waits in all.
-
-        Returns:
-            Whether fewer are in flight now.
-        """
+        """Waits until fewer than `count` are in flight."""
         with self.lock:
             if self.count < count:
                 return True

@@ -168,12 +168,7 @@ class WireConnection(pika.SelectConnection):
         return data[sent:]
 
     def drop(self) -> bool:
-        """Drops the socket without a word, as a crash would.
-
-        Returns:
-            Whether pika tells of its end by a callback. In the middle of the handshake it can't be
-            told to end, and does not.
-        """
+        """Drops the socket without a word, as a crash would."""
         if self.is_closed:
             return False
         if self._transport is None:

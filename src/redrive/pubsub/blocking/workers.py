@@ -49,15 +49,7 @@ class _Worker(threading.Thread, Generic[Item]):
 
 class Workers(Generic[Item]):
     """Runs items on up to `count` threads, in the order in which they come. A thread is started
-    when an item comes and none is free: a service of many queues, few of them busy, needs few.
-
-    Args:
-        count: how many threads.
-        name: what the threads are called.
-        work: does an item; it must not raise.
-        longest: told each time an item took longer than any before, with the seconds.
-        ended_late: told of each item that was abandoned and has ended.
-    """
+    when an item comes and none is free: a service of many queues, few of them busy, needs few."""
 
     def __init__(
         self,
@@ -112,9 +104,6 @@ class Workers(Generic[Item]):
         """Abandons items that run for longer than `seconds`: puts new threads in place of theirs.
 
         A thread can't be ended from outside; an abandoned one leaves when its item returns.
-
-        Returns:
-            Each item, and the stack of the thread that hangs in it.
         """
         overdue: list[tuple[Item, str]] = []
         now = time.monotonic()

@@ -35,13 +35,6 @@ class Sending:
     the broker gives it to one connection at a time and takes it away with the connection, so what
     has lost the lock can't publish any more. Source: measured on RabbitMQ 3.10.8, 4.0.5 and 4.3.6:
     declaring another connection's exclusive queue is refused with 405.
-
-    Args:
-        connector: how to connect.
-        lock: the lock's name; None for none.
-        window: messages that may be unconfirmed at a time.
-        patience: seconds for which a broker that does not answer is waited for at the first
-            connection.
     """
 
     def __init__(
@@ -80,12 +73,7 @@ class Sending:
 
     def wait_until_up(self, timeout: float) -> int:
         """Waits until it can publish; returns the connection's largest frame in bytes, 0 for no
-        limit.
-
-        Raises:
-            BrokerUnavailable: it can't within `timeout` seconds.
-            RedriveError: the broker refused.
-        """
+        limit."""
         with self._state:
             self._state.wait_for(lambda: self._up or self._failure is not None, timeout)
             if self._failure is not None:

@@ -51,12 +51,6 @@ class DeliveryLimitWatch:
     acked once that is confirmed, so that it is always somewhere. Then, and where a message is one
     return away from the limit, whoever takes messages is told to end. What is held when a policy
     lowers the limit is kept in a temporary file until then.
-
-    Args:
-        queue: the queue.
-        limit: how often it takes a message back.
-        publish: publishes a copy.
-        end: told, once, why nothing more is to be taken.
     """
 
     def __init__(
@@ -79,13 +73,7 @@ class DeliveryLimitWatch:
 
     def may_return(self, received: Received, ack: Callable[[], None], key: object) -> bool:
         """Looks at a message that was taken; whether it may be returned. One that may not is
-        replaced by its copy.
-
-        Args:
-            received: the message.
-            ack: takes it out of the queue.
-            key: by which it is told from others that are held.
-        """
+        replaced by its copy."""
         count = returns_of(received)
         most = self._limit.returns
         may_return = most is None or count < most
@@ -131,12 +119,7 @@ class DeliveryLimitWatch:
 
     def replace_beyond(self, limit: int, done: Callable[[], None]) -> None:
         """Replace what could be returned when it was taken, and can't be now. Nothing may be taken
-        any more: a copy that is taken, too, could not be returned either.
-
-        Args:
-            limit: the queue's delivery limit now.
-            done: is called once each copy is confirmed, or can't be.
-        """
+        any more: a copy that is taken, too, could not be returned either."""
         count = 0
         for received, ack in () if self._kept is None else self._kept.beyond(limit):
             count += 1

@@ -62,14 +62,7 @@ class MigrationReport:
 
 
 class Migration:
-    """One run of a migration.
-
-    Args:
-        connector: how to connect.
-        management: the broker's management API.
-        subscription: as it is to be.
-        on_progress: told each step and each batch of messages that was moved.
-    """
+    """One run of a migration."""
 
     def __init__(
         self,
@@ -89,11 +82,7 @@ class Migration:
         self._is_held_back = False
 
     def run(self) -> MigrationReport:
-        """Does what is left to be done.
-
-        Raises:
-            RedriveError: the broker refused, or went away. Nothing is lost; a further run goes on.
-        """
+        """Does what is left to be done."""
         self._declare_exchanges()
         while True:
             observed = self._management.observe()

@@ -19,12 +19,6 @@ class Pace:
 
     What is on its way when the queue is asked may be counted by it or not: it takes its room
     either way, so that the queue never has more by this run's doing.
-
-    Args:
-        most: ready messages that a queue may have; None for any number.
-        depth: asks a queue, which is done four times a second at most.
-        patience: seconds for which no queue need answer.
-        clock: tells the time in seconds.
     """
 
     def __init__(
@@ -43,16 +37,7 @@ class Pace:
         self._silent_since: float | None = None
 
     def has_room(self, queue: str, in_flight: int) -> bool:
-        """Whether one more may be sent to a queue now.
-
-        Args:
-            queue: the queue.
-            in_flight: how many were sent, or are about to be, and are not confirmed.
-
-        Raises:
-            ConfigurationError: this user may not see how much is in the queue.
-            BrokerUnavailable: no broker has told it for as long as it may take.
-        """
+        """Whether one more may be sent to a queue now."""
         if self._most is None:
             return True
         now = self._clock()
@@ -95,10 +80,6 @@ class DepthProbe:
 
         Source: RabbitMQ 4.3.6 lets nobody look at a queue that they have no right on; 3.10.8 and
         4.0.5 let everybody.
-
-        Raises:
-            ConfigurationError: this user may not see it.
-            BrokerUnavailable: no broker answered.
         """
         try:
             if self._declarer is None:
@@ -126,15 +107,7 @@ class DepthProbe:
 
 
 def check_pace(most: int | None, *, via: bool) -> None:
-    """Checks that messages can be sent by the depth of their queue.
-
-    Args:
-        most: ready messages that a queue may have; None for any number.
-        via: whether an exchange chooses the queues.
-
-    Raises:
-        ConfigurationError: there is no room in such a queue, or it is not known which it is.
-    """
+    """Checks that messages can be sent by the depth of their queue."""
     if most is not None and most < 1:
         raise ConfigurationError(
             f"no message can be sent while a queue has fewer than {most:,}",

@@ -1,5 +1,6 @@
 """Takes messages from a queue, and returns what was not settled."""
 
+import contextlib
 import logging
 import threading
 import time
@@ -8,19 +9,97 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from queue import Empty, SimpleQueue
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import NamedTuple, Self, TypeVar
 
 from redrive.amqp.frames import Received
 from redrive.amqp.properties import Properties
 from redrive.errors import BrokerUnavailable, RedriveError
 from redrive.pubsub.blocking.connection import Connector, Link
+from redrive.pubsub.blocking.declarer import Declarer, declaring
 from redrive.pubsub.confirms import Outbox, Outgoing
 from redrive.pubsub.consumer import Consumer
 from redrive.pubsub.mailbox import Mailbox
 from redrive.pubsub.transfer.delivery_limit import DeliveryLimitWatch, ReturnLimit
-from redrive.pubsub.transfer.ordered_return import PATIENCE, return_in_order
 from redrive.pubsub.wire_protocol import Wire
 from redrive.topology.headers import Delivery
+
+T = TypeVar("T")
+Leave = Callable[[Callable[[list[Consumer]], None]], None]
+
+PATIENCE = 60.0
+"""Seconds that a broker may take to end a consumer or a channel: thousands of acks may be before
+that, and each costs it a search."""
+_BACK_WITHIN = 5.0
+"""Seconds after which somebody else must have taken what was returned."""
+_BETWEEN_LOOKS = 0.005
+_NO_MORE_FOR = 0.1
+
+
+def return_in_order(
+    connector: Connector,
+    link: Link,
+    queue: str,
+    leave: Leave,
+    ended: threading.Event,
+    on_returned: Callable[[int], None] = lambda _: None,
+    patience: float = PATIENCE,
+) -> bool:
+    """Ends consumers, the oldest first, and waits between them until what one held is back.
+
+    A quorum queue puts what is returned behind what was returned before, and before what was never
+    taken: its order is kept where all of it is held, and where nothing is. A broker says that a
+    channel is closed a moment before its messages are back.
+    """
+    consumers: list[Consumer] = _answer(link, ended, leave, patience) or []
+    with contextlib.ExitStack() as stack:
+        declarer = None
+        if len(consumers) > 1:
+            with contextlib.suppress(RedriveError):
+                declarer = stack.enter_context(declaring(connector))
+        for consumer in consumers:
+            before = _depth(declarer, queue)
+            returned = _answer(link, ended, consumer.return_in_order, patience)
+            if returned is None:
+                return False
+            if before is not None and returned:
+                _wait_until_there_are(before + returned, declarer, queue)
+            on_returned(returned)
+    return bool(consumers)
+
+
+def _answer(
+    link: Link,
+    ended: threading.Event,
+    ask: Callable[[Callable[[T], None]], None],
+    patience: float,
+) -> T | None:
+    """What is answered on the link's thread; None where that has ended, or takes too long."""
+    answers: SimpleQueue[T] = SimpleQueue()
+    link.call(lambda: ask(answers.put))
+    deadline = time.monotonic() + patience
+    while not ended.is_set() and time.monotonic() < deadline:
+        with contextlib.suppress(Empty):
+            return answers.get(timeout=_NO_MORE_FOR)
+    return None
+
+
+def _wait_until_there_are(count: int, declarer: Declarer | None, queue: str) -> None:
+    deadline = time.monotonic() + _BACK_WITHIN
+    while (
+        (depth := _depth(declarer, queue)) is not None
+        and depth < count
+        and time.monotonic() < deadline
+    ):
+        time.sleep(_BETWEEN_LOOKS)
+
+
+def _depth(declarer: Declarer | None, queue: str) -> int | None:
+    """How many messages are ready; None where that can't be told."""
+    with contextlib.suppress(RedriveError):
+        depth = None if declarer is None else declarer.depth(queue)
+        return None if depth is None else depth.messages
+    return None
+
 
 logger = logging.getLogger("redrive")
 
@@ -84,25 +163,6 @@ class QueueReader:
     cancelled, keeps them, and is followed by the next. Acking one message of many on a channel
     costs a broker as much as there are before it: 50,000 on one took five times as long as in
     windows. Source: measured on RabbitMQ 4.3.6, one of seven acked.
-
-    Args:
-        connector: how to connect.
-        queue: the queue that is taken from.
-        prefetch: unsettled messages that may be held at a time, 0 for any number; None to hold all
-            that comes, in windows, so that what is not settled can be returned in its order.
-        most: the messages that are wanted in all; None for any number, where a prefetch is given.
-        whole: the messages of the queue. Where they are given, and not all are held, it is seen to
-            it that the queue keeps its order.
-        ahead: messages that may wait for the caller before more are held; None for any number.
-        returning: told, while messages are returned, how many are still held.
-        expected: how many messages were there. A broker that hands out many at once has none left a
-            while before the first one is here.
-        comes_back: whether it goes on after the connection was lost; `lost` is called then, on the
-            caller's thread.
-        priority: among the queue's consumers; those of a lower one get nothing while this one has
-            room. None for the usual one.
-        limit: how often the queue takes a message back; None for any number, for good.
-        held_back: whether the queue holds back what a channel ends with, as failed.
     """
 
     def __init__(
@@ -176,18 +236,7 @@ class QueueReader:
         self, timeout: float, *, empty: Callable[[], bool], stop: Callable[[], bool] = lambda: False
     ) -> Held | None:
         """The next message; None where the queue is empty, `stop` says so, or another consumer has
-        what is in it.
-
-        Args:
-            timeout: seconds without a connection that are an error, or without a message from a
-                queue that is not empty.
-            empty: asked, when nothing comes, whether the queue is empty.
-            stop: asked, when nothing comes, whether to wait no longer.
-
-        Raises:
-            BrokerUnavailable: the connection was lost, and is not back in time.
-            RedriveError: the broker refused.
-        """
+        what is in it."""
         if self._ready:
             return self._ready.popleft()
         began = time.monotonic()
@@ -587,13 +636,7 @@ class QueueReader:
 
     def _begin_to_leave(self, left: Callable[[list[Consumer]], None], limit: int | None) -> None:
         """Stops all deliveries, and calls `left` once no more can come: what one consumer returned
-        would be sent to another.
-
-        Args:
-            left: gets the consumers, which hold only what can be returned.
-            limit: the delivery limit that the queue has now; None where it is not lower than it
-                was.
-        """
+        would be sent to another."""
         self._closing = True
         self._draining = True
         consumers = list(self._consumers)

@@ -8,12 +8,7 @@ _BATCHES_A_SECOND = 10
 
 
 class RateLimit:
-    """At most so many messages a second, evenly.
-
-    Args:
-        rate: messages a second; None for as many as there can be.
-        clock: tells the time in seconds.
-    """
+    """At most so many messages a second, evenly."""
 
     def __init__(self, rate: float | None, clock: Callable[[], float] = time.monotonic) -> None:
         self._rate = rate

@@ -16,16 +16,7 @@ class ConsumerChannel(Protocol):
 
 
 class ConsumerModel:
-    """Somebody who consumes a queue.
-
-    Args:
-        tag: its name on its channel.
-        receiver: its channel.
-        prefetch: how many unsettled messages it may have; 0 for any number.
-        priority: among the queue's consumers.
-        no_ack: whether what it is sent counts as settled.
-        exclusive: whether nobody else may consume the queue.
-    """
+    """Somebody who consumes a queue."""
 
     def __init__(
         self,

@@ -47,14 +47,6 @@ def after_death(content: Content, burial: Death, carried: int) -> Content:
     An entry of `x-death` counts the deaths in one queue for one reason; it keeps the exchange and
     the keys of the first, and the latest stands first. Source: measured on RabbitMQ 3.10.8, 4.0.5
     and 4.3.6.
-
-    Args:
-        content: the message.
-        burial: its death.
-        carried: the `x-delivery-count` that it brings along; 0 for none.
-
-    Raises:
-        NotReadable: it has an `x-death` of a client's that this broker can't go on with.
     """
     properties = content.properties
     entries = _entries_so_far(content, burial.version)

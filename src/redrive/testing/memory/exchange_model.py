@@ -18,16 +18,7 @@ class BindingModel(NamedTuple):
 
 
 class ExchangeModel:
-    """An exchange, and what is bound to it.
-
-    Args:
-        name: its name; empty for the default exchange.
-        kind: one of `KINDS`.
-        durable: as it was declared; nothing of the model outlives its broker.
-        auto_delete: whether it goes with its last binding.
-        internal: whether no client may publish to it.
-        arguments: `alternate-exchange` means something.
-    """
+    """An exchange, and what is bound to it."""
 
     def __init__(
         self,

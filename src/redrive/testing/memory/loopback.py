@@ -49,11 +49,6 @@ class Loopback:
 
     The model is touched by one thread at a time: by the one that serves, or by whoever is in
     `changing`.
-
-    Args:
-        premises: the broker.
-        run: called, with the lock held, after each change: delivers, and tells whoever waits.
-        next_due: in how many seconds something happens by itself; None for never.
     """
 
     def __init__(

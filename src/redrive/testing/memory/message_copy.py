@@ -36,14 +36,7 @@ class Content(NamedTuple):
 
 
 class MessageCopy:
-    """A message in one queue.
-
-    Args:
-        content: what was published.
-        position: its place among all that came into the queue.
-        expires_at: when it expires there, in seconds of the broker's clock; None for never.
-        returns: how often it counts as having been returned.
-    """
+    """A message in one queue."""
 
     __slots__ = ("acquired", "content", "expires_at", "position", "returns")
 

@@ -11,11 +11,7 @@ _UINT64 = struct.Struct(">Q")
 
 
 class MethodArguments:
-    """Reads a method's arguments one after the other.
-
-    Args:
-        payload: the method's frame without its envelope.
-    """
+    """Reads a method's arguments one after the other."""
 
     def __init__(self, payload: bytes) -> None:
         self._data = payload

@@ -56,11 +56,7 @@ class QueueArguments:
 
     @classmethod
     def read(cls, queue: str, table: Table, version: BrokerVersion) -> "QueueArguments":
-        """The arguments in a field table.
-
-        Raises:
-            RefusedByModel: one has a value that RabbitMQ refuses, or the queue is a stream.
-        """
+        """The arguments in a field table."""
         kind = _text(queue, table, "x-queue-type") or CLASSIC
         if kind not in (QUORUM, CLASSIC):
             raise _invalid(queue, "x-queue-type", "the broker in memory has none of these")
@@ -111,11 +107,7 @@ class QueueArguments:
 
 
 def check_same(queue: str, host: str, current: Table, given: Table) -> None:
-    """Sees that a queue is declared with the arguments that it has.
-
-    Raises:
-        RefusedByModel: one differs.
-    """
+    """Sees that a queue is declared with the arguments that it has."""
     for name in _COMPARED:
         found, wanted = _compared(current, name), _compared(given, name)
         if found != wanted:

@@ -16,18 +16,7 @@ _COUNTS_FAILURES_ALONE = BrokerVersion(4, 3)
 
 
 class QueueModel:
-    """A queue.
-
-    Args:
-        name: its name.
-        table: the arguments it was declared with.
-        arguments: the same, read.
-        version: the broker's.
-        durable: as it was declared; nothing of the model outlives its broker.
-        auto_delete: whether it goes with its last consumer.
-        owner: the connection that has it for itself; None for everybody.
-        now: seconds of the broker's clock.
-    """
+    """A queue."""
 
     def __init__(
         self,
@@ -78,11 +67,7 @@ class QueueModel:
         yield from (copy for _, _, copy in sorted(self._held_back))
 
     def put(self, content: Content, now: float) -> tuple[bool, list[MessageCopy]]:
-        """Takes a message at its end.
-
-        Returns:
-            Whether it was taken, and what had to go for it.
-        """
+        """Takes a message at its end."""
         arguments = self.arguments
         if arguments.refuses_when_full and self._is_full(1, len(content.body)):
             return False, []
@@ -112,15 +97,6 @@ class QueueModel:
 
         A quorum queue puts it behind what was returned before it, a classic one into its old place.
         Source: docs/brokers.md, "The order of a failed queue".
-
-        Args:
-            copy: the message.
-            now: seconds of the broker's clock.
-            failed: whether it was rejected, or its channel ended; False for a nack, which does not
-                count from RabbitMQ 4.3 on.
-
-        Returns:
-            False where its delivery limit is used up: it dies.
         """
         self.unsettled -= 1
         copy.acquired += 1

@@ -17,12 +17,7 @@ _NAMES = {
 
 
 class RefusedByModel(Exception):
-    """Something that a client asked for is refused.
-
-    Args:
-        code: AMQP's number for it.
-        words: why, as RabbitMQ says it.
-    """
+    """Something that a client asked for is refused."""
 
     def __init__(self, code: int, words: str) -> None:
         super().__init__(code, words)

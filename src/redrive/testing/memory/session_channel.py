@@ -26,15 +26,7 @@ _NO_ROUTE = 312
 
 
 class SessionChannel:
-    """A channel.
-
-    Args:
-        number: its number on its connection.
-        host: the virtual host.
-        write: sends frames to the client.
-        frame_max: the largest frame, in bytes.
-        user: who is logged in.
-    """
+    """A channel."""
 
     def __init__(
         self,
@@ -65,11 +57,7 @@ class SessionChannel:
     def publish(
         self, exchange: str, routing_key: str, mandatory: bool, properties: bytes, body: bytes
     ) -> None:
-        """Takes a message of the client's.
-
-        Raises:
-            RefusedByModel: it can't be taken.
-        """
+        """Takes a message of the client's."""
         content = self._content(exchange, routing_key, properties, body)
         if self.transaction is not None:
             self.transaction.append((content, mandatory))
@@ -146,11 +134,7 @@ class SessionChannel:
     def consume(
         self, queue: QueueModel, tag: str, *, priority: int, no_ack: bool, exclusive: bool
     ) -> None:
-        """Begins a consumer.
-
-        Raises:
-            RefusedByModel: its tag is in use, or somebody has the queue for himself.
-        """
+        """Begins a consumer."""
         if tag in self._consumers:
             raise RefusedByModel(NOT_ALLOWED, f"attempt to reuse consumer tag '{tag}'")
         prefetch = self.prefetch
@@ -206,9 +190,7 @@ class SessionChannel:
     def get(self, queue: QueueModel, *, no_ack: bool) -> None:
         """Sends the client one message, or that there is none.
 
-        Raises:
-            RefusedByModel: the queue has a single active consumer. Source: measured on RabbitMQ
-                3.10.8, for quorum queues.
+        Source: measured on RabbitMQ 3.10.8, for quorum queues.
         """
         if queue.arguments.single_active_consumer and queue.arguments.is_quorum:
             raise RefusedByModel(
@@ -243,26 +225,12 @@ class SessionChannel:
     # --- settling ---------------------------------------------------------------------------------
 
     def ack(self, tag: int, *, multiple: bool) -> None:
-        """The client has handled deliveries.
-
-        Raises:
-            RefusedByModel: there is none of this tag.
-        """
+        """The client has handled deliveries."""
         for queue, copy in self._taken(tag, multiple):
             self._host.settle(queue, copy)
 
     def reject(self, tag: int, *, multiple: bool, requeue: bool, failed: bool) -> None:
-        """The client does not want deliveries.
-
-        Args:
-            tag: which; 0 for all.
-            multiple: whether all up to it are meant.
-            requeue: whether they go back into their queue.
-            failed: whether that counts as a failed delivery: a reject, and no nack.
-
-        Raises:
-            RefusedByModel: there is none of this tag.
-        """
+        """The client does not want deliveries."""
         for queue, copy in self._taken(tag, multiple):
             if requeue:
                 self._host.give_back(queue, copy, failed=failed)

@@ -34,13 +34,7 @@ _MOST_ROUTES = 4096
 
 
 class VirtualHost:
-    """A virtual host.
-
-    Args:
-        name: its name.
-        version: the broker's.
-        now: tells the time in seconds since 1970.
-    """
+    """A virtual host."""
 
     def __init__(self, name: str, version: BrokerVersion, now: Callable[[], float]) -> None:
         self.name = name
@@ -64,11 +58,7 @@ class VirtualHost:
     # --- exchanges --------------------------------------------------------------------------------
 
     def declare_exchange(self, wanted: ExchangeModel, *, passive: bool) -> None:
-        """Makes an exchange, or finds it as it is asked for.
-
-        Raises:
-            RefusedByModel: it is not there, it is another, or its name is the broker's.
-        """
+        """Makes an exchange, or finds it as it is asked for."""
         name = wanted.name
         if passive:
             self._exchange(name)
@@ -110,11 +100,7 @@ class VirtualHost:
             )
 
     def delete_exchange(self, name: str, *, if_unused: bool) -> None:
-        """Deletes an exchange; one that is not there is no error.
-
-        Raises:
-            RefusedByModel: something is bound to it, or it is the broker's own.
-        """
+        """Deletes an exchange; one that is not there is no error."""
         if not name:
             _refuse_default_exchange()
         exchange = self.exchanges.get(name)
@@ -130,11 +116,7 @@ class VirtualHost:
         self._forget(name, is_queue=False)
 
     def bind(self, source: str, binding: BindingModel) -> None:
-        """Binds a queue or an exchange to an exchange.
-
-        Raises:
-            RefusedByModel: one of them is not there.
-        """
+        """Binds a queue or an exchange to an exchange."""
         self._check_destination(binding)
         if not source:
             _refuse_default_exchange()
@@ -160,11 +142,7 @@ class VirtualHost:
         auto_delete: bool,
         owner: object,
     ) -> QueueModel:
-        """Makes a queue, or finds it as it is asked for; without a name it gets one.
-
-        Raises:
-            RefusedByModel: it is another, or another connection's.
-        """
+        """Makes a queue, or finds it as it is asked for; without a name it gets one."""
         current = self.queues.get(name) if name else None
         if current is not None:
             self._check_owner(current, owner)
@@ -210,11 +188,7 @@ class VirtualHost:
         return made
 
     def queue(self, name: str, owner: object) -> QueueModel:
-        """A queue that a connection may use.
-
-        Raises:
-            RefusedByModel: it is not there, or another connection's.
-        """
+        """A queue that a connection may use."""
         found = self.queues.get(name)
         if found is None:
             raise RefusedByModel(NOT_FOUND, f"no queue '{name}' in vhost '{self.name}'")
@@ -225,11 +199,7 @@ class VirtualHost:
         self, name: str, owner: object, *, if_unused: bool = False, if_empty: bool = False
     ) -> int:
         """Deletes a queue with all that is in it; one that is not there is no error. Returns how
-        many messages were ready.
-
-        Raises:
-            RefusedByModel: it has consumers or messages, and must not.
-        """
+        many messages were ready."""
         queue = self.queues.get(name)
         if queue is None:
             return 0
@@ -252,14 +222,7 @@ class VirtualHost:
     # --- messages ---------------------------------------------------------------------------------
 
     def publish(self, content: Content) -> tuple[bool, bool]:
-        """Puts a message into each queue that it is routed to.
-
-        Returns:
-            Whether there was any, and whether all of them took it.
-
-        Raises:
-            RefusedByModel: there is no such exchange, or it is internal.
-        """
+        """Puts a message into each queue that it is routed to."""
         exchange = self._exchange(content.exchange)
         if exchange.internal:
             raise RefusedByModel(
@@ -350,11 +313,7 @@ class VirtualHost:
     # --- consumers --------------------------------------------------------------------------------
 
     def consume(self, queue: QueueModel, consumer: ConsumerModel) -> None:
-        """Has a consumer get a queue's messages.
-
-        Raises:
-            RefusedByModel: somebody has it exclusively, or would.
-        """
+        """Has a consumer get a queue's messages."""
         if queue.consumers and (consumer.exclusive or queue.consumers[0].exclusive):
             raise RefusedByModel(
                 ACCESS_REFUSED,

@@ -31,14 +31,7 @@ class OperatorAct(StrEnum):
 def rights_needed(
     act: OperatorAct, queue: str, family: ExchangeFamily, *, literal: bool
 ) -> list[Right]:
-    """The rights without which an act on a queue fails.
-
-    Args:
-        act: the act.
-        queue: the main queue of a subscription, or a dead-letter queue.
-        family: the exchange family.
-        literal: whether the queue of this very name is meant, which redrive did not make.
-    """
+    """The rights without which an act on a queue fails."""
     source = queue if literal else failed_queue(queue)
     look = Right("read", "queue", source)
     match act:
@@ -98,15 +91,7 @@ def grant_more_command(
     user: str, virtual_host: str, rights: Iterable[Right], standing: Mapping[Verb, str] | None
 ) -> str:
     """The command that gives a user further rights in a virtual host. It sets all rights there
-    anew, so what the user has is in it.
-
-    Args:
-        user: the user.
-        virtual_host: the virtual host.
-        rights: the rights that are to be had, those included that are known to be there.
-        standing: the regular expressions that are set now, which stay; None where they are not
-            known.
-    """
+    anew, so what the user has is in it."""
     wanted = list(rights)
     patterns = [
         _joined("" if standing is None else standing[verb], granted_pattern(wanted, verb))

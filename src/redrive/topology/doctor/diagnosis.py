@@ -46,13 +46,7 @@ class Question:
 
 def diagnose(facts: Facts, questions: Iterable[Question], *, others: bool = False) -> list[Finding]:
     """What will hurt the subscriptions that are asked about. What the facts don't tell is not
-    found.
-
-    Args:
-        facts: what is known of the virtual host.
-        questions: which subscriptions; a queue that redrive did not make is judged as one.
-        others: whether all other queues that redrive did not make are looked at, too.
-    """
+    found."""
     asked = list(questions)
     found = [finding for question in asked for finding in _about(facts, question)]
     foreign = {one.queue for one in asked if _is_of_others(facts, one)}

@@ -167,14 +167,7 @@ def lacking(
     subscription: Subscription,
     missing: Mapping[Role, Sequence[Right]],
 ) -> Iterator[Finding]:
-    """What a user can't do with a subscription.
-
-    Args:
-        user: who.
-        virtual_host: where.
-        subscription: of what.
-        missing: of each role that was looked at, the rights that the user does not have.
-    """
+    """What a user can't do with a subscription."""
     wanted = [right for role in missing for right in least_rights(role, subscription)]
     topics = topic_commands(
         user, virtual_host, subscription.exchanges, f"^{re.escape(subscription.queue)}$"

@@ -8,8 +8,8 @@ from fast_depends import Depends
 
 from deliveries import first_delivery
 from redrive.pubsub.codec import reader_of
-from redrive.pubsub.dependency import call_with_dependencies
 from redrive.pubsub.handler import Handler
+from redrive.pubsub.handler_table import call_with_dependencies
 from redrive.pubsub.message import Message
 
 

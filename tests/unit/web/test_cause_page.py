@@ -2,8 +2,8 @@
 
 import pytest
 
-from redrive.failures.cause_history import jobs_of
 from redrive.failures.job_record import JobRecord
+from redrive.web.cause_page import jobs_of
 
 GROUP = "0123456789ab"
 

@@ -1,6 +1,6 @@
 import pytest
 
-from redrive.failures.alert import ThresholdAlarm
+from redrive.cli.watch import ThresholdAlarm
 
 
 def told(crossings: ThresholdAlarm, *depths: int) -> list[bool]:

@@ -12,7 +12,7 @@ from typing_extensions import TypedDict
 from deliveries import first_delivery
 from redrive.errors import ConfigurationError, InvalidMessage
 from redrive.pubsub.handler import Handler
-from redrive.pubsub.handler_call import call_of
+from redrive.pubsub.handler_table import call_of
 from redrive.pubsub.message import Message
 
 Got = list[object]

@@ -6,7 +6,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from redrive.failures.index_database import lent
+from redrive.failures.index_reader import lent
 
 EARLY, LATE = datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 2, 1, tzinfo=UTC)
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from deliveries import failed
 from redrive.failures.failed_message import FailedMessage
-from redrive.web.body_view import VIEWS, BodyView, viewed
+from redrive.web.message_page import VIEWS, BodyView, viewed
 
 
 def seen(body: bytes, wanted: str) -> BodyView:

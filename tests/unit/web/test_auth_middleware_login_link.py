@@ -1,6 +1,6 @@
 """The link lets in once."""
 
-from redrive.web.login_link import LoginLink
+from redrive.web.auth_middleware import LoginLink
 from redrive.web.sessions import Sessions
 
 

@@ -5,7 +5,7 @@ import pytest
 from deliveries import failed
 from redrive.failures.failed_message import FailedMessage
 from redrive.failures.filter import Filter, OpenFilter
-from redrive.failures.filter_terms import joined, terms_of
+from redrive.web.filter_bar import joined, terms_of
 
 
 @pytest.mark.parametrize(

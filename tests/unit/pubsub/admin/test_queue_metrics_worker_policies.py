@@ -2,7 +2,7 @@
 
 import json
 
-from redrive.pubsub.admin.worker_policies import worker_policies
+from redrive.pubsub.admin.queue_metrics import worker_policies
 from redrive.pubsub.lifecycle import BrokerAccess
 from redrive.pubsub.url import client_properties
 from unit.pubsub.admin.test_management_api import answering

@@ -1,6 +1,6 @@
 """Answers that are kept for a while."""
 
-from redrive.failures.answer_cache import AnswerCache
+from redrive.failures.index_reader import AnswerCache
 
 
 def test_an_answer_is_found_once() -> None:

@@ -4,7 +4,7 @@ import pytest
 from starlette.types import Scope
 
 from redrive.web.access_config import AccessConfig, Login, networks_of
-from redrive.web.proxy_headers import UntrustedHeader, believed
+from redrive.web.auth_middleware import UntrustedHeader, believed
 
 REACH = AccessConfig(
     login=Login.PROXY, trusted_proxies=networks_of(["10.0.0.0/24"]), trust_header="x-user"

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from redrive.pubsub.forked import end_child
+from redrive.pubsub.engine import end_child
 
 
 class Ended(BaseException):

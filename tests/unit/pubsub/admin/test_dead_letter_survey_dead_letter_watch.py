@@ -6,7 +6,7 @@ from typing import cast
 
 import pytest
 
-from redrive.pubsub.admin.dead_letter_watch import stuck
+from redrive.pubsub.admin.dead_letter_survey import stuck
 from redrive.pubsub.admin.management_api import ManagementAPI
 
 SECOND = timedelta(seconds=1)
@@ -19,7 +19,7 @@ class Broker:
         self._counts: Sequence[dict[str, int]] = counts
         self.looks = 0
         self.now = 0.0
-        monkeypatch.setattr("redrive.pubsub.admin.dead_letter_watch.time", self)
+        monkeypatch.setattr("redrive.pubsub.admin.dead_letter_survey.time", self)
 
     def monotonic(self) -> float:
         """The time."""
