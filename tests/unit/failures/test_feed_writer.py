@@ -170,7 +170,7 @@ def counting(function):
 
 for place, name in (
     (os, "replace"), (index_writer, "_rows_given"), (index_writer.IndexWriter, "add"),
-    (feed_writer.FeedKeeper, "_write_manifest"),
+    (feed_writer.FeedWriter, "_write_manifest"),
 ):
     setattr(place, name, counting(getattr(place, name)))
 keeper = keeper_of(index)
