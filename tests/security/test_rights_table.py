@@ -82,6 +82,11 @@ class Users:
         return self.urls[role]
 
 
+@pytest.fixture(autouse=True)
+def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
 @pytest.fixture
 def users(rabbitmq_management_url: str, rabbitmq_url: str) -> Iterator[Users]:
     for queue in (MINE, OTHERS):
