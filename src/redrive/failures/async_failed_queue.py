@@ -1,7 +1,7 @@
-"""Looking at a failed queue without taking from it, and requeueing, from an event loop.
+"""Read and requeue the messages of a failed queue from an event loop.
 
-The blocking `FailedQueue` does it, on a thread: what may be held, what keeps its order, and what a
-lost connection means is then the same.
+The blocking `FailedQueue` does the work on a thread, so locking, message order and lost connections
+behave the same.
 """
 
 import asyncio
@@ -46,25 +46,25 @@ from redrive.topology.outcome_events import Outcomes
 
 
 class AsyncFailedQueue(FormerNames):
-    """The failed queue of a subscription, or any other queue of failed messages.
+    """The failed queue of a subscription, or any other queue of failed messages, for asyncio.
 
     Args:
-        url: the broker's address, or a connection of aio-pika's that was made with it.
-        queue: the subscription's main queue; where there is no such subscription, the name of a
-            dead-letter queue, whichever framework made it.
-        exchange: the main exchange, or a whole family.
-        timeout: how long nothing may move before it is an error.
-        connection_name: what the broker's management page shows.
-        credentials: asked for user and password at each connection, in place of the URL's.
+        url: the broker's address, or an aio-pika connection that was made with it.
+        queue: the subscription's main queue. If there is no such subscription, the name of a
+            dead-letter queue, whichever framework created it.
+        exchange: the name of the main exchange, or a whole `ExchangeFamily`.
+        timeout: how long to wait without any progress before raising an error.
+        connection_name: the connection's name on the broker's management page.
+        credentials: called for user and password at each connection, in place of those in the URL.
         ssl_context: an ssl.SSLContext, or a function that makes one at each connection, in place of
             the URL's certificate files.
-        management_url: where the management API is, for what AMQP can't tell; the broker's host and
-            the usual port by default.
-        literal: whether the queue of this very name is meant, though a subscription is called so,
-            too.
+        management_url: the address of the management API, for what AMQP can't report. By default,
+            the broker's host and the usual port.
+        literal: whether to use the queue with exactly this name even if a subscription has the same
+            name.
 
     Raises:
-        ConfigurationError: an argument can't be.
+        ConfigurationError: an argument is invalid.
     """
 
     def __init__(
@@ -93,16 +93,16 @@ class AsyncFailedQueue(FormerNames):
         )
 
     async def depth(self) -> int:
-        """How many messages are ready in the failed queue.
+        """Return the number of ready messages in the failed queue.
 
         Raises:
             ConfigurationError: there is no such queue.
-            BrokerUnavailable, PermissionDenied: the broker can't be reached.
+            BrokerUnavailable, PermissionDenied: the broker can't be reached, or refused access.
         """
         return await on_thread(self._failed.depth)
 
     async def count(self) -> Depth | None:
-        """How many messages are in the failed queue, as `FailedQueue.count` tells it."""
+        """Return how many messages are in the failed queue, as `FailedQueue.count` does."""
         return await on_thread(self._failed.count)
 
     async def browse(
@@ -112,23 +112,23 @@ class AsyncFailedQueue(FormerNames):
         on_progress: OnLook | None = None,
         patience: Duration | None = None,
     ) -> AsyncGenerator[FailedMessage, None]:
-        """Shows the messages from the oldest on, and leaves each where it is:
+        """Yield the messages, oldest first, and leave them in the queue:
         `async for message in failed.browse()`.
 
-        While it runs the messages are held back from other consumers. When it ends, or the iterator
-        is closed, they are all in the queue again, in their order; `FailedQueue.browse` says what
-        that means for a limit. A loop that is left in its middle closes the iterator a moment
-        later; `contextlib.aclosing` does so at once.
+        While it runs, the messages are hidden from other consumers. When it ends, or the iterator
+        is closed, they are all back in the queue in their original order; see `FailedQueue.browse`
+        for the effect of a limit. Leaving a loop early closes the iterator a moment later;
+        `contextlib.aclosing` closes it at once.
 
         Args:
-            limit: how many at most; None for all that are there when it begins.
-            on_progress: told about ten times a second how far it is, on the event loop.
-            patience: how long another's look is waited for; the queue's
-                timeout by default.
+            limit: how many messages at most; None for all that are there at the start.
+            on_progress: called on the event loop with the progress, about ten times a second.
+            patience: how long to wait for another look at the queue to end; the queue's timeout by
+                default.
 
         Raises:
             ConfigurationError: there is no such queue, looking would make the broker delete
-                messages, or another's look did not end.
+                messages, or another look did not end.
             BrokerUnavailable: the connection was lost.
         """
         messages = self._failed.browse(limit, on_progress=on_loop(on_progress), patience=patience)
@@ -144,11 +144,11 @@ class AsyncFailedQueue(FormerNames):
         look_at: int | None = None,
         on_progress: OnLook | None = None,
     ) -> AsyncGenerator[FailedMessage, None]:
-        """The messages that a filter means, from the oldest on, as `FailedQueue.messages` gives
-        them: `async for message in failed.messages("error_type = 'KeyError'")`.
+        """Yield the messages that match a filter, oldest first, as `FailedQueue.messages` does:
+        `async for message in failed.messages("error_type = 'KeyError'")`.
 
         Raises:
-            ConfigurationError: there is no such queue, or the expression can't be used.
+            ConfigurationError: there is no such queue, or the expression is invalid.
             BrokerUnavailable: the connection was lost.
         """
         told = on_loop(on_progress)
@@ -166,7 +166,7 @@ class AsyncFailedQueue(FormerNames):
         max_age: Duration | None = None,
         on_progress: OnLook | None = None,
     ) -> list[Group]:
-        """What the messages have failed for, as `FailedQueue.causes` tells it."""
+        """Return the messages grouped by cause, as `FailedQueue.causes` does."""
         told = on_loop(on_progress)
         return await to_its_end(
             lambda: self._failed.causes(
@@ -182,7 +182,7 @@ class AsyncFailedQueue(FormerNames):
         max_age: Duration | None = None,
         on_progress: OnLook | None = None,
     ) -> QueryResult:
-        """The answer to a SELECT from the table `failed`, as `FailedQueue.query` gives it."""
+        """Return the answer to a SELECT from the table `failed`, as `FailedQueue.query` does."""
         told = on_loop(on_progress)
         return await to_its_end(
             lambda: self._failed.query(sql, look_at=look_at, max_age=max_age, on_progress=told)
@@ -191,7 +191,7 @@ class AsyncFailedQueue(FormerNames):
     async def snapshot(
         self, path: Path | str, where: Where = None, *, on_progress: OnLook | None = None
     ) -> int:
-        """Copies messages to a file, as `FailedQueue.snapshot` does; returns how many."""
+        """Copy messages to a file, as `FailedQueue.snapshot` does; return how many."""
         told = on_loop(on_progress)
         return await to_its_end(lambda: self._failed.snapshot(path, where, on_progress=told))
 
@@ -209,7 +209,7 @@ class AsyncFailedQueue(FormerNames):
         force: bool = False,
         on_progress: OnLook | None = None,
     ) -> Plan:
-        """What `requeue` with the same arguments would send, as `FailedQueue.plan` tells it."""
+        """Return what `requeue` with the same arguments would send, as `FailedQueue.plan` does."""
         told = on_loop(on_progress)
         return await to_its_end(
             lambda: self._failed.plan(
@@ -221,6 +221,7 @@ class AsyncFailedQueue(FormerNames):
                 edit=edit,
                 patch=patch,
                 force=force,
+                unchecked=unchecked,
                 on_progress=told,
             )
         )
@@ -249,18 +250,18 @@ class AsyncFailedQueue(FormerNames):
         on_notice: Notice | None = None,
         cancel: Cancel | None = None,
     ) -> AsyncJob:
-        """Requeues failed messages to their main queue, each with a fresh retry budget, as
-        `FailedQueue.requeue` does, whose arguments these are.
+        """Requeue failed messages to their main queue, each with a fresh retry budget.
 
-        Where it is cancelled, what is on its way is settled before it raises. `where` and `edit`
-        are called on another thread; `on_progress` and `on_notice` on the event loop. `cancel` may
-        be an event of asyncio's or of threading's.
+        Takes the same arguments as `FailedQueue.requeue`. If the task is cancelled, messages in
+        flight are settled before it raises. `where` and `edit` are called on another thread,
+        `on_progress` and `on_notice` on the event loop. `cancel` may be an asyncio or a threading
+        event.
 
         Raises:
             ConfigurationError: there is no such queue, leaving messages in it would make the broker
-                delete them, or an argument can't be used; `FailedQueue.requeue` says more.
-            BrokerUnavailable: the connection was lost and did not come back. What was not confirmed
-                is in the failed queue.
+                delete them, or an argument is invalid; see `FailedQueue.requeue`.
+            BrokerUnavailable: the connection was lost and did not come back. Unconfirmed messages
+                are still in the failed queue.
         """
         order = order_of(
             where,
@@ -301,7 +302,7 @@ class AsyncFailedQueue(FormerNames):
         )
 
     async def job(self, id_: str, journal: LocalJournal) -> AsyncJob:
-        """A requeue of this queue that a journal has, as `FailedQueue.job` finds it."""
+        """Return a requeue of this queue from a journal, as `FailedQueue.job` does."""
         return AsyncJob(await on_thread(lambda: self._failed.job(id_, journal)))
 
     async def discard(
@@ -312,16 +313,16 @@ class AsyncFailedQueue(FormerNames):
         on_progress: Progress | None = None,
         cancel: Cancel | None = None,
     ) -> DiscardReport:
-        """Deletes failed messages, for good. What it leaves keeps its order.
+        """Delete failed messages for good. The remaining messages keep their order.
 
         Args:
-            where: which, as for `requeue`; None deletes all.
-            limit: how many at most, the oldest first.
-            on_progress: told about ten times a second how far it is.
-            cancel: an event, asyncio's or threading's: once set, it stops.
+            where: which messages, as for `requeue`; None deletes all.
+            limit: how many at most, oldest first.
+            on_progress: called with the progress, about ten times a second.
+            cancel: an asyncio or threading event; the deletion stops once it is set.
 
         Returns:
-            How many were deleted and left.
+            How many messages were deleted and how many were left.
 
         Raises:
             ConfigurationError: there is no such queue, leaving messages in it would make the broker
@@ -335,8 +336,9 @@ class AsyncFailedQueue(FormerNames):
         )
 
     async def restore(self, deliveries: Iterable[Delivery]) -> PublishReport:
-        """Sets failed messages aside again, from a copy of them; `FailedQueue.restore` says more.
-        They are read on another thread.
+        """Put failed messages back into the failed queue from a copy; see `FailedQueue.restore`.
+
+        The deliveries are read on another thread.
 
         Raises:
             ConfigurationError: there is no such queue.
@@ -348,13 +350,13 @@ class AsyncFailedQueue(FormerNames):
     async def watch(
         self, job: str, queue: str | None = None, arrivals: Collection[WayBack] = ()
     ) -> AsyncIterator[Watch | ReturnChecks]:
-        """Counts what becomes of a job's messages for as long as the block:
+        """Count the outcomes of a job's messages for the duration of the block:
         `async with failed.watch(job) as watch: watch.standing`.
 
         Args:
             job: the job's id.
-            queue: the main queue that they are sent to; None for their own.
-            arrivals: by which exchanges and keys they came to a dead-letter queue, as for
+            queue: the main queue that the messages are sent to; None for each message's own.
+            arrivals: the exchanges and keys by which they came to a dead-letter queue, as for
                 `FailedQueue.watch`.
 
         Raises:
@@ -369,14 +371,14 @@ class AsyncFailedQueue(FormerNames):
             await to_its_end(watch.__exit__)
 
     async def purge(self) -> int:
-        """Deletes all messages of the failed queue that are ready, for good.
+        """Delete all ready messages of the failed queue for good.
 
         Returns:
-            How many.
+            How many messages were deleted.
 
         Raises:
             ConfigurationError: there is no such queue.
-            PermissionDenied: the user may not.
+            PermissionDenied: the user may not purge the queue.
         """
         return await on_thread(self._failed.purge)
 
@@ -393,15 +395,15 @@ class AsyncFailedQueue(FormerNames):
 async def _taken_from(
     messages: Generator[FailedMessage, None, None],
 ) -> AsyncGenerator[FailedMessage, None]:
-    """The messages, each taken on one thread."""
+    """Yield the messages, taking all of them on the same thread."""
     loop = asyncio.get_running_loop()
     thread = ThreadPoolExecutor(1, "redrive-browse")
     try:
         while (message := await loop.run_in_executor(thread, next, messages, None)) is not None:
             yield message
     finally:
-        # Behind the last look, should that still go on; then all is returned, and what is
-        # cancelled waits for it.
+        # This runs after a read that may still be in progress, and returns all messages to the
+        # queue. A cancelled task waits for it.
         returned = loop.run_in_executor(thread, messages.close)
         thread.shutdown(wait=False)
         await ended(returned)

@@ -1,5 +1,4 @@
-"""A service's subscribers and its publisher as one thing: what the apps of both shells have in
-common."""
+"""Base of the apps of both shells: a service's subscribers and its publisher together."""
 
 import contextlib
 import inspect
@@ -52,7 +51,7 @@ _AsyncLifespanIterator = TypeVar("_AsyncLifespanIterator", bound=AsyncIterator[o
 
 
 class AppAddress(NamedTuple):
-    """Where an app's connections go, and what the environment says of them; None is not said."""
+    """Where an app connects, with the connection settings; None for those that are not set."""
 
     url: Address
     name: str
@@ -62,25 +61,28 @@ class AppAddress(NamedTuple):
 
 
 class AppRun(NamedTuple, Generic[AnySubscriber]):
-    """What an app runs: each subscriber, and how its queue is consumed."""
+    """The subscribers that an app runs, each with the options for consuming its queue."""
 
     place: AppAddress
     subscribers: list[tuple[AnySubscriber, ConsumeOptions]]
 
     @property
     def sharing(self) -> list[tuple[AnySubscriber, ConsumeOptions]]:
-        """Those that share a connection: all but the ordered ones. These leave with their
-        connection, which keeps the order of what they hold."""
+        """Subscribers that share a connection: all except ordered ones.
+
+        An ordered subscriber drops its own connection when it stops, which keeps the order of the
+        messages that it holds.
+        """
         return [one for one in self.subscribers if not one[0].subscription.ordered]
 
     @property
     def patience(self) -> timedelta:
-        """How long a broker that does not answer is waited for at the start."""
+        """How long to wait at startup for a broker that does not answer."""
         return max((options.patience for _, options in self.sharing), default=timedelta(0))
 
     @property
     def tags(self) -> dict[str, str] | None:
-        """The tags that each queue's subscriber asks for; None where none does."""
+        """Tag expression of each queue whose subscriber has one; None if none has."""
         return {
             one.subscription.queue: one.subscription.tags.expression
             for one, _ in self.sharing
@@ -89,18 +91,18 @@ class AppRun(NamedTuple, Generic[AnySubscriber]):
 
     @property
     def policies(self) -> dict[str, str]:
-        """The retry policy of each queue, in words."""
+        """Description of the retry policy of each queue."""
         return {queue: policy for one, _ in self.sharing for queue, policy in one._policies.items()}
 
 
 class Running(Protocol[AnySubscriber]):
-    """One run of an app."""
+    """A running app."""
 
     subscribers: list[AnySubscriber]
 
 
 class AppBase(RouterBase[AnySubscriber], Generic[AnySubscriber, AnyPublisher]):
-    """A service's subscribers, which share connections, and its publisher."""
+    """The subscribers of a service, which share connections, and its publisher."""
 
     _publisher: ClassVar[type[PublisherBase]]
     _running: "Running[AnySubscriber] | None" = None
@@ -118,22 +120,23 @@ class AppBase(RouterBase[AnySubscriber], Generic[AnySubscriber, AnyPublisher]):
         **defaults: Unpack[SubscriberOptions],
     ) -> None:
         """Args:
-            url: the broker's address, `amqp://user:password@host:5672/virtual-host`, or a
-                connection of aio-pika's, whose address, login and TLS settings are used; or
-                `Settings`; None for those of the environment as it is when the app starts.
-            exchange: the main exchange, or a whole family with suffixes of its own.
-            name: what the broker's management page shows of its connections.
-            credentials: asked for user and password at each connection, in place of the URL's.
-            ssl_context: an ssl.SSLContext, or a function that makes one at each connection, in
-                place of the URL's certificate files.
-            publish_timeout: how long its publisher waits for a confirm: 30 seconds where neither
-                this nor a setting says otherwise.
-            codec: how its publisher writes bodies: `json`, or `php-envelope`.
-            defaults: options of its subscribers, as `subscriber` takes them, where these name no
-                others.
+            url: the broker's address, `amqp://user:password@host:5672/virtual-host`; or an aio-pika
+                connection, whose address, login and TLS settings are used; or `Settings`. With
+                None, settings are read from the environment when the app starts.
+            exchange: the main exchange, or an exchange family with its own suffixes.
+            name: the name of its connections on the broker's management page.
+            credentials: called for user and password at each connection, instead of using those in
+                the URL.
+            ssl_context: an ssl.SSLContext, or a function that makes one at each connection;
+                replaces the certificate files in the URL.
+            publish_timeout: how long its publisher waits for a confirm: 30 seconds unless this or a
+                setting says otherwise.
+            codec: how its publisher encodes bodies: `json` or `php-envelope`.
+            defaults: default options for its subscribers; the same as those of `subscriber`, which
+                override them.
 
         Raises:
-            ConfigurationError: an argument can't be.
+            ConfigurationError: an argument is invalid.
         """
         super().__init__(exchange, **defaults)
         check_codec(codec)
@@ -149,27 +152,30 @@ class AppBase(RouterBase[AnySubscriber], Generic[AnySubscriber, AnyPublisher]):
         self._lifespans: list[Callable[..., object]] = []
         self._opened: AnyPublisher | None = None
         if url is not None and not _is_settings(url):
-            # now, and not only when it starts: a URL that can't be is the caller's mistake
+            # check now rather than at startup: an invalid URL is the caller's mistake
             BrokerAccess(cast("Address", url), self._shown_name, credentials, ssl_context)
 
     @property
     def subscribers(self) -> tuple[AnySubscriber, ...]:
-        """Its subscribers, those of its routers included."""
+        """Its subscribers, including those of its routers."""
         return tuple(route.subscriber for route in self._routes())
 
     @property
     def _probed(self) -> Sequence[AnySubscriber]:
-        """Its subscribers that run, which may be some; all of them while it does not run."""
+        """The subscribers that run, possibly only some of them; all of them while the app is
+        stopped."""
         running = self._running
         return self.subscribers if running is None else running.subscribers
 
     @property
     def publisher(self) -> AnyPublisher:
-        """Its publisher, on the connection for what publishes. A message that it publishes while
-        another is handled carries that one's correlation id, or where it has none its id.
+        """The app's publisher, which uses the connection for publishing.
+
+        A message published while another is being handled carries the correlation id of that
+        message, or its message id if it has no correlation id.
 
         Raises:
-            ConfigurationError: the app has no URL, or a setting can't be read.
+            ConfigurationError: the app has no URL, or a setting is invalid.
         """
         if self._opened is None:
             place = self._place()
@@ -200,15 +206,15 @@ class AppBase(RouterBase[AnySubscriber], Generic[AnySubscriber, AnyPublisher]):
     ) -> Callable[[_AsyncApp], _AsyncLifespanIterator]: ...
 
     def lifespan(self, function: _Lifespan) -> _Lifespan:
-        """Has a generator function with one `yield` run around the app's life; a decorator.
+        """Run a generator function with one `yield` around the app's life; a decorator.
 
-        It gets the app. What is before the `yield` runs before a message is consumed, and what is
-        behind it once no handler runs any more. The first that is given is the outermost. Where one
-        raises, the app does not start.
+        The function gets the app. Code before the `yield` runs before any message is consumed, code
+        after it once no handler is running. The first one registered is the outermost. If one
+        raises an error, the app does not start.
 
         Raises:
-            ConfigurationError: it is no generator function, or an async one where handlers are not,
-                or the reverse.
+            ConfigurationError: the function is not a generator function, or it is async in an app
+                with plain handlers, or the reverse.
         """
         is_one = (
             inspect.isasyncgenfunction if self._handlers_are_async else inspect.isgeneratorfunction
@@ -226,11 +232,16 @@ class AppBase(RouterBase[AnySubscriber], Generic[AnySubscriber, AnyPublisher]):
     def override(
         self, url: Address | None = None, *, retry_delay: Duration | None = None
     ) -> Iterator[Self]:
-        """For tests: as long as the block, another broker, and the same delay before each retry of
-        each subscriber. Start the app within it.
+        """Use another broker or another retry delay inside a `with` block; for tests.
+
+        Start the app within the block.
+
+        Args:
+            url: the broker to use instead.
+            retry_delay: the delay before each retry of each subscriber.
 
         Raises:
-            ConfigurationError: the delay can't be.
+            ConfigurationError: the delay is invalid.
         """
         before, self._url = self._url, self._url if url is None else url
         publisher, self._opened = self._opened, None
@@ -249,7 +260,7 @@ class AppBase(RouterBase[AnySubscriber], Generic[AnySubscriber, AnyPublisher]):
                 one.subscription = subscription
 
     def _run_of(self, only: Sequence[str] | None) -> AppRun[AnySubscriber]:
-        """What is to run."""
+        """Return the subscribers to run, with their options."""
         routes = chosen_routes(list(self._routes()), only)
         place = self._place()
         for route in routes:
@@ -272,7 +283,8 @@ class AppBase(RouterBase[AnySubscriber], Generic[AnySubscriber, AnyPublisher]):
         from redrive.pubsub.app_settings import settings_of_environment
 
         settings = settings_of_environment() if url is None else cast("Settings", url)
-        timeout = self._publish_timeout or settings.publish_timeout
+        given = self._publish_timeout
+        timeout = settings.publish_timeout if given is None else given
         return AppAddress(
             settings.url.get_secret_value(),
             self._name or settings.connection_name or self._shown_name,
@@ -285,7 +297,7 @@ class AppBase(RouterBase[AnySubscriber], Generic[AnySubscriber, AnyPublisher]):
 def lifespan_failed(
     function: Callable[..., object], when: str, error: Exception
 ) -> ConfigurationError:
-    """Why an app does not start, or did not end well: its lifespan has raised."""
+    """Log that a lifespan raised, and return the error for the caller to raise."""
     logger.error("the lifespan %r failed at the %s", name_of(function), when, exc_info=error)
     return ConfigurationError(
         f"the lifespan {name_of(function)!r} failed at the {when}: {error!r}",
@@ -294,8 +306,7 @@ def lifespan_failed(
 
 
 def _with_settings(route: Route[AnySubscriber], place: AppAddress) -> ConsumeOptions:
-    """How a subscriber's queue is consumed; the environment counts where the program has not
-    chosen."""
+    """Return the options for consuming a queue: settings apply where the program has not chosen."""
     options = route.options()
     if place.grace is not None and "grace" not in route.given:
         options = replace(options, grace=place.grace)
@@ -305,6 +316,6 @@ def _with_settings(route: Route[AnySubscriber], place: AppAddress) -> ConsumeOpt
 
 
 def _is_settings(value: object) -> bool:
-    """Whether it is `Settings`; where nobody has imported these, nothing is."""
+    """Check for `Settings` without importing them: unless they are imported, nothing can be one."""
     module = sys.modules.get("redrive.pubsub.app_settings")
     return module is not None and isinstance(value, module.Settings)
