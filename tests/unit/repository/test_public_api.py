@@ -6,6 +6,8 @@ After a change that is meant, write the list again, and a line into the CHANGELO
 """
 
 import ast
+import importlib
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -180,6 +182,31 @@ def public_api() -> str:
 
 def test_the_public_api_is_what_is_written_down() -> None:
     assert public_api() == LIST.read_text(encoding="utf-8")
+
+
+def public_modules() -> set[str]:
+    """The modules of the public names, and of the classes that they inherit from."""
+    names = [(redrive, name) for name in redrive.__all__ if not name.startswith("_")]
+    names += [
+        (importlib.import_module(path.rpartition(".")[0]), path.rpartition(".")[2])
+        for path in DEEP_PATHS
+    ]
+    found = [getattr(module, name) for module, name in names]
+    return {
+        str(one.__module__)
+        for thing in found
+        for one in (thing.__mro__ if isinstance(thing, type) else (thing,))
+        if str(getattr(one, "__module__", "")).startswith("redrive")
+    }
+
+
+def test_the_docstrings_of_the_public_api_are_checked() -> None:
+    settings = tomllib.loads((SOURCE.parents[1] / "pyproject.toml").read_text(encoding="utf-8"))
+    ignored = settings["tool"]["ruff"]["lint"]["per-file-ignores"]
+    (pattern,) = [one for one in ignored if one.startswith("!")]
+    checked = pattern.removeprefix("!src/redrive/{").removesuffix("}.py").split(",")
+    modules = {f"redrive.{one.replace('/', '.')}".removesuffix(".__init__") for one in checked}
+    assert modules >= public_modules()
 
 
 def test_a_deep_path_that_the_docs_name_is_on_the_list() -> None:
